@@ -1,0 +1,105 @@
+"""Checks on public parameters: the keyword names the culprit, the message names value, rule and cause."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from fractions import Fraction
+from typing import Any
+
+
+class InputError(ValueError):
+    """A parameter or a file that cannot be used; the message names the value, the rule and the likely cause."""
+
+
+class DeltaHistWarning(UserWarning):
+    """Something that works but is probably not what was meant."""
+
+
+def _one(kind: dict[str, Any]) -> tuple[str, Any]:
+    if len(kind) != 1:
+        raise TypeError("give exactly one keyword: the name of the parameter")
+    return next(iter(kind.items()))
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number (booleans are not)."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def positive(hint: str = "", /, **parameter: Any) -> Any:
+    """Return the one keyword's value, or raise InputError unless it is a finite number above zero.
+
+    >>> positive(epsilon=0.5)
+    0.5
+    >>> positive(epsilon=-1)
+    Traceback (most recent call last):
+    ...
+    deltahist._validate.InputError: epsilon is -1: it must be a finite number above zero
+    """
+    name, value = _one(parameter)
+    if not is_number(value) or not math.isfinite(value) or value <= 0:
+        raise InputError(f"{name} is {value!r}: it must be a finite number above zero" + _because(hint))
+    return value
+
+
+def finite(hint: str = "", /, **parameter: Any) -> Any:
+    """Return the one keyword's value, or raise InputError unless it is a finite number."""
+    name, value = _one(parameter)
+    if not is_number(value) or not math.isfinite(value):
+        raise InputError(f"{name} is {value!r}: it must be a finite number" + _because(hint))
+    return value
+
+
+def whole(hint: str = "", /, *, least: int = 1, **parameter: Any) -> int:
+    """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
+    name, value = _one(parameter)
+    if not is_number(value) or not math.isfinite(value) or value != int(value) or value < least:
+        raise InputError(f"{name} is {value!r}: it must be a whole number of at least {least}" + _because(hint))
+    return int(value)
+
+
+def one_of(choices: tuple[Any, ...], hint: str = "", /, **parameter: Any) -> Any:
+    """Return the one keyword's value, or raise InputError unless it is among the choices."""
+    name, value = _one(parameter)
+    if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
+        listed = ", ".join(repr(c) for c in choices)
+        raise InputError(f"{name} is {value!r}: it must be one of {listed}" + _because(hint))
+    return value
+
+
+def exact(**parameter: Any) -> Fraction:
+    """Return a positive number as the exact fraction it stands for (a float is its binary value).
+
+    >>> exact(share=0.5)
+    Fraction(1, 2)
+    """
+    name, value = _one(parameter)
+    positive(**{name: value})
+    return Fraction(value)
+
+
+def available_memory() -> int:
+    """Bytes of memory that a new allocation can take without swapping (an estimate; 2 GiB if unknown)."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as info:
+            for line in info:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 2 << 30
+
+
+def fits_memory(needed: int, what: str) -> None:
+    """Raise InputError if `needed` bytes are more than the machine has left, before anything is allocated."""
+    available = available_memory()
+    if needed > available:
+        raise InputError(
+            f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: "
+            "use larger cells or a smaller domain"
+        )
+
+
+def _because(hint: str) -> str:
+    return f" ({hint})" if hint else ""

@@ -1,0 +1,20 @@
+"""Strategies: what is measured, with its exact cost."""
+
+from deltahist.strategies.base import Group, Strategy
+from deltahist.strategies.cuts import CutAugmented
+from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids, dyadic_grids
+from deltahist.strategies.product import Cumulative, Wavelet
+from deltahist.strategies.registry import from_description
+
+__all__ = [
+    "CutAugmented",
+    "Cumulative",
+    "Group",
+    "Hierarchical",
+    "Identity",
+    "ShiftedGrids",
+    "Strategy",
+    "Wavelet",
+    "dyadic_grids",
+    "from_description",
+]

@@ -1,0 +1,148 @@
+"""Strategy: what is measured, as an integer linear operator on the counts, in groups of rows."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
+
+from deltahist._validate import InputError, exact
+from deltahist.domain import Domain
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+    from deltahist.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of a strategy that get noise of one scale.
+
+    Parameters
+    ----------
+    name : what the rows are, for people.
+    rows : which rows, a slice or an index array.
+    share : the rows count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
+        largest sum over edges of share · |change|.
+    """
+
+    name: str
+    rows: slice | NDArray[np.int64]
+    share: Fraction = Fraction(1)
+
+
+class Strategy(LinearOperator):
+    """A strategy A: k integer rows over the N cells. A workload is a strategy without noise.
+
+    A strategy is a frozen dataclass and a scipy linear operator: `A @ counts.ravel()` measures, `A.T @ y`
+    is the adjoint, both exact in int64. A new one needs only
+
+    - `domain`, a field,
+    - `shape`, a property (k, N),
+    - `_matmat(x)` for x of shape (N, m) and `_rmatmat(y)` for y of shape (k, m), in the dtype of the input,
+
+    and is then already measured, priced and decoded correctly by the general (dense) methods. Two optional
+    methods make it fast: `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε).
+    Source: 2014, section 5.2 (the matrix A); Li et al. 2010 for the term.
+    """
+
+    domain: Domain
+    #: Whether the rows determine every cell; None if not known without looking at the rank.
+    determines_cells: ClassVar[bool | None] = None
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
+        return np.dtype(np.int64)
+
+    @property
+    def name(self) -> str:
+        """Name for tables and release files."""
+        return type(self).__name__
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of rows, each with its share of ε; together they hold every row once."""
+        return (Group("all rows", slice(0, self.shape[0])),)
+
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
+        """Exact largest sum over the edges' columns of (share · |entry of A E|)^norm; None: no closed form."""
+        return None
+
+    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Exact answers (k,) to the rows, from counts (domain.shape, int64)."""
+        return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
+
+    def matrix(self) -> scipy.sparse.csr_array:
+        """The rows as an explicit sparse int64 matrix (k, N); for small domains and tests."""
+        import scipy.sparse
+
+        size, step = self.domain.size, 512
+        blocks = []
+        for start in range(0, size, step):
+            columns = np.zeros((size, min(step, size - start)), dtype=np.int64)
+            columns[np.arange(start, start + columns.shape[1]), np.arange(columns.shape[1])] = 1
+            blocks.append(scipy.sparse.csr_array(self._matmat(columns)))
+        return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready public description: the class name and every field but the domain."""
+        out: dict[str, Any] = {"strategy": type(self).__name__}
+        for field in fields(self):  # type: ignore[arg-type]
+            if field.name != "domain":
+                out[field.name] = _plain(getattr(self, field.name))
+        return out
+
+    def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        return self._matmat(x.reshape(-1, 1))
+
+    def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        return self._rmatmat(x.reshape(-1, 1))
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError(f"{type(self).__name__} must define _rmatmat")
+
+    def _adjoint(self) -> LinearOperator:
+        return LinearOperator(
+            shape=self.shape[::-1],
+            matvec=self._rmatvec,
+            rmatvec=self._matvec,
+            matmat=self._rmatmat,
+            rmatmat=self._matmat,
+            dtype=self.dtype,
+        )
+
+    _transpose = _adjoint
+
+
+def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
+    """Shares of ε as exact fractions, one per group; all one when None.
+
+    Raises InputError unless there are `number` of them, each above zero.
+    """
+    if shares is None:
+        return (Fraction(1),) * number
+    if len(shares) != number:
+        raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
+    return tuple(exact(share=Fraction(s) if isinstance(s, str) else s) for s in shares)
+
+
+def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
+    """Shares as whole numbers over one denominator."""
+    denominator = math.lcm(*(s.denominator for s in shares))
+    return [int(s * denominator) for s in shares], denominator
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value

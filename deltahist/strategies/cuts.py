@@ -1,0 +1,173 @@
+"""CutAugmented: rows are added for free while no edge is cut more often than the worst one already is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError
+from deltahist.domain import Domain
+from deltahist.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from deltahist.neighbourhood import Neighbourhood
+
+#: Greedy choice keeps a dense N × N matrix and looks at every candidate: small domains only.
+MOST_CELLS = 1024
+#: Prior precision of a cell relative to a row's, so that gains exist before the cells are determined.
+_PRIOR = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class CutAugmented(Strategy):
+    """Binary rows given as sets of cells; `CutAugmented.greedy` finds them (2014, section 5.3).
+
+    Parameters
+    ----------
+    domain : Domain
+    sets : one tuple of flat cell indices per row.
+
+    >>> A = CutAugmented(Domain((0, 1), (3,)), sets=((0, 1), (2,)))
+    >>> A.matrix().toarray().tolist()
+    [[1, 1, 0], [0, 0, 1]]
+    """
+
+    domain: Domain
+    sets: tuple[tuple[int, ...], ...]
+    determines_cells: ClassVar[bool | None] = None
+
+    def __post_init__(self) -> None:
+        sets = tuple(tuple(sorted(int(c) for c in row)) for row in self.sets)
+        object.__setattr__(self, "sets", sets)
+        for row in sets:
+            if not row or row[0] < 0 or row[-1] >= self.domain.size or len(set(row)) < len(row):
+                raise InputError(f"sets has {row[:5]}...: it must hold different cells from 0 to {self.domain.size - 1}")
+        if not sets:
+            raise InputError("sets is empty: a strategy needs at least one row")
+
+    @classmethod
+    def greedy(
+        cls,
+        base: Strategy,
+        near: Neighbourhood,
+        gram: NDArray[np.float64] | None = None,
+        candidates: Iterable[tuple[int, ...]] | None = None,
+    ) -> CutAugmented:
+        """Add the row that helps the workload most and cuts no edge beyond the base's sensitivity; repeat.
+
+        Parameters
+        ----------
+        base : a strategy with rows of 0 and 1 and equal shares; its rows come first.
+        near : the neighbourhood whose edges are cut.
+        gram : V = QᵀQ (N, N) of the workload Q; all ranges when None.
+        candidates : sets of cells to choose from; all boxes (in 1-D: all ranges) when None.
+
+        Raises
+        ------
+        InputError
+            If the domain has more than 1024 cells, or the base is not binary.
+        """
+        domain = near.domain
+        if domain.size > MOST_CELLS:
+            raise InputError(
+                f"the domain has {domain.size:,} cells: greedy rows are found for at most {MOST_CELLS:,} "
+                "(use ShiftedGrids, which is the same idea in closed form)"
+            )
+        rows = base.matrix().toarray()
+        if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
+            raise InputError(f"base is {base.name}: its rows must be sets of cells (entries 0 and 1) of equal shares")
+        sets = boxes(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
+        choice = np.zeros((len(sets), domain.size), dtype=np.int64)
+        for i, cells in enumerate(sets):
+            choice[i, list(cells)] = 1
+        gram = range_gram(domain) if gram is None else gram
+        added = augment(rows, near.incidence(), choice, gram)
+        return cls(domain, tuple(tuple(np.flatnonzero(r).tolist()) for r in (*rows, *choice[added])))
+
+    @functools.cached_property
+    def _matrix(self) -> scipy.sparse.csr_array:
+        ends = np.cumsum([0, *(len(row) for row in self.sets)])
+        cells = np.concatenate([np.array(row) for row in self.sets])
+        return scipy.sparse.csr_array((np.ones(len(cells), dtype=np.int64), cells, ends), shape=self.shape)
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return (len(self.sets), self.domain.size)
+
+    def matrix(self) -> scipy.sparse.csr_array:
+        return self._matrix
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(self._matrix @ X)
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(self._matrix.T @ X)
+
+
+def augment(
+    rows: NDArray[np.int64],
+    incidence: scipy.sparse.csc_array,
+    candidates: NDArray[np.int64],
+    gram: NDArray[np.float64],
+) -> list[int]:
+    """Indices of the candidates that the greedy algorithm adds, in order.
+
+    A candidate fits if no edge is cut more often than `rows` cut their worst edge. Among those that fit,
+    the one that lowers tr(V M⁻¹) most is added, M = AᵀA: by r Mʳᵃⁿᵏ⁻¹ update
+    V-gain = r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ). Ends when none fits.
+
+    Parameters
+    ----------
+    rows : (k, N) binary. incidence : (N, M). candidates : (c, N) binary. gram : V (N, N).
+    """
+    cuts = np.abs(rows @ incidence).sum(axis=0)
+    limit = cuts.max(initial=0)
+    cut_by = np.abs(scipy.sparse.csr_array(candidates) @ incidence).tocsr()
+    precision = rows.T @ rows + _PRIOR * np.eye(rows.shape[1])
+    factor = scipy.linalg.cho_factor(precision)
+    inverse = scipy.linalg.cho_solve(factor, np.eye(len(precision)))
+    # A candidate equal to a row, or one that was added, may come again: the noise then averages out.
+    alive = np.ones(len(candidates), dtype=bool)
+    added: list[int] = []
+    while True:
+        full = (cuts >= limit).astype(np.int64)
+        alive &= (cut_by @ full) == 0
+        # A row that cuts nothing is public: it costs nothing and tells nothing new.
+        fits = np.flatnonzero(alive & (np.diff(cut_by.indptr) > 0))
+        if not len(fits):
+            return added
+        reach = candidates[fits] @ inverse
+        gain = np.einsum("ij,ij->i", reach @ gram, reach) / (1 + np.einsum("ij,ij->i", reach, candidates[fits]))
+        best = int(np.argmax(gain))
+        pick = int(fits[best])
+        added.append(pick)
+        step = reach[best]
+        inverse -= np.outer(step, step) / (1 + step @ candidates[pick])
+        cuts = cuts + cut_by[[pick]].toarray()[0]
+
+
+def boxes(domain: Domain) -> list[tuple[int, ...]]:
+    """All boxes of cells, as sets of flat indices, but the whole domain."""
+    index = np.arange(domain.size).reshape(domain.shape)
+    sides = [[(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in domain.shape]
+    if domain.ndim == 1:
+        found = [tuple(index[a:b].tolist()) for a, b in sides[0]]
+    else:
+        found = [tuple(index[a:b, c:d].ravel().tolist()) for a, b in sides[0] for c, d in sides[1]]
+    return [cells for cells in found if len(cells) < domain.size]
+
+
+def range_gram(domain: Domain) -> NDArray[np.float64]:
+    """V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
+    out = np.ones((1, 1))
+    for n in domain.shape:
+        i = np.arange(n)
+        out = np.kron(out, (np.minimum.outer(i, i) + 1.0) * (n - np.maximum.outer(i, i)))
+    return out

@@ -1,0 +1,326 @@
+"""Strategies that count whole grids of boxes: Identity, Hierarchical, ShiftedGrids."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError, whole
+from deltahist.domain import Domain
+from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+    from deltahist.neighbourhood import Neighbourhood
+
+#: The first cell of every block along each axis, for one grid.
+Starts = tuple[NDArray[np.int64], ...]
+
+
+class Grids(Strategy):
+    """A list of grids, each of which puts every cell in exactly one box; one row per box.
+
+    A move costs 2 · share for each grid that has a line between its two ends (the box left loses one, the
+    box entered gains one), an arrival costs the share of every grid: graph-cut sensitivity (2014, section
+    5.3), where a grid is cut or not as a whole. Subclasses give `starts` and `names`.
+    """
+
+    shares: tuple[Fraction, ...] | None
+
+    @functools.cached_property
+    def starts(self) -> tuple[Starts, ...]:
+        """For each grid and axis the first cell of each block, increasing from 0."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the grids."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Number of boxes along each axis, for each grid."""
+        return tuple(tuple(len(s) for s in starts) for starts in self.starts)
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return (sum(math.prod(b) for b in self.blocks), self.domain.size)
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        ends = np.cumsum([0, *(math.prod(b) for b in self.blocks)]).tolist()
+        shares = read_shares(self.shares, len(self.starts), "grid")
+        return tuple(
+            Group(name, slice(lo, hi), share)
+            for name, lo, hi, share in zip(self.names, ends[:-1], ends[1:], shares, strict=True)
+        )
+
+    @property
+    def determines_cells(self) -> bool:  # type: ignore[override]
+        lines = [np.concatenate([s[axis] for s in self.starts]) for axis in range(self.domain.ndim)]
+        if self.domain.ndim == 1:  # every line's prefix sum is a sum of rows
+            return len(np.unique(lines[0])) == self.domain.size
+        return self.domain.shape in self.blocks
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        cube = X.reshape(*self.domain.shape, -1)
+        return np.concatenate([sum_blocks(cube, starts).reshape(-1, cube.shape[-1]) for starts in self.starts])
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        out = np.zeros((*self.domain.shape, X.shape[1]), dtype=X.dtype)
+        for group, starts, blocks in zip(self.groups, self.starts, self.blocks, strict=True):
+            out += spread_blocks(X[group.rows].reshape(*blocks, -1), starts, self.domain.shape)
+        return out.reshape(self.domain.size, -1)
+
+    def matrix(self) -> scipy.sparse.csr_array:
+        import scipy.sparse
+
+        parts = []
+        for starts in self.starts:
+            part = scipy.sparse.csr_array(np.ones((1, 1), dtype=np.int64))
+            for first, n in zip(starts, self.domain.shape, strict=True):
+                block = np.searchsorted(first, np.arange(n), side="right") - 1
+                one = np.ones(n, dtype=np.int64)
+                axis = scipy.sparse.csr_array((one, (block, np.arange(n))), shape=(len(first), n))
+                part = scipy.sparse.csr_array(scipy.sparse.kron(part, axis, format="csr"))
+            parts.append(part)
+        return scipy.sparse.csr_array(scipy.sparse.vstack(parts))
+
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+        weights, denominator = whole_shares([g.share for g in self.groups])
+        weight = np.array([w**norm for w in weights], dtype=object)
+        most = int(weight.sum()) if near.source_cells.any() else 0
+        crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]
+        bound = 2 * int(weight[crossable].sum())
+        # Farther moves cross all lines that shorter ones do, so only the frontier counts.
+        for move in near.frontier:
+            if most >= bound:
+                break
+            most = max(most, 2 * self._heaviest_crossing(move.tolist(), weight))
+        return Fraction(most, denominator**norm)
+
+    def _heaviest_crossing(self, move: list[int], weight: NDArray[Any]) -> int:
+        """Largest total weight of the grids with a line between the ends of a move."""
+        crossed = []  # per axis: the different sets of grids that a step of this length may cross
+        for axis, length in enumerate(move):
+            first = np.arange(self.domain.shape[axis] - length)
+            sets = np.empty((len(first), len(self.starts)), dtype=bool)
+            for grid, starts in enumerate(self.starts):
+                line = np.searchsorted(starts[axis], first, side="right")
+                following = np.append(starts[axis], np.iinfo(np.int64).max)[line]
+                sets[:, grid] = following <= first + length
+            packed = np.unique(np.packbits(sets, axis=1), axis=0)
+            crossed.append(np.unpackbits(packed, axis=1, count=len(self.starts)).astype(bool))
+        if len(crossed) == 1:
+            return int(max(weight[row].sum() for row in crossed[0]))
+        if weight.sum() >= 1 << 52:  # beyond exact floats: whole numbers of any length
+            return int(max(weight[a | b].sum() for a in crossed[0] for b in crossed[1]))
+        x, y, w = crossed[0].astype(float), crossed[1].astype(float), weight.astype(float)
+        either = (x @ w)[:, None] + (y @ w)[None, :] - (x * w) @ y.T
+        return int(either.max())
+
+
+def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
+    """Sums over blocks along the leading axes, exact for integers; trailing axes are kept."""
+    for axis, first in enumerate(starts):
+        if len(first) < cube.shape[axis]:
+            cube = np.add.reduceat(cube, first, axis=axis)
+    return cube
+
+
+def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The adjoint of `sum_blocks`: every cell gets its block's value."""
+    for axis, (first, n) in enumerate(zip(starts, shape, strict=True)):
+        if len(first) < n:
+            cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
+    return cube
+
+
+@dataclass(frozen=True, eq=False)
+class Identity(Grids):
+    """One row per cell: I_n (2014, section 5.1, Table 1). A move costs 2, whatever its length.
+
+    >>> import numpy as np
+    >>> (Identity(Domain((0, 1), (3,))) @ np.array([4, 0, 2])).tolist()
+    [4, 0, 2]
+    """
+
+    domain: Domain
+    shares: ClassVar[None] = None  # type: ignore[misc]
+
+    @functools.cached_property
+    def starts(self) -> tuple[Starts, ...]:
+        return (tuple(np.arange(n) for n in self.domain.shape),)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        return ("cells",)
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return X
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return X
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchical(Grids):
+    """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H (Hay et al. 2010).
+
+    Parameters
+    ----------
+    domain : Domain
+    branching : b, at least 2: how many blocks along each axis make one block of the next level.
+    shares : one number per level, from the whole domain down to the cells; equal when None.
+
+    >>> A = Hierarchical(Domain((0, 1), (4,)), branching=2)
+    >>> A.matrix().toarray().tolist()
+    [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    """
+
+    domain: Domain
+    branching: int = 2
+    shares: tuple[Fraction, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "branching", whole("blocks per axis", least=2, branching=self.branching))
+        if self.shares is not None:
+            object.__setattr__(self, "shares", read_shares(self.shares, len(self.widths), "level"))
+
+    @functools.cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Side of a block in cells, per level, from the whole domain down to 1."""
+        widths = [1]
+        while widths[-1] < max(self.domain.shape):
+            widths.append(widths[-1] * self.branching)
+        return tuple(reversed(widths))
+
+    @functools.cached_property
+    def starts(self) -> tuple[Starts, ...]:
+        return tuple(tuple(np.arange(0, n, width) for n in self.domain.shape) for width in self.widths)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"blocks of {min(w, max(self.domain.shape))} cells a side" for w in self.widths)
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftedGrids(Grids):
+    """Overlapping grids whose lines are never used twice (2014, section 5.3), also of several widths.
+
+    The paper's form: `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes
+    against the one before. The multi-scale form: any `widths` and `offsets`. As every line lies in one grid
+    only, a move of at most the distance between lines crosses at most one line per axis: it costs 4 in 2-D
+    and 2 in 1-D, however many grids there are.
+
+    Parameters
+    ----------
+    domain : Domain
+    width, shift, m : whole numbers of cells, and the number of grids; `m` defaults to width / shift, the
+        most that fit.
+    widths, offsets : instead of those three, one number of cells per grid each; lines are at
+        offset, offset + width, ... along both axes.
+    shares : one number per grid; equal when None.
+
+    Raises
+    ------
+    InputError
+        If two grids use one line, or neither form is given whole.
+
+    >>> A = ShiftedGrids(Domain((0, 0, 1, 1), (6, 6)), width=3, shift=1)
+    >>> A.blocks
+    ((2, 2), (3, 3), (3, 3))
+    >>> ShiftedGrids(Domain((0, 1), (8,)), widths=(2, 4, 8), offsets=(1, 2, 4)).shape
+    (10, 8)
+    """
+
+    domain: Domain
+    width: int | None = None
+    shift: int | None = None
+    m: int | None = None
+    widths: tuple[int, ...] | None = None
+    offsets: tuple[int, ...] | None = None
+    shares: tuple[Fraction, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.widths is None:
+            if self.width is None or self.shift is None or self.offsets is not None:
+                raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets")
+            width, shift = whole(width=self.width), whole(shift=self.shift)
+            m = whole("it is at most width / shift", m=self.m if self.m is not None else max(1, width // shift))
+            widths, offsets = (width,) * m, tuple(shift * i for i in range(m))
+        else:
+            if self.offsets is None or self.width is not None or self.shift is not None or self.m is not None:
+                raise InputError("ShiftedGrids takes widths and offsets, or else width and shift (and m)")
+            widths = tuple(whole(widths=w) for w in self.widths)
+            offsets = tuple(whole(least=0, offsets=o) for o in self.offsets)
+            if len(widths) != len(offsets) or not widths:
+                raise InputError(f"there are {len(widths)} widths and {len(offsets)} offsets: give one of each per grid")
+        # The general form is kept alone, so that equal strategies have equal descriptions.
+        for name, value in (("widths", widths), ("offsets", offsets), ("width", None), ("shift", None), ("m", None)):
+            object.__setattr__(self, name, value)
+        if self.shares is not None:
+            object.__setattr__(self, "shares", read_shares(self.shares, len(widths), "grid"))
+        self._refuse_shared_lines()
+
+    def _refuse_shared_lines(self) -> None:
+        longest = max(self.domain.shape)
+        user = np.full(longest, -1)
+        for grid, (width, offset) in enumerate(zip(self.widths or (), self.offsets or (), strict=True)):
+            lines = np.arange(offset % width or width, longest, width)
+            taken = lines[user[lines] >= 0]
+            if len(taken):
+                other = int(user[taken[0]])
+                raise InputError(
+                    f"grids {other} and {grid} (widths {self.widths[other]}, {width}; offsets "  # type: ignore[index]
+                    f"{self.offsets[other]}, {offset}) both have a line at cell {taken[0]}: "  # type: ignore[index]
+                    "no line may be used twice, or a move would cost more"
+                )
+            user[lines] = grid
+
+    @functools.cached_property
+    def starts(self) -> tuple[Starts, ...]:
+        return tuple(
+            tuple(
+                np.concatenate([[0], np.arange(offset % width or width, n, width)]).astype(np.int64)
+                for n in self.domain.shape
+            )
+            for width, offset in zip(self.widths or (), self.offsets or (), strict=True)
+        )
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(
+            f"blocks of {w} cells a side, shifted by {o}"
+            for w, o in zip(self.widths or (), self.offsets or (), strict=True)
+        )
+
+    def describe(self) -> dict[str, Any]:
+        return {k: v for k, v in super().describe().items() if k not in ("width", "shift", "m")}
+
+
+def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
+    """The multi-scale shifted grids with widths 2δ, 4δ, 8δ, ... that use every line at most once.
+
+    Lines are multiples of δ; the odd ones belong to the finest grid, half of the rest to the next, and so
+    on (the sum of δ/width is at most one).
+    """
+    spacing = whole(delta_cells=delta_cells)
+    widths, offsets = [2 * spacing], [spacing]
+    while widths[-1] < max(domain.shape):
+        offsets.append(widths[-1])
+        widths.append(2 * widths[-1])
+    return ShiftedGrids(domain, widths=tuple(widths), offsets=tuple(offsets))
+
+
+def optional_shares(shares: Sequence[Any] | None) -> tuple[Fraction, ...] | None:
+    """Shares read back from a description."""
+    return None if shares is None else tuple(Fraction(s) for s in shares)

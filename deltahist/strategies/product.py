@@ -1,0 +1,339 @@
+"""Strategies that are products of one square matrix per axis: Cumulative and Wavelet."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import one_of
+from deltahist.domain import Domain
+from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
+
+if TYPE_CHECKING:
+    from deltahist.neighbourhood import Neighbourhood
+
+
+class Factor(Protocol):
+    """A square integer matrix F (n, n) along the first axis of an array, and its inverse."""
+
+    n: int
+
+    def apply(self, x: NDArray[Any]) -> NDArray[Any]:
+        """F x."""
+
+    def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Fᵀ y."""
+
+    def solve(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        """F⁻¹ y."""
+
+    def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
+        """F⁻ᵀ q."""
+
+
+class Product(Strategy):
+    """F_x ⊗ F_y with square, invertible factors: N rows that determine every cell."""
+
+    determines_cells: ClassVar[bool] = True
+
+    @functools.cached_property
+    def factors(self) -> tuple[Factor, ...]:
+        """One factor per axis."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return (self.domain.size, self.domain.size)
+
+    def along_axes(self, name: str, X: NDArray[Any]) -> NDArray[Any]:
+        """One of the factors' methods, applied along every axis of X (N, m)."""
+        cube = X.reshape(*self.domain.shape, -1)
+        for axis, factor in enumerate(self.factors):
+            cube = np.moveaxis(getattr(factor, name)(np.moveaxis(cube, axis, 0)), 0, axis)
+        return cube.reshape(X.shape)
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return self.along_axes("apply", X)
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return self.along_axes("transpose", X)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    n: int
+    suffix: bool
+
+    def apply(self, x: NDArray[Any]) -> NDArray[Any]:
+        return x[::-1].cumsum(axis=0)[::-1] if self.suffix else x.cumsum(axis=0)
+
+    def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
+        return _Sums(self.n, not self.suffix).apply(y)
+
+    def solve(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        zero = np.zeros_like(y[:1])
+        return y - np.concatenate([y[1:], zero]) if self.suffix else y - np.concatenate([zero, y[:-1]])
+
+    def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
+        return _Sums(self.n, not self.suffix).solve(q)
+
+
+@dataclass(frozen=True, eq=False)
+class Cumulative(Product):
+    """Sums of all cells from each cell on: C_n (2014, section 5.2, eq. (6)); in 2-D along both axes.
+
+    Suffix sums, as eq. (6) prints them, cost 1 for a move by one cell and for an arrival at the left end;
+    section 5.4.1 speaks of prefix sums, which suit a source at the right end. A move by d cells costs d.
+
+    Parameters
+    ----------
+    domain : Domain
+    direction : "suffix" or "prefix".
+
+    >>> Cumulative(Domain((0, 1), (3,))).matrix().toarray().tolist()
+    [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
+    """
+
+    domain: Domain
+    direction: Literal["suffix", "prefix"] = "suffix"
+
+    def __post_init__(self) -> None:
+        one_of(("suffix", "prefix"), direction=self.direction)
+
+    @functools.cached_property
+    def factors(self) -> tuple[Factor, ...]:
+        return tuple(_Sums(n, self.direction == "suffix") for n in self.domain.shape)
+
+    def edge_cost(self, near: Neighbourhood, norm: int) -> int:
+        # Entries are 0 or 1, so both norms count rows. Cell u (from 0; mirrored for prefix sums) is in the
+        # box of (u_x + 1)(u_y + 1) rows; two cells share (min u_x + 1)(min u_y + 1) of them. The difference
+        # grows with the move and towards the far corner, whether or not the move's signs agree.
+        shape = self.domain.shape
+        most = 0
+        for move in near.frontier.tolist():
+            if self.domain.ndim == 1:
+                most = max(most, move[0])
+                continue
+            (nx, ny), (dx, dy) = shape, move
+            along = nx * ny - (nx - dx) * (ny - dy)
+            across = (nx - dx) * dy + dx * (ny - dy)
+            most = max(most, along, across)
+        if near.source_cells.any():
+            cells = np.argwhere(near.source_cells)
+            if self.direction == "prefix":
+                cells = np.array(shape) - 1 - cells
+            most = max(most, int((cells + 1).prod(axis=1).max()))
+        return most
+
+
+@dataclass(frozen=True)
+class _Haar:
+    """Row 0 sums everything; every other row is +1 on the left and −1 on the right half of a segment."""
+
+    n: int
+
+    @functools.cached_property
+    def levels(self) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], ...]:
+        """Segments [low, high) split at mid, per level, coarse to fine. The left half is the longer one."""
+        low, high = np.array([0]), np.array([self.n])
+        out = []
+        while True:
+            split = high - low > 1
+            low, high = low[split], high[split]
+            if not len(low):
+                return tuple(out)
+            mid = (low + high + 1) // 2
+            out.append((low, mid, high))
+            low, high = np.concatenate([[low], [mid]]).T.ravel(), np.concatenate([[mid], [high]]).T.ravel()
+
+    @functools.cached_property
+    def level_of_row(self) -> NDArray[np.int64]:
+        """Level per row: 0 for the sum of all, then 1 for the whole domain's halves, and so on."""
+        sizes = [1, *(len(low) for low, _, _ in self.levels)]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    def apply(self, x: NDArray[Any]) -> NDArray[Any]:
+        total = np.concatenate([np.zeros_like(x[:1]), x.cumsum(axis=0)])
+        rows = [2 * total[mid] - total[low] - total[high] for low, mid, high in self.levels]
+        return np.concatenate([total[-1:], *rows])
+
+    def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
+        change = np.zeros((self.n + 1, *y.shape[1:]), dtype=y.dtype)
+        change[0] = y[0]
+        row = 1
+        for low, mid, high in self.levels:
+            part = y[row : row + len(low)]
+            change[low] += part
+            change[mid] -= 2 * part
+            change[high] += part
+            row += len(low)
+        return change.cumsum(axis=0)[:-1]
+
+    def solve(self, y: NDArray[Any]) -> NDArray[np.float64]:
+        # total[low] is the sum of the segment that starts at low: left = (sum + difference) / 2.
+        total = np.zeros(y.shape, dtype=np.float64)
+        total[0] = y[0]
+        row = 1
+        for low, mid, _ in self.levels:
+            part = y[row : row + len(low)]
+            whole = total[low]
+            total[low] = (whole + part) / 2
+            total[mid] = (whole - part) / 2
+            row += len(low)
+        return total
+
+    def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
+        weight = np.array(q, dtype=np.float64)
+        rows: list[NDArray[np.float64]] = []
+        for low, mid, _ in reversed(self.levels):
+            left, right = weight[low], weight[mid]
+            rows.append((left - right) / 2)
+            weight[low] = (left + right) / 2
+        return np.concatenate([weight[:1], *reversed(rows)])
+
+
+@dataclass(frozen=True, eq=False)
+class Wavelet(Product):
+    """Haar wavelets, unnormalised: Y_n (2014, Figure 2; Xiao et al. 2010); in 2-D the product of both axes.
+
+    Entries are −1, 0 and 1. A number of cells that is no power of two is split into nearly equal halves.
+
+    Parameters
+    ----------
+    domain : Domain
+    shares : one number per level of the longest axis, from the sum of all down to single cells; in 2-D a
+        row's share is the product over its two levels. Equal when None.
+
+    >>> Wavelet(Domain((0, 1), (4,))).matrix().toarray().tolist()
+    [[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]
+    """
+
+    domain: Domain
+    shares: tuple[Fraction, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shares is not None:
+            levels = max(int(f.level_of_row[-1]) for f in self._haar) + 1
+            object.__setattr__(self, "shares", read_shares(self.shares, levels, "level"))
+
+    @functools.cached_property
+    def _haar(self) -> tuple[_Haar, ...]:
+        return tuple(_Haar(n) for n in self.domain.shape)
+
+    @functools.cached_property
+    def factors(self) -> tuple[Factor, ...]:
+        return self._haar
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        if self.shares is None:
+            return super().groups
+        level = [f.level_of_row for f in self._haar]
+        if self.domain.ndim == 1:
+            return tuple(
+                Group(f"level {i}", np.flatnonzero(level[0] == i), self.shares[i]) for i in range(level[0][-1] + 1)
+            )
+        rows = np.arange(self.domain.size).reshape(self.domain.shape)
+        return tuple(
+            Group(f"levels {i}, {j}", rows[np.ix_(level[0] == i, level[1] == j)].ravel(), self.shares[i] * self.shares[j])
+            for i, j in product(range(level[0][-1] + 1), range(level[1][-1] + 1))
+        )
+
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+        """Closed form over pairs of columns, see docs/theory.md.
+
+        In 1-D the columns of two cells agree on the rows above the segment where they part, differ in sign
+        on that one row, and have no common row below. In 2-D the products of entries agree where both axes
+        agree or both differ.
+        """
+        levels = [int(f.level_of_row[-1]) + 1 for f in self._haar]
+        shares = self.shares or (Fraction(1),) * max(levels)
+        weights, denominator = whole_shares(shares)
+        weight = [w**norm for w in weights]
+        pairs = [_pair_figures(f, weight, int(r)) for f, r in zip(self._haar, _ranges(near), strict=True)]
+        # For the L2 norm a row that changes sign counts 2² = 4 instead of 2.
+        sign = 2 if norm == 2 else 1
+
+        def cost(x: _Figures, y: _Figures) -> NDArray[Any]:
+            # x = (weight of u, weight of u', weight of rows that agree, weight of rows that differ in sign)
+            (hu, hu1, same_x, flip_x), (hv, hv1, same_y, flip_y) = x, y
+            agree = same_x * same_y + flip_x * flip_y
+            against = same_x * flip_y + flip_x * same_y
+            return hu * hv + hu1 * hv1 - 2 * agree + 2 * (sign - 1) * against
+
+        most = 0
+        if self.domain.ndim == 1:
+            one = tuple(np.array([f]) for f in (1, 1, 1, 0))
+            reachable = [p for d in pairs[0][: int(near.reach[0]) + 1] for p in d]
+            most = int(cost(tuple(np.array(reachable).T), one).max())
+        else:
+            upto: list[set[tuple[int, ...]]] = []
+            for figures in pairs[1]:
+                upto.append(upto[-1] | figures if upto else set(figures))
+            # The reach along y only falls, so a pair's figures matter at the smallest dx that has them.
+            done: set[tuple[int, ...]] = set()
+            for dx, reach in enumerate(near.reach.tolist()):
+                fresh = pairs[0][dx] - done
+                done |= fresh
+                if fresh:
+                    x = tuple(c[:, None] for c in np.array(sorted(fresh)).T)
+                    y = tuple(c[None, :] for c in np.array(sorted(upto[reach])).T)
+                    most = max(most, int(cost(x, y).max()))
+        if near.source_cells.any():
+            column = [_column_weights(f, weight) for f in self._haar]
+            arrival = column[0] if self.domain.ndim == 1 else np.multiply.outer(*column)
+            most = max(most, int(arrival[near.source_cells].max()))
+        return Fraction(most, denominator ** (norm * self.domain.ndim))
+
+
+_Figures = tuple[NDArray[Any], ...]
+
+
+def _ranges(near: Neighbourhood) -> list[int]:
+    """Longest displacement per axis."""
+    return [len(near.reach) - 1, int(near.reach[0])] if near.domain.ndim == 2 else [int(near.reach[0])]
+
+
+def _column_weights(haar: _Haar, weight: list[int]) -> NDArray[np.int64]:
+    """Sum of the weights of the rows that hold each cell."""
+    magnitude = np.full(haar.n, weight[0], dtype=np.int64)
+    for level, (low, _, high) in enumerate(haar.levels, start=1):
+        change = np.zeros(haar.n + 1, dtype=np.int64)
+        np.add.at(change, low, weight[level])
+        np.add.at(change, high, -weight[level])
+        magnitude += change.cumsum()[:-1]
+    return magnitude
+
+
+def _pair_figures(haar: _Haar, weight: list[int], longest: int) -> list[set[tuple[int, ...]]]:
+    """For each displacement up to `longest` the different (h_u, h_u', agreeing, opposite) row weights.
+
+    Both orders of a pair are listed, since the other axis may run either way.
+    """
+    n = haar.n
+    height = _column_weights(haar, weight)
+    depth_of_split = np.zeros(n + 1, dtype=np.int64)  # level of the segment that is split just before cell i
+    for level, (_, mid, _) in enumerate(haar.levels, start=1):
+        depth_of_split[mid] = level
+    above = np.cumsum([0, *weight]).tolist()
+    out: list[set[tuple[int, ...]]] = [{(int(h), int(h), int(h), 0) for h in np.unique(height)}]
+    # Cells u < u' part at the coarsest split between them: a running minimum over longer and longer moves.
+    parting = np.full(n, np.iinfo(np.int64).max)
+    code = height.max() + 1
+    for d in range(1, longest + 1):
+        parting = np.minimum(parting[: n - d], depth_of_split[d:n])
+        packed = np.unique((parting * code + height[: n - d]) * code + height[d:])
+        figures = set()
+        for p in packed.tolist():
+            rest, b = divmod(p, int(code))
+            level, a = divmod(rest, int(code))
+            figures.add((a, b, above[level], weight[level]))
+            figures.add((b, a, above[level], weight[level]))
+        out.append(figures)
+    return out
