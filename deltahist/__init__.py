@@ -1,6 +1,93 @@
-"""Distance-aware differentially private maps and range queries."""
+"""Distance-aware differentially private maps and range queries.
 
-from deltahist import strategies
-from deltahist.domain import Domain
-from deltahist.neighbourhood import Neighbourhood
-from deltahist.sensitivity import sensitivity
+The six nouns are Domain, Neighbourhood, Strategy, noise, Release and the budget; everything else is a
+function: `count`, `sensitivity`, `plan`, `publish`, `answer`. Names are imported when they are first used, so
+that `import deltahist` and `deltahist --help` are instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+#: Public name -> module that defines it ("" for a submodule of the same name).
+_HOME = {
+    "Boxes": "workloads",
+    "Candidate": "planner",
+    "DeltaHistWarning": "_validate",
+    "Domain": "domain",
+    "Guarantee": "privacy",
+    "InputError": "_validate",
+    "Neighbourhood": "neighbourhood",
+    "Release": "release",
+    "Strategy": "strategies",
+    "answer": "answers",
+    "count": "counts",
+    "count_file": "counts",
+    "expected_error": "error",
+    "noise": "",
+    "plan": "planner",
+    "protection_curve": "statement",
+    "publish": "publishers",
+    "sensitivity": "calibration",
+    "strategies": "",
+    "workloads": "",
+}
+
+__all__ = [
+    "Boxes",
+    "Candidate",
+    "DeltaHistWarning",
+    "Domain",
+    "Guarantee",
+    "InputError",
+    "Neighbourhood",
+    "Release",
+    "Strategy",
+    "__version__",
+    "answer",
+    "count",
+    "count_file",
+    "expected_error",
+    "noise",
+    "plan",
+    "protection_curve",
+    "publish",
+    "sensitivity",
+    "strategies",
+    "workloads",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'deltahist' has no attribute {name!r}")
+    home = _HOME[name]
+    module = importlib.import_module(f"deltahist.{home or name}")
+    value = getattr(module, name) if home else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from deltahist import noise, strategies, workloads
+    from deltahist._validate import DeltaHistWarning, InputError
+    from deltahist.answers import answer
+    from deltahist.counts import count, count_file
+    from deltahist.domain import Domain
+    from deltahist.error import expected_error
+    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.planner import Candidate, plan
+    from deltahist.privacy import Guarantee
+    from deltahist.publishers import publish
+    from deltahist.release import Release
+    from deltahist.calibration import sensitivity
+    from deltahist.statement import protection_curve
+    from deltahist.strategies import Strategy
+    from deltahist.workloads import Boxes

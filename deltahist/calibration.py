@@ -7,8 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from deltahist._validate import InputError, fits_memory, one_of
+from deltahist._validate import InputError, exact, fits_memory, one_of, whole
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy, whole_shares
 
 
@@ -82,3 +83,33 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
         change = change.multiply(change)
     most = (change.T @ weight).max(initial=0)
     return Fraction(int(most), denominator**norm)
+
+
+def calibrate(
+    strategy: Strategy,
+    near: Neighbourhood,
+    *,
+    epsilon: float | Fraction | None = None,
+    rho: float | Fraction | None = None,
+    contributions: int = 1,
+) -> tuple[Law, ...]:
+    """The noise law of each group of rows that makes the strategy private; all in exact fractions.
+
+    Pure ε: Laplace noise of scale contributions · Δ₁ / (share · ε). ρ-zCDP: Gaussian noise of variance
+    contributions² · Δ₂² / (2 ρ share²). Proof: docs/privacy/histogram.md.
+
+    Raises
+    ------
+    InputError
+        Unless exactly one of epsilon and rho is given, finite and above zero.
+    """
+    times = whole(contributions=contributions)
+    if (epsilon is None) == (rho is None):
+        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
+    if epsilon is not None:
+        scale = times * sensitivity(strategy, near) / exact(epsilon=epsilon)
+        return tuple(Law("laplace", Fraction(scale) / g.share) for g in strategy.groups)
+    largest = sensitivity(strategy, near, norm=2)
+    assert isinstance(largest, Root)
+    variance = times * times * largest.squared / (2 * exact(rho=rho))
+    return tuple(Law("gaussian", variance / g.share**2) for g in strategy.groups)

@@ -1,0 +1,63 @@
+# `make demo` and `make test` need only Python (3.11 or later), make and git: the rest is set up here, on demand.
+PYTHON ?= python3
+VENV ?= .venv
+DIST ?= dist
+ARGS ?=
+
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip -qq
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export MPLBACKEND = Agg
+
+.DEFAULT_GOAL = help
+.PHONY: help demo test lint types doctest bench audit docs wheel clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+# One environment, filled in steps: each stamp says that a set of dependencies is installed.
+$(VENV)/.core: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench: $(VENV)/.%: $(VENV)/.core
+	@echo "adding what $* needs to $(VENV)"
+	@$(PIP) install --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.core  ## publish the sample, answer queries, draw the map
+	$(BIN)/deltahist demo --out build/demo
+
+# Every core runs a worker, so linear algebra gets one thread each.
+test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow" $(ARGS)
+
+audit: $(VENV)/.test  ## run every statistical privacy audit, slow ones included
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 tests/audits $(ARGS)
+
+doctest: $(VENV)/.test  ## run the examples in the docstrings
+	$(BIN)/python -m pytest --doctest-modules deltahist $(ARGS)
+
+lint: $(VENV)/.lint  ## check the style
+	$(BIN)/ruff check
+
+types: $(VENV)/.lint  ## check the types
+	$(BIN)/mypy
+
+docs: $(VENV)/.core  ## check the documentation's links and run its examples
+	$(BIN)/python docs/check.py
+
+bench: $(VENV)/.bench  ## measure the targets
+	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(VENV)/.core  ## build the wheel
+	$(PIP) wheel --no-deps --wheel-dir $(DIST) .
+
+clean:  ## remove everything made here
+	rm -rf .venv build dist deltahist-demo experiments/out .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

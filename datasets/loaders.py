@@ -1,0 +1,189 @@
+"""`load`: read a public file, from disk or the network, only if it is exactly the file that was meant."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from datasets.registry import REGISTRY, Entry
+
+_CHUNK = 1 << 20
+_MOST = 2 << 30  # bytes; for files of which we do not know the size
+_TIMEOUT = 60.0  # seconds without an answer
+
+
+class DataError(ValueError):
+    """A data file that is missing, cannot be fetched, or is not the file it should be."""
+
+
+def load(
+    name: str,
+    path: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    *,
+    sha256: str | None = None,
+) -> Any:
+    """Load a public data set after checking its SHA-256.
+
+    Parameters
+    ----------
+    name : str
+        A key of `datasets.REGISTRY`; each entry says where the file is from, what to cite and whether it is
+        an excerpt.
+    path : path, optional
+        A local copy to read, plain or gzip. Nothing is downloaded then.
+    cache : path, optional
+        Folder for downloads; by default `deltahist` in XDG_CACHE_HOME or ~/.cache.
+    sha256 : str, optional
+        The hash to insist on instead of the registry's, for a local file that the registry does not hold (the
+        whole of an excerpt, say). Needs `path`.
+
+    Returns
+    -------
+    pandas.DataFrame or numpy.ndarray
+        As the entry's `parse` says. A table's `attrs` hold `title`, `excerpt` and `citation`.
+
+    Raises
+    ------
+    DataError
+        If the name is unknown, the file is missing or cannot be fetched, or its hash differs. A refused
+        download leaves nothing behind.
+    """
+    entry = _entry(name)
+    if path is not None:
+        content = _local(entry, Path(path), sha256)
+    elif sha256 is not None:
+        raise DataError("sha256= is for a local file: give path= as well")
+    else:
+        file = _fetch(name, entry, _cache_folder(cache))
+        hint = " (delete the file to download it again)"
+        content = _verified(_read(file), entry.sha256, entry.size, str(file), hint)
+    return _described(entry.parse(content), entry, whole=sha256 is not None)
+
+
+def _local(entry: Entry, path: Path, sha256: str | None) -> bytes:
+    """Content of the user's own copy, checked against the user's hash if there is one."""
+    if sha256 is not None:
+        return _verified(_read(path), sha256, _MOST, str(path))
+    hint = f" (registered is an excerpt: {entry.excerpt}; for another version give sha256= too)"
+    return _verified(_read(path), entry.sha256, entry.size, str(path), hint if entry.excerpt else "")
+
+
+def _entry(name: str) -> Entry:
+    if name not in REGISTRY:
+        raise DataError(f"no data set is called {name!r}: choose one of {', '.join(sorted(REGISTRY))}")
+    return REGISTRY[name]
+
+
+def _described(data: Any, entry: Entry, *, whole: bool) -> Any:
+    """Tell a table what it is; an array has nowhere to keep it."""
+    if hasattr(data, "attrs"):
+        excerpt = "not the registered file: the caller stated its hash" if whole else entry.excerpt
+        data.attrs.update(title=entry.title, excerpt=excerpt, citation=entry.citation)
+    return data
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise DataError(f"cannot read {path}: {problem.strerror or problem}") from problem
+
+
+def _verified(stored: bytes, expected: str, size: int, place: str, hint: str = "") -> bytes:
+    """The content of a file whose stored bytes, or whose text inside the gzip, have the expected hash."""
+    found = [hashlib.sha256(stored).hexdigest()]
+    content: bytes | None = stored
+    if stored[:2] == b"\x1f\x8b":
+        content = _unzipped(stored, size, place)
+        inside = "more than it should hold" if content is None else hashlib.sha256(content).hexdigest()
+        found.append(inside)
+    if content is not None and expected.lower() in found:
+        return content
+    listed = " and of the text inside the gzip: ".join(found)
+    raise DataError(
+        f"{place} is not the expected file: its SHA-256 should be {expected}, but is {listed}{hint}"
+    )
+
+
+def _unzipped(stored: bytes, most: int, place: str) -> bytes | None:
+    """The text of a gzip file; None if it is longer than `most` bytes: the file is not trusted yet."""
+    engine = zlib.decompressobj(wbits=31)
+    try:
+        content = engine.decompress(stored, most + 1)
+    except zlib.error as problem:
+        raise DataError(f"{place} is a damaged gzip file: {problem}") from problem
+    if len(content) > most:
+        return None
+    if not engine.eof:
+        raise DataError(f"{place} is a gzip file that ends too early: it was not copied completely")
+    return content
+
+
+def _cache_folder(cache: str | os.PathLike[str] | None) -> Path:
+    if cache is not None:
+        return Path(cache)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltahist"
+
+
+def _fetch(name: str, entry: Entry, folder: Path) -> Path:
+    """Path of the downloaded file, fetched now unless it is there already."""
+    if not entry.urls:
+        raise DataError(
+            f"{name} cannot be downloaded: no public file is known to be the one registered "
+            f"({entry.excerpt}). Give path=, and sha256= as well for another version. "
+            f"It came from {entry.origin}"
+        )
+    target = folder / f"{name}-{entry.sha256[:12]}"
+    if target.exists():
+        return target
+    problems = []
+    for url in entry.urls:
+        try:
+            _download(url, target, entry)
+        except (OSError, HTTPException, DataError) as problem:
+            problems.append(f"{url}: {getattr(problem, 'reason', None) or problem}")
+        else:
+            return target
+    raise DataError(
+        f"cannot download {name}: {'; '.join(problems)}. "
+        "Without a network, fetch the file elsewhere and give path="
+    )
+
+
+def _download(url: str, target: Path, entry: Entry) -> None:
+    """Fetch into a temporary file next to the target; rename it only if it is the right file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(target.parent) as (handle, part):
+        with handle, urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+            _copy(answer, handle, entry.size)
+        _verified(part.read_bytes(), entry.sha256, entry.size, "the download")
+        os.replace(part, target)
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    number, name = tempfile.mkstemp(dir=folder, suffix=".part")
+    try:
+        yield os.fdopen(number, "wb"), Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)  # it is gone already if it was renamed
+
+
+def _copy(source: BinaryIO, target: BinaryIO, most: int) -> None:
+    """Copy at most `most` bytes; a file that is longer than it should be is refused unread."""
+    got = 0
+    while chunk := source.read(_CHUNK):
+        got += len(chunk)
+        if got > most:
+            raise DataError(f"the download is longer than the expected {most:,} bytes")
+        target.write(chunk)

@@ -1,0 +1,101 @@
+"""Answers to queries from a release: estimate, standard error, interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError
+from deltahist.decode import box_sums, normal_quantile
+from deltahist.release import Release
+from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.workloads.regions import Regions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float = 0.95) -> pd.DataFrame:
+    """Unbiased answers to a workload, with the joint noise of everything that enters each of them.
+
+    Parameters
+    ----------
+    release : what was published.
+    work : boxes, all ranges, or regions.
+    level : of the interval, between 0 and 1.
+
+    Returns
+    -------
+    DataFrame with one row per query, in points:
+
+    - `estimate` : unbiased for the count (cells that a query cuts enter by their share of area);
+    - `std_error` : of the noise; `low`, `high` : the interval;
+    - `inner`, `outer` (only if a query cuts cells) : estimates with all points of the cut cells outside, or
+      inside: nobody knows where in a cell its points lie, and this is how much it could matter;
+    - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
+      that was not measured; where it is above 0 the error can be larger than stated. NaN if not known.
+
+    Raises
+    ------
+    InputError
+        If a query is reversed, empty or reaches outside the domain, or the level is not between 0 and 1.
+
+    >>> import deltahist as dh, numpy as np
+    >>> domain = dh.Domain((0, 1), (4,))
+    >>> near = dh.Neighbourhood(domain, delta=0.25)
+    >>> release = dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0)
+    >>> dh.answer(release, dh.workloads.boxes([[0, 1]]))["estimate"].tolist()      # the total is public
+    [10.0]
+    """
+    import pandas as pd
+
+    if not 0 < level < 1:
+        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")
+    columns = {}
+    if isinstance(work, Regions):
+        rows = work.matrix(release.domain)
+        cells = release.cells().ravel()
+        estimate = rows @ cells
+        moments = release.decoder.moments(rows)
+        rim = rows.data < 1
+        if rim.any():
+            inner, outer = rows.copy(), rows.copy()
+            inner.data = np.where(rim, 0.0, 1.0)
+            outer.data = np.ones_like(rows.data)
+            columns = {"inner": inner @ cells, "outer": outer @ cells}
+    else:
+        spans = work.spans(release.domain)
+        estimate = box_sums(release.cells(), spans, release.prefix)
+        moments = release.decoder.moments(work)
+        if any((edge != np.floor(edge)).any() for span in spans for edge in span):
+            columns = {
+                name: _sums_of_whole_cells(release, [_whole(span, name == "inner") for span in spans])
+                for name in ("inner", "outer")
+            }
+    error = np.sqrt(moments.variance)
+    half = normal_quantile(moments.kurtosis, moments.freedom, level) * error
+    table = {"estimate": estimate, "std_error": error, "low": estimate - half, "high": estimate + half, **columns}
+    if release.strategy.determines_cells is not True:
+        unresolved = moments.unresolved
+        table["unresolved"] = np.full(len(error), np.nan) if unresolved is None else unresolved
+    frame = pd.DataFrame(table)
+    if isinstance(work, Regions):
+        frame.index = pd.Index(work.names, name="region")
+    return frame
+
+
+def _whole(span: Span, inwards: bool) -> Span:
+    low, high = span
+    return (np.ceil(low), np.floor(high)) if inwards else (np.floor(low), np.ceil(high))
+
+
+def _sums_of_whole_cells(release: Release, spans: Sequence[Span]) -> NDArray[np.float64]:
+    """Sums over boxes of whole cells; an inner box that is empty sums to nothing."""
+    empty = np.zeros(len(spans[0][0]), dtype=bool)
+    for low, high in spans:
+        empty |= low >= high
+    clipped = [(np.where(empty, 0.0, low), np.where(empty, 0.0, high)) for low, high in spans]
+    return box_sums(release.cells(), clipped, release.prefix)

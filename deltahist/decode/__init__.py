@@ -1,0 +1,35 @@
+"""Decoding: from a release to estimates of all cells, and to the error of every query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deltahist.decode.base import Decoder, Moments, box_sums, normal_quantile, prefix_sums
+from deltahist.decode.general import MOST_DENSE, DenseDecoder, IterativeDecoder
+from deltahist.decode.products import CellsDecoder, ProductDecoder
+from deltahist.decode.trees import TreeDecoder
+from deltahist.privacy import Law
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.grids import Hierarchical, Identity
+from deltahist.strategies.product import Product
+
+__all__ = ["Decoder", "Moments", "box_sums", "decoder", "normal_quantile", "prefix_sums"]
+
+
+def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:
+    """The fastest exact least-squares decoder for a strategy.
+
+    Parameters
+    ----------
+    strategy : what was measured.
+    laws : noise law of each of its groups.
+    total_known : whether the number of entities is public.
+    """
+    if isinstance(strategy, Identity):
+        return CellsDecoder(strategy, laws, total_known)
+    if isinstance(strategy, Hierarchical):
+        return TreeDecoder(strategy, laws, total_known)
+    if isinstance(strategy, Product):
+        return ProductDecoder(strategy, laws, total_known)
+    small = strategy.domain.size <= MOST_DENSE
+    return (DenseDecoder if small else IterativeDecoder)(strategy, laws, total_known)

@@ -1,0 +1,266 @@
+"""Decoder: least squares from noisy answers to cells, and the exact error of every query.
+
+Notation: A the strategy, Σ the diagonal noise covariance, V = (AᵀΣ⁻¹A)⁺ the covariance of the cells,
+a(q) = Σ⁻¹ A V q the coefficients with which the released values enter the answer to q, so that the answer
+is a(q)·y and its variance a(q)ᵀ Σ a(q). Where the total n is public the estimate is moved onto it along V1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+import scipy.special
+from numpy.typing import NDArray
+
+from deltahist.privacy import Law
+from deltahist.strategies.base import Strategy
+from deltahist.workloads import AllRanges, Boxes, Span
+
+#: A function of intervals along one axis: (low, high) in cells -> one number each.
+Feature = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+#: Sum over terms of coefficient · product over axes of feature(interval).
+Terms = Sequence[tuple[float, tuple[Feature, ...]]]
+
+#: Queries are solved one by one up to this number; more of them are priced by simulated noise.
+MOST_SOLVED = 200
+#: Simulated noise fields; their number sets Student's quantile of the interval.
+REPLICATES = 100
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Error of each query: variance (m,), excess kurtosis (m,), and how the variance is known.
+
+    `freedom` is infinite where the variance is exact or a bound, else the number of simulated noise fields.
+    `unresolved` (m,) is the share of the query's squared norm that the strategy does not determine, or None.
+    """
+
+    variance: NDArray[np.float64]
+    kurtosis: NDArray[np.float64]
+    freedom: float = np.inf
+    unresolved: NDArray[np.float64] | None = None
+    note: str = "exact"
+
+
+class Decoder:
+    """Least squares for one strategy and its noise; subclasses give `solve` and `adjoint`.
+
+    Parameters
+    ----------
+    strategy : A (k, N).
+    laws : one noise law per group.
+    total_known : whether the number of entities is public, so that estimates add up to it.
+    """
+
+    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
+        self.strategy, self.laws, self.total_known = strategy, tuple(laws), total_known
+        self.domain = strategy.domain
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """V AᵀΣ⁻¹ y (N,), without the total."""
+        raise NotImplementedError
+
+    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Σ⁻¹ A V q (k,), the adjoint of `solve`."""
+        raise NotImplementedError
+
+    def terms(self, order: int) -> Terms | None:
+        """Closed form over boxes of the variance (order 2) or fourth cumulant (order 4), total included."""
+        return None
+
+    @functools.cached_property
+    def row_variance(self) -> NDArray[np.float64]:
+        """Variance of each released value (k,)."""
+        return self._per_row([law.variance() for law in self.laws])
+
+    @functools.cached_property
+    def row_kurtosis(self) -> NDArray[np.float64]:
+        """Excess kurtosis of each released value's noise (k,)."""
+        return self._per_row([law.kurtosis() for law in self.laws])
+
+    def _per_row(self, figures: Sequence[float]) -> NDArray[np.float64]:
+        out = np.empty(self.strategy.shape[0])
+        for group, figure in zip(self.strategy.groups, figures, strict=True):
+            out[group.rows] = figure
+        return out
+
+    @functools.cached_property
+    def _total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """a(1) (k,), V1 (N,) and 1ᵀV1."""
+        ones = self.adjoint(np.ones(self.domain.size))
+        direction = self.solve(self.row_variance * ones)
+        return ones, direction, float(direction.sum())
+
+    def estimate(self, values: NDArray[np.int64], total: int | None) -> NDArray[np.float64]:
+        """Least-squares estimates of all cells (domain.shape)."""
+        cells = self.solve(np.asarray(values, dtype=np.float64))
+        if self.total_known and total is not None:
+            _, direction, spread = self._total
+            if spread > 0:
+                cells = cells + direction * ((total - cells.sum()) / spread)
+        return cells.reshape(self.domain.shape)
+
+    def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        """a(q) (k,): how the released values enter the answer to q (N,), beside the public total."""
+        own = self.adjoint(query)
+        if self.total_known:
+            ones, direction, spread = self._total
+            if spread > 0:
+                own = own - ones * (float(query @ direction) / spread)
+        return own
+
+    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        """Variance and kurtosis of the answers to boxes, or to explicit queries (m, N)."""
+        if isinstance(work, scipy.sparse.sparray):
+            return self._solve_each(work)
+        second = self.terms(2)
+        if second is not None:
+            spans = work.spans(self.domain)
+            fourth = self.terms(4)
+            variance = np.maximum(evaluate(second, spans), 0.0)
+            variance[variance < self._speck] = 0.0
+            most = max(law.kurtosis() for law in self.laws)
+            kurtosis = np.zeros(len(variance))
+            if fourth is not None:
+                some = variance > 0
+                kurtosis[some] = np.clip(evaluate(fourth, spans)[some] / variance[some] ** 2, 0.0, most)
+            return Moments(variance, kurtosis, note=self.note)
+        if len(work) <= MOST_SOLVED:
+            return self._solve_each(work.matrix(self.domain))
+        return self._simulate(work.spans(self.domain))
+
+    @property
+    def _speck(self) -> float:
+        """What rounding leaves where an answer is exact, such as the whole domain with a public total."""
+        return 1e-12 * max(law.variance() for law in self.laws)
+
+    #: How the closed form relates to the truth, for people.
+    note = "exact"
+
+    def mean_variance(self, work: AllRanges, sample: int = 2000) -> float:
+        """Mean variance over all ranges; in closed form where there is one, else over a sample."""
+        second = self.terms(2)
+        if second is None:
+            if len(work) <= MOST_SOLVED:
+                return float(self._solve_each(work.matrix(self.domain)).variance.mean())
+            return float(self._simulate(work.sample(sample).spans(self.domain)).variance.mean())
+        intervals = work.intervals()
+        return sum(
+            weight * float(np.prod([f(*span).mean() for f, span in zip(features, intervals, strict=True)]))
+            for weight, features in second
+        )
+
+    def _solve_each(self, queries: scipy.sparse.csr_array) -> Moments:
+        variance, kurtosis, unresolved = (np.zeros(queries.shape[0]) for _ in range(3))
+        for i in range(queries.shape[0]):
+            query = queries[[i]].toarray()[0]
+            weight = self.coefficients(query)
+            part = weight * weight * self.row_variance
+            variance[i] = part.sum()
+            if variance[i] < self._speck:
+                variance[i] = 0.0
+            else:
+                kurtosis[i] = (part * part * self.row_kurtosis).sum() / variance[i] ** 2
+            if not self.strategy.determines_cells:
+                # aᵀA is what is measured of q (with the total, where that is public).
+                known = self.strategy.rmatvec(weight)
+                missing = query - known
+                if self.total_known:
+                    missing = missing - missing.mean()
+                unresolved[i] = float(missing @ missing) / float(query @ query)
+        unresolved[unresolved < 1e-9] = 0.0
+        return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)
+
+    def _simulate(self, spans: Sequence[Span]) -> Moments:
+        """Variance from simulated noise: it needs public figures only, so anybody may draw it."""
+        rng = np.random.default_rng(20140604)
+        spread = np.sqrt(self.row_variance)
+        total = np.zeros(len(spans[0][0]))
+        for _ in range(REPLICATES):
+            cells = self.estimate(rng.normal(size=len(spread)) * spread, 0 if self.total_known else None)
+            total += box_sums(cells, spans) ** 2
+        variance = total / REPLICATES
+        return Moments(
+            variance, np.zeros(len(variance)), freedom=REPLICATES, note=f"from {REPLICATES} simulated noise fields"
+        )
+
+
+def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
+    """Values of a closed form at boxes."""
+    known: dict[tuple[int, Feature], NDArray[np.float64]] = {}
+    out = np.zeros(len(spans[0][0]))
+    for weight, features in terms:
+        product = np.full(len(out), weight)
+        for axis, (feature, span) in enumerate(zip(features, spans, strict=True)):
+            if (axis, feature) not in known:
+                known[axis, feature] = feature(*span)
+            product *= known[axis, feature]
+        out += product
+    return out
+
+
+def prefix_sums(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums from the low corner up to every cell edge; shape grows by one along each axis."""
+    out = np.zeros([n + 1 for n in cells.shape])
+    inner = out[tuple(slice(1, None) for _ in cells.shape)]
+    np.cumsum(cells, axis=0, out=inner)
+    for axis in range(1, cells.ndim):
+        np.cumsum(inner, axis=axis, out=inner)
+    return out
+
+
+def box_sums(cells: NDArray[np.float64], spans: Sequence[Span], prefix: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Sums of cells over boxes; a cut cell counts by its share (linear interpolation of the prefix sums)."""
+    total = prefix_sums(cells) if prefix is None else prefix
+    flat = total.ravel()
+    aligned = all((edge == np.floor(edge)).all() for span in spans for edge in span)
+    if len(spans) == 1:
+        low, high = spans[0]
+        return _at(flat, high, len(total)) - _at(flat, low, len(total))
+    (west, east), (south, north) = spans
+    if aligned:
+        row = total.shape[1]
+        w, e, s, n = (c.astype(np.int64) for c in (west, east, south, north))
+        w *= row
+        e *= row
+        return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
+    return (
+        _at_corner(total, east, north)
+        - _at_corner(total, west, north)
+        - _at_corner(total, east, south)
+        + _at_corner(total, west, south)
+    )
+
+
+def _at(flat: NDArray[np.float64], place: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    below = np.minimum(place.astype(np.int64), length - 2)
+    share = place - below
+    return flat[below] * (1 - share) + flat[below + 1] * share
+
+
+def _at_corner(total: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    row = total.shape[1]
+    i = np.minimum(x.astype(np.int64), total.shape[0] - 2)
+    j = np.minimum(y.astype(np.int64), row - 2)
+    f, g = x - i, y - j
+    at = i * row + j
+    flat = total.ravel()
+    low = flat[at] * (1 - g) + flat[at + 1] * g
+    high = flat[at + row] * (1 - g) + flat[at + row + 1] * g
+    return low * (1 - f) + high * f
+
+
+def normal_quantile(kurtosis: NDArray[np.float64], freedom: float, level: float = 0.95) -> NDArray[np.float64]:
+    """Half-width of a central interval in standard errors.
+
+    The normal (or Student's) quantile with the Cornish-Fisher correction for the excess kurtosis of
+    symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many.
+    """
+    probability = (1 + level) / 2
+    z = float(scipy.special.ndtri(probability))
+    start = z if np.isinf(freedom) else float(scipy.special.stdtrit(freedom, probability))
+    return start + kurtosis * ((z**3 - 3 * z) / 24)

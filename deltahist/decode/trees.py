@@ -1,0 +1,134 @@
+"""Least squares for nested grids: one pass up, one pass down (Hay et al. 2010), whatever the block sizes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.decode.base import Decoder, Feature, Terms
+from deltahist.decode.products import block_power_sum
+from deltahist.privacy import Law
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.grids import Grids, Hierarchical, Starts, spread_blocks, sum_blocks
+
+
+class TreeDecoder(Decoder):
+    """Nested grids, coarse to fine, the last one of single cells.
+
+    Up: the best estimate of a block from its own value and its children's, weighted by precision. Down: what
+    the parent knows better is shared among its children in proportion to their variances.
+    """
+
+    strategy: Hierarchical
+
+    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
+        super().__init__(strategy, laws, total_known)
+        assert isinstance(strategy, Grids)
+        self.level_variance = [law.variance() for law in laws]
+        # First child of every block, per level and axis, counted in blocks of the next level.
+        self.children: list[Starts] = [
+            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
+            for a, b in zip(strategy.starts[:-1], strategy.starts[1:], strict=True)
+        ]
+        self.below: list[NDArray[np.float64]] = []  # variance of the children's sum, per level but the last
+        self.upward: list[NDArray[np.float64]] = [np.full(strategy.blocks[-1], self.level_variance[-1])]
+        for level in range(len(self.children) - 1, -1, -1):
+            below = sum_blocks(self.upward[0], self.children[level])
+            own = self.level_variance[level]
+            self.below.insert(0, below)
+            self.upward.insert(0, own * below / (own + below) if own > 0 else np.zeros_like(below))
+
+    def _parts(self, rows: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        return [rows[g.rows].reshape(b) for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)]
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        parts = self._parts(values)
+        best = parts[-1]
+        sums = []
+        estimates = [best]
+        for level in range(len(self.children) - 1, -1, -1):
+            total = sum_blocks(best, self.children[level])
+            best = total + self._trust(level) * (parts[level] - total)
+            sums.insert(0, total)
+            estimates.insert(0, best)
+        cells = estimates[0]
+        for level, total in enumerate(sums):
+            surplus = (cells - total) / self.below[level]
+            fine = estimates[level + 1]
+            cells = fine + self.upward[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
+        return cells.ravel()
+
+    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The passes of `solve`, transposed and in reverse order."""
+        levels = len(self.children)
+        on_cells = query.reshape(self.domain.shape)
+        on_estimate: list[NDArray[np.float64]] = [np.zeros(0)] * (levels + 1)
+        on_sum: list[NDArray[np.float64]] = [np.zeros(0)] * levels
+        for level in range(levels - 1, -1, -1):
+            share = sum_blocks(self.upward[level + 1] * on_cells, self.children[level]) / self.below[level]
+            on_estimate[level + 1] = on_cells
+            on_sum[level] = -share
+            on_cells = share
+        on_estimate[0] = on_cells
+        rows = []
+        for level in range(levels):
+            trust = self._trust(level)
+            rows.append((on_estimate[level] * trust).ravel())
+            on_sum[level] = on_sum[level] + on_estimate[level] * (1 - trust)
+            fine = on_estimate[level + 1]
+            on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self.children[level], fine.shape)
+        rows.append(on_estimate[levels].ravel())
+        return np.concatenate(rows)
+
+    def _trust(self, level: int) -> NDArray[np.float64]:
+        """Weight of a block's own value against its children's sum."""
+        own = self.level_variance[level]
+        return self.below[level] / (own + self.below[level])
+
+    @functools.cached_property
+    def regular(self) -> bool:
+        """Whether all blocks of a level are of one size."""
+        return all(
+            n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
+            for w in self.strategy.widths
+            for n in self.domain.shape
+        )
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        return "exact" if self.regular else "exact but for blocks at the upper edges, which are taken as whole (a bound)"
+
+    def terms(self, order: int) -> Terms | None:
+        """V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md).
+
+        Blocks cut off at the domain's upper edges are taken as whole, with unknown counts beyond the edge:
+        knowing those to be zero can only help, so that the variance is never understated.
+        """
+        if order == 4:
+            return None
+        widths = [
+            [min(w, self._padded(n)) for w in self.strategy.widths] for n in self.domain.shape
+        ]
+        area = [float(np.prod(sides)) for sides in zip(*widths, strict=True)]
+        if min(self.level_variance) <= 0:
+            return None
+        precision = np.cumsum([a / v for a, v in zip(area[::-1], self.level_variance[::-1], strict=True)])[::-1]
+        inverse = np.append(1 / precision, 0.0)
+        if self.total_known:
+            inverse[0] = 0.0
+        return [
+            ((inverse[level] - inverse[level + 1]) / area[level], tuple(_block_square(w[level]) for w in widths))
+            for level in range(len(area))
+        ]
+
+    def _padded(self, n: int) -> int:
+        return next(w for w in reversed(self.strategy.widths) if w >= n)
+
+
+@functools.lru_cache(maxsize=128)
+def _block_square(width: int) -> Feature:
+    """Σ over blocks of (length of the interval inside)²."""
+    return lambda low, high: block_power_sum(low, high, width, 2)

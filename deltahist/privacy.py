@@ -1,0 +1,117 @@
+"""Noise laws and guarantees as plain data: what noise costs, how large it is, how guarantees add up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from deltahist._validate import InputError, one_of, positive
+
+
+@dataclass(frozen=True)
+class Law:
+    """The law of one group's noise, with its exact parameter.
+
+    Parameters
+    ----------
+    kind : "laplace" (two-sided geometric, P(k) ∝ exp(−|k|/scale)) or "gaussian" (P(k) ∝ exp(−k²/(2 σ²))),
+        both on the integers.
+    parameter : the scale b, or the variance parameter σ²; zero means no noise (nothing was private).
+    """
+
+    kind: str
+    parameter: Fraction
+
+    def __post_init__(self) -> None:
+        one_of(("laplace", "gaussian"), kind=self.kind)
+
+    def variance(self, *, continuous: bool = False) -> float:
+        """Variance; of the continuous law with the same parameter if asked (2 b², σ²)."""
+        value = float(self.parameter)
+        if continuous or value == 0:
+            return 2 * value * value if self.kind == "laplace" else value
+        if self.kind == "laplace":
+            p, rest = math.exp(-1 / value), -math.expm1(-1 / value)
+            return 2 * p / (rest * rest)
+        return _gaussian_moments(value)[0]
+
+    def kurtosis(self) -> float:
+        """Excess kurtosis: fourth cumulant over squared variance; 3 for Laplace noise of a large scale."""
+        value = float(self.parameter)
+        if value == 0:
+            return 0.0
+        if self.kind == "laplace":
+            p = math.exp(-1 / value)
+            # The fourth cumulant of a two-sided geometric is 2 p (1 + 4 p + p²) / (1 − p)⁴.
+            return (1 + 4 * p + p * p) / (2 * p) if p > 0 else 0.0
+        second, fourth = _gaussian_moments(value)
+        return fourth / (second * second) - 3 if second > 0 else 0.0
+
+    def describe(self) -> dict[str, str]:
+        """A JSON-ready description; the fraction is kept exact."""
+        return {"kind": self.kind, "parameter": str(self.parameter)}
+
+
+def _gaussian_moments(variance: float) -> tuple[float, float]:
+    """Second and fourth moment of the discrete Gaussian."""
+    if variance > 25:  # the discrete and the continuous moments agree to the last digit from far below
+        return variance, 3 * variance * variance
+    k = np.arange(0, 200, dtype=np.float64)
+    weight = np.exp(-k * k / (2 * variance)) * np.where(k == 0, 1.0, 2.0)
+    weight /= weight.sum()
+    return float(weight @ k**2), float(weight @ k**4)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A privacy guarantee under a stated neighbourhood: pure ε, or ρ-zCDP.
+
+    >>> (Guarantee(epsilon=Fraction(1, 2)) + Guarantee(epsilon=Fraction(1, 4))).epsilon
+    Fraction(3, 4)
+    """
+
+    epsilon: Fraction | None = None
+    rho: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.rho is None):
+            raise InputError("a guarantee is either epsilon (pure) or rho (zCDP): give one of them")
+
+    def __add__(self, other: Guarantee) -> Guarantee:
+        """Sequential composition (2014, section 3.2; Bun and Steinke 2016, lemma 1.7). Pure ε is (ε²/2)-zCDP."""
+        if self.epsilon is not None and other.epsilon is not None:
+            return Guarantee(epsilon=self.epsilon + other.epsilon)
+        return Guarantee(rho=self.as_rho() + other.as_rho())
+
+    def as_rho(self) -> Fraction:
+        """ρ of the zCDP that the guarantee implies (Bun and Steinke 2016, proposition 1.4)."""
+        if self.rho is not None:
+            return self.rho
+        assert self.epsilon is not None
+        return self.epsilon * self.epsilon / 2
+
+    def times(self, steps: int) -> Guarantee:
+        """What holds between data sets `steps` neighbours apart (group privacy)."""
+        if self.epsilon is not None:
+            return Guarantee(epsilon=self.epsilon * steps)
+        assert self.rho is not None
+        return Guarantee(rho=self.rho * steps * steps)
+
+    def approximate(self, probability: float) -> float:
+        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob.
+
+        For zCDP the smallest ε over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
+        (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
+        """
+        positive(probability=probability)
+        if self.epsilon is not None:
+            return float(self.epsilon)
+        assert self.rho is not None
+        alpha = 1 + np.logspace(-3, 7, 20001)
+        value = float(self.rho) * alpha + (
+            -math.log(probability) + (alpha - 1) * np.log1p(-1 / alpha) - np.log(alpha)
+        ) / (alpha - 1)
+        return max(0.0, float(value.min()))

@@ -1,0 +1,276 @@
+"""Release: the only thing that crosses from the private to the public side, and its file."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError, fits_memory, one_of, whole
+from deltahist.decode import Decoder, decoder, prefix_sums
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Guarantee, Law
+from deltahist.calibration import calibrate
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.registry import from_description
+
+FORMAT = "deltahist-release"
+VERSION = 1
+_KEY = b"deltahist"
+#: Longest description that is read; a real one has a few kilobytes.
+_MOST_DESCRIPTION = 64 << 20
+#: Working memory per cell and per released value when a release is read and decoded, in bytes.
+_BYTES_PER_NUMBER = 48
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What was published: exact noisy answers to a strategy, and the whole public description.
+
+    Parameters
+    ----------
+    neighbourhood : who may be confused with whom; holds the domain.
+    strategy : what was measured.
+    values : (k,) int64, y = A c + η.
+    epsilon, rho : the guarantee, one of them; exact fractions.
+    total : the number of points, if membership is fixed and nothing was dropped; else None.
+    contributions : points of one user that may move at once; 1 if the unit of privacy is a point.
+    dropped : what kinds of rows were left out before counting ("bad rows", "points outside").
+    publishable : False if the noise came from a seeded generator.
+    """
+
+    neighbourhood: Neighbourhood
+    strategy: Strategy
+    values: NDArray[np.int64]
+    epsilon: Fraction | None = None
+    rho: Fraction | None = None
+    total: int | None = None
+    contributions: int = 1
+    dropped: tuple[str, ...] = ()
+    publishable: bool = True
+
+    def __post_init__(self) -> None:
+        if self.values.shape != (self.strategy.shape[0],) or self.values.dtype != np.int64:
+            raise InputError(
+                f"values have shape {self.values.shape} and type {self.values.dtype}: "
+                f"the strategy has {self.strategy.shape[0]} rows of int64"
+            )
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.neighbourhood.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Pure ε or ρ-zCDP."""
+        return Guarantee(epsilon=self.epsilon, rho=self.rho)
+
+    @property
+    def noise(self) -> str:
+        """ "laplace" or "gaussian"."""
+        return "laplace" if self.rho is None else "gaussian"
+
+    @functools.cached_property
+    def laws(self) -> tuple[Law, ...]:
+        """Noise law of each group of rows."""
+        return calibrate(
+            self.strategy,
+            self.neighbourhood,
+            epsilon=self.epsilon,
+            rho=self.rho,
+            contributions=self.contributions,
+        )
+
+    @functools.cached_property
+    def decoder(self) -> Decoder:
+        """Least squares for this release."""
+        return decoder(self.strategy, self.laws, total_known=self.total is not None)
+
+    @functools.cached_property
+    def _cells(self) -> NDArray[np.float64]:
+        cells = self.decoder.estimate(self.values, self.total)
+        cells.flags.writeable = False
+        return cells
+
+    def cells(self) -> NDArray[np.float64]:
+        """Least-squares estimates of all cells (domain.shape), unbiased, so some are negative."""
+        return self._cells
+
+    @functools.cached_property
+    def prefix(self) -> NDArray[np.float64]:
+        """Sums of the estimates from the low corner to every cell edge."""
+        return prefix_sums(self._cells)
+
+    def describe(self) -> dict[str, Any]:
+        """The complete public description, JSON-ready; with `values` it makes the release again."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "domain": self.domain.describe(),
+            "neighbourhood": self.neighbourhood.describe(),
+            "strategy": self.strategy.describe(),
+            "epsilon": None if self.epsilon is None else str(self.epsilon),
+            "rho": None if self.rho is None else str(self.rho),
+            "laws": [law.describe() for law in self.laws],
+            "groups": [group.name for group in self.strategy.groups],
+            "total": self.total,
+            "contributions": self.contributions,
+            "dropped": list(self.dropped),
+            "publishable": self.publishable,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write one Parquet file: a row per released value, the description in the file's metadata.
+
+        Columns: `group` (int16, index into the description's groups) and `value` (int64). The file appears
+        whole or not at all.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        group = np.empty(len(self.values), dtype=np.int16)
+        for i, g in enumerate(self.strategy.groups):
+            group[g.rows] = i
+        meta = {_KEY: json.dumps(self.describe()).encode()}
+        schema = pa.schema([("group", pa.int16()), ("value", pa.int64())], metadata=meta)
+        table = pa.Table.from_arrays([pa.array(group), pa.array(self.values)], schema=schema)
+        target = Path(path)
+        write_whole(target, lambda part: pq.write_table(table, part, compression="zstd"))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Release:
+        """Read a release file; it is treated as untrusted input.
+
+        Raises
+        ------
+        InputError
+            If the file is missing, truncated, foreign, of a newer version, larger than its description says
+            or than memory allows, or contradicts itself.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"release file {str(path)!r} does not exist")
+        try:
+            file = pq.ParquetFile(path)
+        except (pa.ArrowException, OSError) as problem:
+            raise InputError(
+                f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
+            ) from None
+        with file:
+            text = (file.schema_arrow.metadata or {}).get(_KEY)
+            if text is None:
+                raise InputError(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
+            if len(text) > _MOST_DESCRIPTION:
+                raise InputError(f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes")
+            try:
+                description = json.loads(text)
+                release = cls._read(description, file, str(path))
+            except InputError:
+                raise
+            except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ZeroDivisionError, OverflowError) as problem:
+                raise InputError(f"release file {str(path)!r} has a damaged description: {_first(problem)}") from None
+            except (pa.ArrowException, OSError) as problem:
+                raise InputError(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
+        return release
+
+    @classmethod
+    def _read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
+        if description["format"] != FORMAT:
+            raise InputError(f"file {path!r} is {description['format']!r}: it must be {FORMAT!r}")
+        version = whole(version=description["version"])
+        if version > VERSION:
+            raise InputError(
+                f"release file {path!r} is of version {version}: this program reads versions up to {VERSION}; update it"
+            )
+        rows = file.metadata.num_rows
+        shape = [int(n) for n in description["domain"]["shape"]]
+        size = 1
+        for n in shape:
+            size *= n
+        fits_memory(_BYTES_PER_NUMBER * (max(size, 0) + rows), f"release file {path!r}")
+        domain = Domain(**description["domain"])
+        near = Neighbourhood.from_description(domain, description["neighbourhood"])
+        strategy = from_description(domain, description["strategy"])
+        if strategy.shape[0] != rows:
+            raise InputError(
+                f"release file {path!r} has {rows:,} values: its strategy has {strategy.shape[0]:,} rows (altered?)"
+            )
+        names = file.schema_arrow.names
+        if names != ["group", "value"] or str(file.schema_arrow.field("value").type) != "int64":
+            raise InputError(f"release file {path!r} has columns {names}: they must be group and value (int64)")
+        column = file.read(columns=["value"]).column("value")
+        if column.null_count:
+            raise InputError(f"release file {path!r} has {column.null_count:,} missing values: there must be none")
+        epsilon, rho, total = description["epsilon"], description["rho"], description["total"]
+        release = cls(
+            near,
+            strategy,
+            column.to_numpy(),
+            epsilon=None if epsilon is None else Fraction(epsilon),
+            rho=None if rho is None else Fraction(rho),
+            total=None if total is None else whole(least=0, total=total),
+            contributions=whole(contributions=description["contributions"]),
+            dropped=tuple(str(d) for d in description["dropped"]),
+            publishable=bool(one_of((True, False), publishable=description["publishable"])),
+        )
+        if [law.describe() for law in release.laws] != description["laws"]:
+            raise InputError(
+                f"release file {path!r} states noise that does not follow from its strategy and budget (altered?)"
+            )
+        return release
+
+    def facts(self) -> dict[str, Any]:
+        """The privacy statement as data."""
+        from deltahist.statement import facts
+
+        return facts(self)
+
+    def statement(self) -> str:
+        """The privacy statement for people."""
+        from deltahist.statement import statement
+
+        return statement(self)
+
+
+def write_whole(target: Path, write: Any) -> None:
+    """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
+
+    Raises InputError if the folder does not exist or cannot be written.
+    """
+    if not target.parent.is_dir():
+        raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
+    if target.is_dir():
+        raise InputError(f"output {str(target)!r} is a folder: it must be a file")
+    try:
+        handle, name = tempfile.mkstemp(prefix=".", suffix=target.suffix, dir=target.parent)
+    except OSError as problem:
+        raise InputError(f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}") from None
+    os.close(handle)
+    part = Path(name)
+    try:
+        write(part)
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o666 & ~umask)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _first(problem: Exception) -> str:
+    return str(problem).strip().splitlines()[0][:200] if str(problem).strip() else type(problem).__name__

@@ -1,0 +1,203 @@
+"""Workloads: the queries that people ask, as boxes and regions of the public space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist._validate import InputError, fits_memory, positive, whole
+from deltahist.domain import Domain
+
+if TYPE_CHECKING:
+    from deltahist.workloads.regions import Regions
+
+#: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
+Span = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: All ranges of a domain are listed one by one up to this number.
+MOST_LISTED = 5_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Axis-parallel boxes; a cell that a box cuts counts by the share of its area (2014, eq. (8)).
+
+    Parameters
+    ----------
+    corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates.
+    """
+
+    corners: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.corners)
+
+    def spans(self, domain: Domain) -> tuple[Span, ...]:
+        """Intervals in cells along each axis, through whole lattice steps.
+
+        Raises
+        ------
+        InputError
+            If a box is reversed, empty or reaches outside the domain.
+        """
+        d = domain.ndim
+        if self.corners.shape[1] != 2 * d:
+            raise InputError(
+                f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain"
+            )
+        out = []
+        for axis in range(d):
+            steps, n = domain.steps[axis], domain.shape[axis]
+            low, high = (
+                np.rint((self.corners[:, axis + d * end] - domain.low[axis]) / domain.step[axis]) for end in (0, 1)
+            )
+            self._refuse(~(low < high), "reversed or empty: it must be west < east and south < north")
+            self._refuse(
+                (low < 0) | (high > n * steps),
+                f"not inside the domain, whose bounds are {tuple(round(b, 6) for b in domain.bounds)}",
+            )
+            out.append((low / steps, high / steps))
+        return tuple(out)
+
+    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
+        """The queries as explicit rows (m, N) of area shares."""
+        axes = [_interval_matrix(*span, n) for span, n in zip(self.spans(domain), domain.shape, strict=True)]
+        if domain.ndim == 1:
+            return axes[0]
+        rows = [scipy.sparse.kron(axes[0][[i]], axes[1][[i]], format="csr") for i in range(len(self))]
+        return scipy.sparse.csr_array(scipy.sparse.vstack(rows, format="csr"))
+
+    def _refuse(self, bad: NDArray[np.bool_], rule: str) -> None:
+        if bad.any():
+            first = int(np.argmax(bad))
+            box = ",".join(f"{v:g}" for v in self.corners[first])
+            raise InputError(f"box {first} ({box}) is {rule}")
+
+
+def boxes(corners: ArrayLike) -> Boxes:
+    """Boxes from an array (m, 4) of west, south, east, north, or (m, 2) of low, high in 1-D.
+
+    Raises InputError on another shape or on NaN or infinite corners.
+
+    >>> len(boxes([[0, 0, 0.5, 0.5]]))
+    1
+    """
+    array = np.atleast_2d(np.asarray(corners, dtype=np.float64))
+    if array.ndim != 2 or array.shape[1] not in (2, 4):
+        raise InputError(f"boxes have shape {array.shape}: it must be (m, 4), or (m, 2) in 1-D")
+    if not np.isfinite(array).all():
+        raise InputError("boxes have NaN or infinite corners: all must be finite")
+    return Boxes(array)
+
+
+@dataclass(frozen=True)
+class AllRanges:
+    """Every box of whole cells, each once."""
+
+    domain: Domain
+
+    def __len__(self) -> int:
+        return math.prod(n * (n + 1) // 2 for n in self.domain.shape)
+
+    def intervals(self) -> tuple[Span, ...]:
+        """All intervals along each axis; the ranges are their product."""
+        out = []
+        for n in self.domain.shape:
+            first, last = np.triu_indices(n)
+            out.append((first.astype(np.float64), last + 1.0))
+        return tuple(out)
+
+    def spans(self, domain: Domain) -> tuple[Span, ...]:
+        """Every range listed, x varying slowest; refused beyond five million."""
+        _same(domain, self.domain)
+        if len(self) > MOST_LISTED:
+            raise InputError(
+                f"there are {len(self):,} ranges: at most {MOST_LISTED:,} are listed one by one "
+                "(take .sample(number, seed), or random_squares)"
+            )
+        intervals = self.intervals()
+        if len(intervals) == 1:
+            return intervals
+        (a, b), (c, d) = intervals
+        return ((np.repeat(a, len(c)), np.repeat(b, len(c))), (np.tile(c, len(a)), np.tile(d, len(a))))
+
+    def sample(self, number: int, seed: int = 0) -> Boxes:
+        """Ranges drawn uniformly, with replacement."""
+        rng = np.random.default_rng(seed)
+        low, high = [], []
+        for axis, n in enumerate(self.domain.shape):
+            rank = rng.integers(0, n * (n + 1) // 2, number)
+            # The ranges that end at cell e are the e + 1 ranks from e (e + 1) / 2 on.
+            end = ((np.sqrt(8.0 * rank + 1) - 1) // 2).astype(np.int64)
+            end -= end * (end + 1) // 2 > rank
+            start = rank - end * (end + 1) // 2
+            edges = self.domain.edges(axis)
+            low.append(edges[start])
+            high.append(edges[end + 1])
+        return Boxes(np.column_stack([*low, *high]))
+
+    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
+        """The queries as explicit rows (m, N)."""
+        _same(domain, self.domain)
+        axes = [_interval_matrix(*span, n) for span, n in zip(self.intervals(), domain.shape, strict=True)]
+        if domain.ndim == 1:
+            return axes[0]
+        return scipy.sparse.csr_array(scipy.sparse.kron(*axes, format="csr"))
+
+
+def all_ranges(domain: Domain) -> AllRanges:
+    """All boxes of whole cells: n (n + 1) / 2 in 1-D, the product over both axes in 2-D.
+
+    >>> len(all_ranges(Domain((0, 1), (4,))))
+    10
+    """
+    return AllRanges(domain)
+
+
+def random_squares(side: float, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
+    """Squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
+
+    Parameters
+    ----------
+    side : in the domain's coordinates. number : how many. seed : of the public choice of places.
+
+    Raises
+    ------
+    InputError
+        If the side is longer than the domain.
+    """
+    positive(side=side)
+    number = whole(number=number)
+    rng = np.random.default_rng(seed)
+    low = []
+    for lo, hi in zip(domain.low, domain.high, strict=True):
+        if side > (hi - lo) * (1 + 1e-12):
+            raise InputError(f"side is {side:g}: it must not be longer than the domain ({hi - lo:g})")
+        low.append(lo + rng.random(number) * max(0.0, hi - lo - side))
+    corner = np.column_stack(low)
+    return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
+
+
+def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
+    """Polygons (shapely, or a GeoSeries or GeoDataFrame) in the domain's coordinates, by exact area shares."""
+    from deltahist.workloads.regions import make_regions
+
+    return make_regions(geometries, names)
+
+
+def _interval_matrix(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> scipy.sparse.csr_array:
+    """Rows (m, n): the share of each cell that lies in [low, high)."""
+    fits_memory(16 * len(low) * n, f"{len(low):,} explicit queries")
+    cell = np.arange(n)
+    share = np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell)
+    return scipy.sparse.csr_array(np.maximum(share, 0.0))
+
+
+def _same(domain: Domain, own: Domain) -> None:
+    if domain != own:
+        raise InputError("all_ranges was made for another domain: make it from this one")

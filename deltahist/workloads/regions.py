@@ -1,0 +1,105 @@
+"""Polygon queries: which cells they cover, and which share of each cell at the rim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError
+from deltahist.domain import Domain
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Polygons as queries; a cell at the rim counts by the exact share of its area inside.
+
+    Parameters
+    ----------
+    geometries : (m,) shapely polygons or multipolygons, in the domain's coordinates.
+    names : one name each.
+    """
+
+    geometries: NDArray[Any]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.geometries)
+
+    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
+        """Area shares (m, N).
+
+        Raises
+        ------
+        InputError
+            If a polygon reaches outside the domain, or the domain is 1-D.
+        """
+        import shapely
+
+        if domain.ndim != 2:
+            raise InputError("regions are polygons: they need a 2-D domain")
+        frame = shapely.box(*domain.bounds)
+        slack = 1e-9 * max(abs(h - lo) for lo, h in zip(domain.low, domain.high, strict=True))
+        outside = ~shapely.covered_by(self.geometries, shapely.buffer(frame, slack))
+        if outside.any():
+            first = int(np.argmax(outside))
+            raise InputError(
+                f"region {self.names[first]!r} is not inside the domain, whose bounds are "
+                f"{tuple(round(b, 6) for b in domain.bounds)} (is it in the domain's CRS?)"
+            )
+        rows = [_shares(geometry, domain) for geometry in self.geometries]
+        sizes = np.cumsum([0, *(len(cells) for cells, _ in rows)])
+        cells = np.concatenate([cells for cells, _ in rows])
+        shares = np.concatenate([shares for _, shares in rows])
+        return scipy.sparse.csr_array((shares, cells, sizes), shape=(len(rows), domain.size))
+
+
+def make_regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
+    """Regions from polygons; names default to their numbers.
+
+    Raises
+    ------
+    InputError
+        If a geometry is no valid, non-empty polygon or multipolygon.
+    """
+    import shapely
+
+    frame = getattr(geometries, "geometry", None)
+    array = np.asarray(list(geometries if frame is None else frame), dtype=object)
+    labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
+    if not len(array) or len(labels) != len(array):
+        raise InputError(f"there are {len(array)} regions and {len(labels)} names: give at least one, and one name each")
+    for label, geometry in zip(labels, array, strict=True):
+        kind = getattr(geometry, "geom_type", type(geometry).__name__)
+        if kind not in ("Polygon", "MultiPolygon") or shapely.is_empty(geometry):
+            raise InputError(f"region {label!r} is {kind}: it must be a non-empty Polygon or MultiPolygon")
+        if not shapely.is_valid(geometry):
+            raise InputError(f"region {label!r} is not valid: {shapely.is_valid_reason(geometry)}")
+    return Regions(array, tuple(labels))
+
+
+def _shares(geometry: Any, domain: Domain) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Flat cells that a polygon touches and the share of each inside it."""
+    import shapely
+
+    (cx, cy), (nx, ny) = domain.cell, domain.shape
+    west, south, east, north = geometry.bounds
+    x0 = min(max(int((west - domain.low[0]) / cx), 0), nx - 1)
+    x1 = min(max(int(np.ceil((east - domain.low[0]) / cx)), x0 + 1), nx)
+    y0 = min(max(int((south - domain.low[1]) / cy), 0), ny - 1)
+    y1 = min(max(int(np.ceil((north - domain.low[1]) / cy)), y0 + 1), ny)
+    ex, ey = domain.edges(0), domain.edges(1)
+    i, j = (a.ravel() for a in np.meshgrid(np.arange(x0, x1), np.arange(y0, y1), indexing="ij"))
+    cells = shapely.box(ex[i], ey[j], ex[i + 1], ey[j + 1])
+    shapely.prepare(geometry)
+    touched = shapely.intersects(geometry, cells)
+    whole = shapely.contains_properly(geometry, cells)
+    share = whole.astype(np.float64)
+    rim = touched & ~whole
+    share[rim] = shapely.area(shapely.intersection(cells[rim], geometry)) / (cx * cy)
+    keep = share > 0
+    return (i[keep] * ny + j[keep]).astype(np.int64), np.minimum(share[keep], 1.0)

@@ -1,0 +1,254 @@
+"""Loading a public file: the right one only, or nothing is left behind. No test uses the network."""
+
+import gzip
+import hashlib
+import io
+import re
+import socket
+import urllib.request
+
+import numpy as np
+import pytest
+
+from datasets import REGISTRY, DataError, load, registry
+from datasets.registry import Entry
+
+CSV = b"name,lat,lon\nfirst,40.5,-74.0\nsecond,41.0,-73.5\n"
+OTHER = b"name,lat,lon\nfirst,40.5,-74.0\nsecond,41.0,-73.6\n"
+
+
+def sha(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("the network is unreachable")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def register(monkeypatch):
+    """Register CSV as "towns" with the given addresses."""
+
+    def add(*urls, excerpt="", content=CSV, parse=registry.table):
+        facts = {"origin": "a test", "citation": "nobody", "licence": "none"}
+        entry = Entry("towns", sha(content), len(content), urls, excerpt, parse=parse, **facts)
+        monkeypatch.setitem(REGISTRY, "towns", entry)
+
+    return add
+
+
+def test_local_file(register, tmp_path):
+    register(excerpt="two of many")
+    file = tmp_path / "towns.csv"
+    file.write_bytes(CSV)
+    table = load("towns", file)
+    assert table.lat.tolist() == [40.5, 41.0]
+    assert table.attrs["excerpt"] == "two of many"
+
+
+def test_gzip_of_the_same_text(register, tmp_path):
+    register()
+    file = tmp_path / "towns.csv.gz"
+    file.write_bytes(gzip.compress(CSV, mtime=7))
+    assert len(load("towns", file)) == 2
+
+
+def test_wrong_file_names_both_hashes(register, tmp_path):
+    register()
+    file = tmp_path / "towns.csv"
+    file.write_bytes(OTHER)
+    with pytest.raises(DataError, match=f"{sha(CSV)}, but is {sha(OTHER)}$"):
+        load("towns", file)
+
+
+def test_wrong_gzip_names_the_hashes_of_file_and_text(register, tmp_path):
+    register()
+    file = tmp_path / "towns.csv.gz"
+    file.write_bytes(gzip.compress(OTHER))
+    with pytest.raises(
+        DataError, match=f"{sha(file.read_bytes())} and of the text inside the gzip: {sha(OTHER)}"
+    ):
+        load("towns", file)
+
+
+def test_gzip_that_unpacks_to_too_much_is_not_unpacked(register, tmp_path):
+    register()
+    file = tmp_path / "bomb.gz"
+    file.write_bytes(gzip.compress(bytes(10_000_000)))
+    with pytest.raises(DataError, match="more than it should hold"):
+        load("towns", file)
+
+
+@pytest.mark.parametrize(("keep", "message"), [(30, "ends too early"), (None, "damaged")])
+def test_broken_gzip(register, tmp_path, keep, message):
+    register()
+    whole = gzip.compress(CSV)
+    file = tmp_path / "towns.csv.gz"
+    file.write_bytes(whole[:keep] if keep else whole[:10] + b"\xff" * 20)
+    with pytest.raises(DataError, match=message):
+        load("towns", file)
+
+
+def test_missing_file(register, tmp_path):
+    register()
+    with pytest.raises(DataError, match=r"cannot read .*absent\.csv: No such file"):
+        load("towns", tmp_path / "absent.csv")
+
+
+def test_unknown_name_lists_the_known_ones():
+    with pytest.raises(DataError, match=r"'paris'.*dpbench-twitter"):
+        load("paris")
+
+
+def test_another_version_with_the_callers_hash(register, tmp_path):
+    register(excerpt="the first half")
+    file = tmp_path / "whole.csv"
+    file.write_bytes(OTHER)
+    with pytest.raises(DataError, match="the first half; for another version give sha256="):
+        load("towns", file)
+    table = load("towns", file, sha256=sha(OTHER).upper())
+    assert table.lon.tolist() == [-74.0, -73.6]
+    assert "the first half" not in table.attrs["excerpt"]
+    with pytest.raises(DataError, match="give path="):
+        load("towns", sha256=sha(OTHER))
+
+
+def test_download_once(register, tmp_path):
+    source = tmp_path / "source.csv"
+    source.write_bytes(CSV)
+    register(source.as_uri())
+    cache = tmp_path / "new" / "cache"
+    assert len(load("towns", cache=cache)) == 2
+    source.unlink()
+    assert len(load("towns", cache=cache)) == 2  # from the cache
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_default_cache(register, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    source = tmp_path / "source.csv"
+    source.write_bytes(CSV)
+    register(source.as_uri())
+    load("towns")
+    assert len(list((tmp_path / "xdg" / "deltahist").iterdir())) == 1
+
+
+def test_second_address_is_tried(register, tmp_path):
+    source = tmp_path / "source.csv"
+    source.write_bytes(CSV)
+    register((tmp_path / "absent.csv").as_uri(), source.as_uri())
+    assert len(load("towns", cache=tmp_path / "cache")) == 2
+
+
+@pytest.mark.parametrize(
+    ("served", "message"),
+    [(CSV[:-9], f"should be {sha(CSV)}, but is {sha(CSV[:-9])}"), (CSV * 2, "longer than the expected")],
+    ids=["truncated", "too long"],
+)
+def test_refused_download_leaves_nothing_behind(register, tmp_path, served, message):
+    source = tmp_path / "source.csv"
+    source.write_bytes(served)
+    register(source.as_uri())
+    with pytest.raises(DataError, match=message):
+        load("towns", cache=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_interrupted_download_leaves_nothing_behind(register, tmp_path, monkeypatch):
+    class Interrupted(io.BytesIO):
+        def read(self, *_):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Interrupted())
+    register("https://example.org/towns.csv")
+    with pytest.raises(KeyboardInterrupt):
+        load("towns", cache=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_no_network(register, tmp_path):
+    register("https://example.org/towns.csv")
+    with pytest.raises(DataError, match=r"cannot download towns: .*unreachable.*give path="):
+        load("towns", cache=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_spoilt_cache_is_noticed(register, tmp_path):
+    source = tmp_path / "source.csv"
+    source.write_bytes(CSV)
+    register(source.as_uri())
+    load("towns", cache=tmp_path / "cache")
+    next((tmp_path / "cache").iterdir()).write_bytes(OTHER)
+    with pytest.raises(DataError, match="delete the file"):
+        load("towns", cache=tmp_path / "cache")
+
+
+def test_excerpt_without_address(register, tmp_path):
+    register(excerpt="two of many")
+    with pytest.raises(DataError, match=r"cannot be downloaded.*two of many.*path="):
+        load("towns", cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_registry_entries_are_complete(name):
+    entry = REGISTRY[name]
+    assert re.fullmatch("[0-9a-f]{64}", entry.sha256)
+    assert entry.size > 0
+    assert all([entry.title, entry.origin, entry.citation, entry.licence])
+    assert entry.urls or entry.excerpt  # a file that cannot be fetched says why
+    for url in entry.urls:  # pinned to a commit, or the bytes could change
+        assert re.match(r"https://.*/[0-9a-f]{40}/", url)
+
+
+def test_activity_in_both_forms():
+    numbered = (
+        b"id, sequence_name, tag_indicator, timestamp, x_coordinate, y_coordinate, z_coordinate, activity\n"
+        b"0,A01,010-000-024-033,633790226000000000,4.06,1.89,0.51,walking\n"
+        b"1,A01,020-000-033-111,633790226005000000,4.29,1.78,1.34,sitting\n"
+        b"2,B02,020-000-033-111,633790300000000000,1.0,2.0,1.0,lying\n"
+    )
+    published = (
+        b"A01,010-000-024-033,633790226000000000,27.05.2009 14:03:25:000,4.06,1.89,0.51,walking\n"
+        b"A01,020-000-033-111,633790226005000000,27.05.2009 14:03:25:500,4.29,1.78,1.34,sitting\n"
+        b"B02,020-000-033-111,633790300000000000,27.05.2009 16:06:40:000,1.0,2.0,1.0,lying\n"
+    )
+    table = registry.person_activity(numbered)
+    assert table.equals(registry.person_activity(published))
+    assert table.t.tolist() == [0.0, 0.5, 0.0]
+    assert table.person.tolist() == ["A", "A", "B"]
+    assert table.y.tolist() == [1.89, 1.78, 2.0]
+
+
+def test_gowalla():
+    table = registry.gowalla(b"0\t2010-10-12T00:21:28Z\t40.64\t-73.78\t23261\n")
+    assert table.time[0].isoformat() == "2010-10-12T00:21:28+00:00"
+    assert table.loc[0, ["lat", "lon"]].tolist() == [40.64, -73.78]
+
+
+def test_edges():
+    assert registry.edges(b"# a comment\n0 1\n0 2\n").v.tolist() == [1, 2]
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_histogram_becomes_whole_numbers():
+    counts = registry.histogram(npy(np.array([[1.0, 0.0], [3.0, 2.0]])))
+    assert counts.dtype == np.int64
+    assert counts.tolist() == [[1, 0], [3, 2]]
+
+
+def test_histogram_refuses_fractions_and_objects():
+    with pytest.raises(ValueError, match="not whole"):
+        registry.histogram(npy(np.array([[0.5]])))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        registry.histogram(npy(np.array([[None]], dtype=object)))
