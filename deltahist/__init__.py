@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from deltahist import noise, strategies, workloads
     from deltahist._validate import DeltaHistWarning, InputError
     from deltahist.answers import answer
+    from deltahist.calibration import sensitivity
     from deltahist.counts import count, count_file
     from deltahist.domain import Domain
     from deltahist.error import expected_error
@@ -87,7 +88,6 @@ if TYPE_CHECKING:
     from deltahist.privacy import Guarantee
     from deltahist.publishers import publish
     from deltahist.release import Release
-    from deltahist.calibration import sensitivity
     from deltahist.statement import protection_curve
     from deltahist.strategies import Strategy
     from deltahist.workloads import Boxes

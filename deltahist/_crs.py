@@ -91,7 +91,8 @@ def _inverse(domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
     crs = read_crs(str(domain.crs))
     x, y = np.meshgrid(
-        *(np.linspace(lo, hi, _SAMPLES) for lo, hi in zip(domain.low, domain.high, strict=True)), indexing="ij"
+        *(np.linspace(lo, hi, _SAMPLES) for lo, hi in zip(domain.low, domain.high, strict=True)),
+        indexing="ij",
     )
     back = pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True)
     lon, lat = back.transform(x, y)

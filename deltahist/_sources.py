@@ -24,7 +24,7 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
 
     if not isinstance(geometry, shapely.Geometry):
         raise InputError(
-            f"sources is {geometry!r}: it must be None, \"boundary\", \"left\" or \"right\" (1-D), "
+            f'sources is {geometry!r}: it must be None, "boundary", "left" or "right" (1-D), '
             "or a shapely geometry"
         )
     if shapely.is_empty(geometry) or not np.isfinite(shapely.get_coordinates(geometry)).all():
@@ -60,7 +60,9 @@ def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArra
     while (block * _SPLIT < shape).any():
         block *= _SPLIT
     block = np.minimum(block, shape)
-    low = np.stack(np.meshgrid(*(np.arange(0, n, b) for n, b in zip(shape, block, strict=True)), indexing="ij"), -1)
+    low = np.stack(
+        np.meshgrid(*(np.arange(0, n, b) for n, b in zip(shape, block, strict=True)), indexing="ij"), -1
+    )
     low = low.reshape(-1, 2)
     while len(low):
         high = np.minimum(low + block, shape)

@@ -55,7 +55,9 @@ def whole(hint: str = "", /, *, least: int = 1, **parameter: Any) -> int:
     """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
     name, value = _one(parameter)
     if not is_number(value) or not math.isfinite(value) or value != int(value) or value < least:
-        raise InputError(f"{name} is {value!r}: it must be a whole number of at least {least}" + _because(hint))
+        raise InputError(
+            f"{name} is {value!r}: it must be a whole number of at least {least}" + _because(hint)
+        )
     return int(value)
 
 

@@ -77,7 +77,13 @@ def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float 
             }
     error = np.sqrt(moments.variance)
     half = normal_quantile(moments.kurtosis, moments.freedom, level) * error
-    table = {"estimate": estimate, "std_error": error, "low": estimate - half, "high": estimate + half, **columns}
+    table = {
+        "estimate": estimate,
+        "std_error": error,
+        "low": estimate - half,
+        "high": estimate + half,
+        **columns,
+    }
     if release.strategy.determines_cells is not True:
         unresolved = moments.unresolved
         table["unresolved"] = np.full(len(error), np.nan) if unresolved is None else unresolved

@@ -40,7 +40,9 @@ def metres(text: str) -> float:
             raise ValueError
         return float(match[1]) * _METRES[match[2]]
     except ValueError:
-        raise InputError(f"length is {text!r}: it must be a number with a unit, such as 250m or 0.5km") from None
+        raise InputError(
+            f"length is {text!r}: it must be a number with a unit, such as 250m or 0.5km"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ class Domain:
 
     def __post_init__(self) -> None:
         bounds = tuple(float(finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
-        shape = tuple(whole("cells per axis", shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object)))
+        shape = tuple(
+            whole("cells per axis", shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object))
+        )
         object.__setattr__(self, "bounds", bounds)
         object.__setattr__(self, "shape", shape)
         if len(bounds) not in (2, 4) or len(shape) * 2 != len(bounds):
@@ -226,7 +230,9 @@ class Domain:
             raise InputError(f"points have shape {points.shape}: it must be (m, {self.ndim})")
         if not np.isfinite(points).all():
             bad = int((~np.isfinite(points)).any(axis=1).sum())
-            raise InputError(f"{bad} of {len(points)} points have NaN or infinite coordinates: all must be finite")
+            raise InputError(
+                f"{bad} of {len(points)} points have NaN or infinite coordinates: all must be finite"
+            )
         out = np.empty(points.shape, dtype=np.int64)
         for axis in range(self.ndim):
             top = self.shape[axis] * self.steps[axis] - 1
@@ -259,4 +265,6 @@ def _bare(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{name} is {text!r}: it must be a number, or a number with a unit such as 250m") from None
+        raise InputError(
+            f"{name} is {text!r}: it must be a number, or a number with a unit such as 250m"
+        ) from None

@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from deltahist.calibration import calibrate
 from deltahist.decode import Decoder, decoder
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
-from deltahist.calibration import calibrate
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes
 from deltahist.workloads.regions import Regions
@@ -41,7 +41,9 @@ def planned_decoder(
     return decoder(strategy, laws, total_known=near.fixed_membership)
 
 
-def queries_of(work: Boxes | AllRanges | Regions, strategy: Strategy) -> Boxes | AllRanges | scipy.sparse.csr_array:
+def queries_of(
+    work: Boxes | AllRanges | Regions, strategy: Strategy
+) -> Boxes | AllRanges | scipy.sparse.csr_array:
     """What a decoder takes: boxes as they are, regions as rows of area shares."""
     return work.matrix(strategy.domain) if isinstance(work, Regions) else work
 

@@ -123,7 +123,9 @@ class Neighbourhood:
         """All displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
         if self.domain.ndim == 1:
             return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
-        fits_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
+        fits_memory(
+            32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}"
+        )
         first = np.column_stack([np.zeros(self.reach[0], dtype=np.int64), np.arange(1, self.reach[0] + 1)])
         rest = [
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
@@ -179,7 +181,9 @@ class Neighbourhood:
         moves = edges[:, 0] >= 0
         rows = np.concatenate([edges[:, 1], edges[moves, 0]])
         columns = np.concatenate([column, column[moves]])
-        values = np.concatenate([np.ones(len(edges), dtype=np.int64), -np.ones(int(moves.sum()), dtype=np.int64)])
+        values = np.concatenate(
+            [np.ones(len(edges), dtype=np.int64), -np.ones(int(moves.sum()), dtype=np.int64)]
+        )
         return scipy.sparse.csc_array((values, (rows, columns)), shape=(self.domain.size, len(edges)))
 
     def moves_within(self, distance: float) -> Neighbourhood:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from deltahist._validate import InputError
+from deltahist.calibration import sensitivity
 from deltahist.error import planned_decoder, queries_of
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.calibration import sensitivity
 from deltahist.strategies import (
-    CutAugmented,
     Cumulative,
+    CutAugmented,
     Hierarchical,
     Identity,
     ShiftedGrids,
@@ -92,7 +92,9 @@ def plan(
         else:
             mean = float(plan_of.moments(queries_of(work, strategy)).variance.mean())
         cost = sensitivity(strategy, near, norm=1 if rho is None else 2)
-        found.append(Candidate(strategy, label, float(cost), math.sqrt(mean), bool(strategy.determines_cells)))
+        found.append(
+            Candidate(strategy, label, float(cost), math.sqrt(mean), bool(strategy.determines_cells))
+        )
     if not found:
         raise InputError("no strategy fits the domain")
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._validate import InputError, fits_memory, one_of, whole
+from deltahist.calibration import calibrate
 from deltahist.decode import Decoder, decoder, prefix_sums
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
-from deltahist.calibration import calibrate
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import from_description
 
@@ -172,16 +172,30 @@ class Release:
         with file:
             text = (file.schema_arrow.metadata or {}).get(_KEY)
             if text is None:
-                raise InputError(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
+                raise InputError(
+                    f"file {str(path)!r} is Parquet but no release: it has no deltahist description"
+                )
             if len(text) > _MOST_DESCRIPTION:
-                raise InputError(f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes")
+                raise InputError(
+                    f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes"
+                )
             try:
                 description = json.loads(text)
                 release = cls._read(description, file, str(path))
             except InputError:
                 raise
-            except (KeyError, TypeError, ValueError, AttributeError, RecursionError, ZeroDivisionError, OverflowError) as problem:
-                raise InputError(f"release file {str(path)!r} has a damaged description: {_first(problem)}") from None
+            except (
+                KeyError,
+                TypeError,
+                ValueError,
+                AttributeError,
+                RecursionError,
+                ZeroDivisionError,
+                OverflowError,
+            ) as problem:
+                raise InputError(
+                    f"release file {str(path)!r} has a damaged description: {_first(problem)}"
+                ) from None
             except (pa.ArrowException, OSError) as problem:
                 raise InputError(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
         return release
@@ -210,10 +224,14 @@ class Release:
             )
         names = file.schema_arrow.names
         if names != ["group", "value"] or str(file.schema_arrow.field("value").type) != "int64":
-            raise InputError(f"release file {path!r} has columns {names}: they must be group and value (int64)")
+            raise InputError(
+                f"release file {path!r} has columns {names}: they must be group and value (int64)"
+            )
         column = file.read(columns=["value"]).column("value")
         if column.null_count:
-            raise InputError(f"release file {path!r} has {column.null_count:,} missing values: there must be none")
+            raise InputError(
+                f"release file {path!r} has {column.null_count:,} missing values: there must be none"
+            )
         epsilon, rho, total = description["epsilon"], description["rho"], description["total"]
         release = cls(
             near,
@@ -257,7 +275,9 @@ def write_whole(target: Path, write: Any) -> None:
     try:
         handle, name = tempfile.mkstemp(prefix=".", suffix=target.suffix, dir=target.parent)
     except OSError as problem:
-        raise InputError(f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}") from None
+        raise InputError(
+            f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}"
+        ) from None
     os.close(handle)
     part = Path(name)
     try:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.calibration import Root, sensitivity
+from deltahist.neighbourhood import Neighbourhood
 
 if TYPE_CHECKING:
     from deltahist.release import Release
@@ -125,7 +125,11 @@ def protection_curve(release: Release, points: int = 60) -> dict[str, NDArray[np
 
 def _relation(release: Release) -> str:
     near = release.neighbourhood
-    who = "one point" if release.contributions == 1 else f"all points (at most {release.contributions}) of one user"
+    who = (
+        "one point"
+        if release.contributions == 1
+        else f"all points (at most {release.contributions}) of one user"
+    )
     move = f"{who} may be anywhere within {_number(near.delta_ground)} {near.domain.unit} of where they are recorded"
     if release.contributions == 1:
         move = move.replace("where they are", "where it is")
@@ -136,75 +140,124 @@ def _relation(release: Release) -> str:
     return f"{move}, or may be absent if within that distance of {named}"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.6g}"
+def _number(value: float, digits: int = 10) -> str:
+    return f"{float(f'{value:.{digits}g}'):,}".removesuffix(".0")
 
 
 def statement(release: Release) -> str:
     """The privacy statement for people, plain text."""
     f = facts(release)
-    near, unit = release.neighbourhood, f["unit"]
-    letter = "ε" if release.rho is None else "ρ"
-    budget = release.epsilon if release.rho is None else release.rho
-    assert budget is not None
+    rows = [*_what(release, f), *_promise(release, f), *_protection_table(release, f), *_membership(release)]
+    rows += _noise(f)
+    if not f["determines_cells"]:
+        rows.append(
+            ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
+        )
+    why_not = "NO: not for publication, the noise came from a seeded generator"
+    rows.append(("May be published", "yes" if release.publishable else why_not))
+    lines = [f"{label:<18}  {text}" if label else f"  {text}" for label, text in rows]
+    return "\n".join(["Privacy statement", "=================", *lines])
+
+
+#: A label and its text; without a label the text goes on from the row above.
+_Row = tuple[str, str]
+
+
+def _what(release: Release, f: dict[str, Any]) -> list[_Row]:
+    domain, unit = release.domain, f["unit"]
     cells = " × ".join(str(n) for n in f["cells"])
     size = " × ".join(_number(c) for c in f["cell_size"])
-    lines = [
-        "Privacy statement",
-        "=================",
-        f"What is published   {f['values']:,} noisy whole numbers ({f['mechanism']})",
-        f"Map                 {cells} cells of {size} {unit}" + (f", {near.domain.crs}" if near.domain.crs else ""),
-        f"Bounds              {', '.join(_number(b) for b in near.domain.bounds)}"
-        " (points outside are counted in the nearest cell)",
-        f"Neighbours          {f['neighbour_relation']}",
-        f"δ                   {_number(f['delta'])} {unit} = {' × '.join(_number(c) for c in f['delta_cells'])} cells"
-        f" (for raw coordinates {f['delta_guaranteed']:.10g}: one lattice step less)",
-        f"Unit of privacy     {'one user, at most ' + str(release.contributions) + ' points, all moving at once' if release.contributions > 1 else 'one point'}",
+    bounds = ", ".join(_number(b) for b in domain.bounds)
+    outside = "dropped" if "points outside" in release.dropped else "counted in the nearest cell"
+    return [
+        ("What is published", f"{f['values']:,} noisy whole numbers ({f['mechanism']})"),
+        ("Map", f"{cells} cells of {size} {unit}" + (f", {domain.crs}" if domain.crs else "")),
+        ("Bounds", f"{bounds} (extended outwards to whole cells; points outside are {outside})"),
     ]
-    if release.rho is None:
-        lines.append(
-            f"Guarantee           ε = {_number(float(budget))} (pure): no conclusion from the release is more than "
-            f"e^ε = {math.exp(float(budget)):.3g} times likelier for one of two neighbours than for the other"
+
+
+def _promise(release: Release, f: dict[str, Any]) -> list[_Row]:
+    cells = " × ".join(_number(c) for c in f["delta_cells"])
+    exact_delta = f"for raw coordinates {f['delta_guaranteed']:.10g}: one lattice step less"
+    unit = "one point"
+    if release.contributions > 1:
+        unit = f"one user, at most {release.contributions} points, all moving at once"
+    rows = [
+        ("Neighbours", f["neighbour_relation"]),
+        ("δ", f"{_number(f['delta'])} {f['unit']} = {cells} cells ({exact_delta})"),
+        ("Unit of privacy", unit),
+    ]
+    if release.epsilon is not None:
+        ratio = math.exp(min(float(release.epsilon), 700.0))
+        rows.append(
+            (
+                "Guarantee",
+                f"ε = {_number(float(release.epsilon))} (pure): whatever is concluded from the release is at most "
+                f"e^ε = {ratio:.3g} times likelier",
+            )
         )
+        rows.append(("", "under one of two neighbouring data sets than under the other"))
     else:
-        lines.append(
-            f"Guarantee           ρ = {_number(float(budget))} zero-concentrated, which is "
-            f"ε = {f['epsilon_at_1e-6']:.3g} but for a probability of 10⁻⁶"
+        assert release.rho is not None
+        rows.append(
+            (
+                "Guarantee",
+                f"ρ = {_number(float(release.rho))} zero-concentrated, which is ε = {f['epsilon_at_1e-6']:.3g} "
+                "but for a probability of 10⁻⁶",
+            )
         )
-    lines.append("Protection by distance (a move over r; the further, the weaker):")
-    lines.append(f"  {'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {letter + ' bound':>10}")
-    for i, p in enumerate(f["protection"]):
-        last = "  the domain's diameter: what holds when anything may move anywhere" if i == len(f["protection"]) - 1 else ""
-        lines.append(
-            f"  {_number(p['distance']) + ' ' + unit:>14}  {p['deltas']:>8.4g}  {p['exact']:>10.4g}  {p['bound']:>10.4g}{last}"
-        )
+    return rows
+
+
+def _protection_table(release: Release, f: dict[str, Any]) -> list[_Row]:
+    letter = "ε" if release.rho is None else "ρ"
+    rows = [
+        ("Protection by distance", "what a move over r costs: the further, the weaker the protection"),
+        ("", f"{'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {letter + ' bound':>10}"),
+    ]
+    for p in f["protection"]:
+        length = f"{_number(p['distance'], 6)} {f['unit']}"
+        rows.append(("", f"{length:>14}  {p['deltas']:>8.4g}  {p['exact']:>10.4g}  {p['bound']:>10.4g}"))
+    rows[-1] = ("", rows[-1][1] + "  the domain's diameter: any move at all")
     if "appear_anywhere" in f:
-        lines.append(f"  appearing or vanishing anywhere costs at most {letter} = {f['appear_anywhere']:.4g}")
+        rows.append(
+            (
+                "",
+                f"appearing, vanishing or moving anywhere costs {letter} = {f['appear_anywhere']:.4g}",
+            )
+        )
+    return rows
+
+
+def _membership(release: Release) -> list[_Row]:
     if release.total is not None:
-        lines.append(f"Number of points    {release.total:,}, published exactly: membership is fixed, so it hides nothing")
-    elif near.fixed_membership:
-        lines.append("Number of points    not published: rows were dropped, and how many could depend on a person")
+        who = f"{release.total:,}, published exactly: membership is fixed, so the number hides nothing"
+    elif release.neighbourhood.fixed_membership:
+        who = "not published: rows were dropped, and how many may depend on a person"
     else:
-        lines.append("Number of points    not published: who takes part is protected near the sources")
+        who = "not published: who takes part is protected near the sources"
+    rows = [("Number of points", who)]
     if "bad rows" in release.dropped:
-        lines.append(
-            "Dropped rows        rows with unusable coordinates were dropped (--drop-bad-rows): the guarantee is for "
-            "data sets in which the same rows are unusable, and n is therefore not given"
+        rows.append(
+            (
+                "Dropped rows",
+                "rows with unusable coordinates were dropped (--drop-bad-rows): the guarantee is for data",
+            )
+        )
+        rows.append(
+            ("", "sets in which the same rows are unusable; the number of points is therefore not given")
         )
     if "points outside" in release.dropped:
-        lines.append("Dropped rows        points outside the bounds were dropped; the boundary is a source")
+        rows.append(("Dropped points", "points outside the bounds were dropped; the boundary is a source"))
+    return rows
+
+
+def _noise(f: dict[str, Any]) -> list[_Row]:
     noise = f["noise"]
+    law = f"{noise[0]['law']}, exact on the integers, standard deviation per number"
     if len(noise) == 1:
-        lines.append(f"Noise               {noise[0]['law']}, standard deviation {noise[0]['std']:.4g} per number, exact on integers")
-    else:
-        lines.append(f"Noise               {noise[0]['law']}, exact on integers; standard deviation per number:")
-        lines += [f"  {n['std']:>10.4g}  {n['rows']}" for n in noise[:12]]
-        if len(noise) > 12:
-            lines.append(f"  ... and {len(noise) - 12} more groups")
-    if not f["determines_cells"]:
-        lines.append("Resolution          the numbers do not determine every cell; answers state what is unresolved")
-    lines.append(
-        "May be published    "
-        + ("yes" if release.publishable else "NO: not for publication, the noise came from a seeded generator")
-    )
-    return "\n".join(lines)
+        return [("Noise", f"{law} {noise[0]['std']:.4g}")]
+    rows = [("Noise", f"{law}:"), *(("", f"{n['std']:>10.4g}  {n['rows']}") for n in noise[:12])]
+    if len(noise) > 12:
+        rows.append(("", f"... and {len(noise) - 12} more groups of rows"))
+    return rows

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -95,7 +96,7 @@ class Decoder:
         direction = self.solve(self.row_variance * ones)
         return ones, direction, float(direction.sum())
 
-    def estimate(self, values: NDArray[np.int64], total: int | None) -> NDArray[np.float64]:
+    def estimate(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
         """Least-squares estimates of all cells (domain.shape)."""
         cells = self.solve(np.asarray(values, dtype=np.float64))
         if self.total_known and total is not None:
@@ -185,7 +186,10 @@ class Decoder:
             total += box_sums(cells, spans) ** 2
         variance = total / REPLICATES
         return Moments(
-            variance, np.zeros(len(variance)), freedom=REPLICATES, note=f"from {REPLICATES} simulated noise fields"
+            variance,
+            np.zeros(len(variance)),
+            freedom=REPLICATES,
+            note=f"from {REPLICATES} simulated noise fields",
         )
 
 
@@ -213,7 +217,9 @@ def prefix_sums(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     return out
 
 
-def box_sums(cells: NDArray[np.float64], spans: Sequence[Span], prefix: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def box_sums(
+    cells: NDArray[np.float64], spans: Sequence[Span], prefix: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Sums of cells over boxes; a cut cell counts by its share (linear interpolation of the prefix sums)."""
     total = prefix_sums(cells) if prefix is None else prefix
     flat = total.ravel()
@@ -242,7 +248,9 @@ def _at(flat: NDArray[np.float64], place: NDArray[np.float64], length: int) -> N
     return flat[below] * (1 - share) + flat[below + 1] * share
 
 
-def _at_corner(total: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _at_corner(
+    total: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+) -> NDArray[np.float64]:
     row = total.shape[1]
     i = np.minimum(x.astype(np.int64), total.shape[0] - 2)
     j = np.minimum(y.astype(np.int64), row - 2)
@@ -254,7 +262,9 @@ def _at_corner(total: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np
     return low * (1 - f) + high * f
 
 
-def normal_quantile(kurtosis: NDArray[np.float64], freedom: float, level: float = 0.95) -> NDArray[np.float64]:
+def normal_quantile(
+    kurtosis: NDArray[np.float64], freedom: float, level: float = 0.95
+) -> NDArray[np.float64]:
     """Half-width of a central interval in standard errors.
 
     The normal (or Student's) quantile with the Cornish-Fisher correction for the excess kurtosis of

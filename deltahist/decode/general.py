@@ -62,7 +62,9 @@ class IterativeDecoder(Decoder):
     def _invert(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         size = self.domain.size
         normal = LinearOperator(
-            (size, size), matvec=lambda x: self._gather(self.precision * self._spread(x.ravel())), dtype=np.float64
+            (size, size),
+            matvec=lambda x: self._gather(self.precision * self._spread(x.ravel())),
+            dtype=np.float64,
         )
         if self.strategy.determines_cells is not True:
             right = self._project(normal, right)

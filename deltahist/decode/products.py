@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,8 +119,8 @@ class ProductDecoder(Decoder):
 
 
 @functools.lru_cache(maxsize=8)
-def _table(factor: Factor) -> _Table:
-    return _Table(factor)
+def _table(factor: Hashable) -> _Table:
+    return _Table(factor)  # type: ignore[arg-type]  # a Factor, which the cache sees as a key only
 
 
 class _Table:

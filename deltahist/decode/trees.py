@@ -42,12 +42,14 @@ class TreeDecoder(Decoder):
             self.upward.insert(0, own * below / (own + below) if own > 0 else np.zeros_like(below))
 
     def _parts(self, rows: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        return [rows[g.rows].reshape(b) for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)]
+        return [
+            rows[g.rows].reshape(b) for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)
+        ]
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         parts = self._parts(values)
         best = parts[-1]
-        sums = []
+        sums: list[NDArray[np.float64]] = []
         estimates = [best]
         for level in range(len(self.children) - 1, -1, -1):
             total = sum_blocks(best, self.children[level])
@@ -99,7 +101,11 @@ class TreeDecoder(Decoder):
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        return "exact" if self.regular else "exact but for blocks at the upper edges, which are taken as whole (a bound)"
+        return (
+            "exact"
+            if self.regular
+            else "exact but for blocks at the upper edges, which are taken as whole (a bound)"
+        )
 
     def terms(self, order: int) -> Terms | None:
         """V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md).
@@ -109,18 +115,21 @@ class TreeDecoder(Decoder):
         """
         if order == 4:
             return None
-        widths = [
-            [min(w, self._padded(n)) for w in self.strategy.widths] for n in self.domain.shape
-        ]
+        widths = [[min(w, self._padded(n)) for w in self.strategy.widths] for n in self.domain.shape]
         area = [float(np.prod(sides)) for sides in zip(*widths, strict=True)]
         if min(self.level_variance) <= 0:
             return None
-        precision = np.cumsum([a / v for a, v in zip(area[::-1], self.level_variance[::-1], strict=True)])[::-1]
+        precision = np.cumsum([a / v for a, v in zip(area[::-1], self.level_variance[::-1], strict=True)])[
+            ::-1
+        ]
         inverse = np.append(1 / precision, 0.0)
         if self.total_known:
             inverse[0] = 0.0
         return [
-            ((inverse[level] - inverse[level + 1]) / area[level], tuple(_block_square(w[level]) for w in widths))
+            (
+                (inverse[level] - inverse[level + 1]) / area[level],
+                tuple(_block_square(w[level]) for w in widths),
+            )
             for level in range(len(area))
         ]
 

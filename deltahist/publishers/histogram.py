@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._validate import InputError, exact, fits_memory, one_of, whole
+from deltahist.calibration import calibrate
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
 from deltahist.planner import plan
 from deltahist.privacy import Law
 from deltahist.release import Release
-from deltahist.calibration import calibrate
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes
 from deltahist.workloads.regions import Regions
@@ -94,7 +94,8 @@ def publish(
         strategy = plan(near, workload, contributions=times, **budget)[0].strategy
     fits_memory(40 * sum(strategy.shape), f"a release of {strategy.shape[0]:,} values")
     laws = calibrate(strategy, near, contributions=times, **budget)
-    values = strategy.measure(private)
+    # A copy of its own, since a strategy may hand its input back and noise is added in place.
+    values = np.array(strategy.measure(private))
     for group, law in zip(strategy.groups, laws, strict=True):
         size = len(np.empty(strategy.shape[0], dtype=np.int8)[group.rows])
         values[group.rows] += _draw(law, size, rng)
@@ -114,13 +115,12 @@ def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     array = np.asarray(counts)
     if array.shape != near.domain.shape:
         raise InputError(f"counts have shape {array.shape}: the domain has {near.domain.shape} (axis 0 is x)")
-    if not np.issubdtype(array.dtype, np.integer):
-        if array.dtype.kind != "f" or not (array == np.floor(array)).all():
-            raise InputError(f"counts are of type {array.dtype}: they must be whole numbers")
+    whole_floats = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    if not (np.issubdtype(array.dtype, np.integer) or whole_floats):
+        raise InputError(f"counts are of type {array.dtype}: they must be whole numbers")
     if array.size and array.min() < 0:
         raise InputError("counts have a negative entry: they must be numbers of points")
-    # A copy, since noise is added in place and a strategy may hand its input back.
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def _draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:

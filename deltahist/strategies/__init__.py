@@ -7,8 +7,8 @@ from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.registry import from_description
 
 __all__ = [
-    "CutAugmented",
     "Cumulative",
+    "CutAugmented",
     "Group",
     "Hierarchical",
     "Identity",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -41,14 +41,18 @@ class CutAugmented(Strategy):
 
     domain: Domain
     sets: tuple[tuple[int, ...], ...]
-    determines_cells: ClassVar[bool | None] = None
-
     def __post_init__(self) -> None:
         sets = tuple(tuple(sorted(int(c) for c in row)) for row in self.sets)
         object.__setattr__(self, "sets", sets)
+        if self.domain.size > 4 * MOST_CELLS:
+            raise InputError(
+                f"the domain has {self.domain.size:,} cells: explicit sets are for at most {4 * MOST_CELLS:,}"
+            )
         for row in sets:
             if not row or row[0] < 0 or row[-1] >= self.domain.size or len(set(row)) < len(row):
-                raise InputError(f"sets has {row[:5]}...: it must hold different cells from 0 to {self.domain.size - 1}")
+                raise InputError(
+                    f"sets has {row[:5]}...: it must hold different cells from 0 to {self.domain.size - 1}"
+                )
         if not sets:
             raise InputError("sets is empty: a strategy needs at least one row")
 
@@ -82,7 +86,9 @@ class CutAugmented(Strategy):
             )
         rows = base.matrix().toarray()
         if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
-            raise InputError(f"base is {base.name}: its rows must be sets of cells (entries 0 and 1) of equal shares")
+            raise InputError(
+                f"base is {base.name}: its rows must be sets of cells (entries 0 and 1) of equal shares"
+            )
         sets = boxes(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
         choice = np.zeros((len(sets), domain.size), dtype=np.int64)
         for i, cells in enumerate(sets):
@@ -100,6 +106,10 @@ class CutAugmented(Strategy):
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
         return (len(self.sets), self.domain.size)
+
+    @functools.cached_property
+    def determines_cells(self) -> bool:  # type: ignore[override]
+        return bool(np.linalg.matrix_rank(self._matrix.toarray()) == self.domain.size)
 
     def matrix(self) -> scipy.sparse.csr_array:
         return self._matrix
@@ -144,7 +154,9 @@ def augment(
         if not len(fits):
             return added
         reach = candidates[fits] @ inverse
-        gain = np.einsum("ij,ij->i", reach @ gram, reach) / (1 + np.einsum("ij,ij->i", reach, candidates[fits]))
+        gain = np.einsum("ij,ij->i", reach @ gram, reach) / (
+            1 + np.einsum("ij,ij->i", reach, candidates[fits])
+        )
         best = int(np.argmax(gain))
         pick = int(fits[best])
         added.append(pick)

@@ -72,7 +72,9 @@ class Grids(Strategy):
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         cube = X.reshape(*self.domain.shape, -1)
-        return np.concatenate([sum_blocks(cube, starts).reshape(-1, cube.shape[-1]) for starts in self.starts])
+        return np.concatenate(
+            [sum_blocks(cube, starts).reshape(-1, cube.shape[-1]) for starts in self.starts]
+        )
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         out = np.zeros((*self.domain.shape, X.shape[1]), dtype=X.dtype)
@@ -255,7 +257,9 @@ class ShiftedGrids(Grids):
             if self.width is None or self.shift is None or self.offsets is not None:
                 raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets")
             width, shift = whole(width=self.width), whole(shift=self.shift)
-            m = whole("it is at most width / shift", m=self.m if self.m is not None else max(1, width // shift))
+            m = whole(
+                "it is at most width / shift", m=self.m if self.m is not None else max(1, width // shift)
+            )
             widths, offsets = (width,) * m, tuple(shift * i for i in range(m))
         else:
             if self.offsets is None or self.width is not None or self.shift is not None or self.m is not None:
@@ -263,9 +267,17 @@ class ShiftedGrids(Grids):
             widths = tuple(whole(widths=w) for w in self.widths)
             offsets = tuple(whole(least=0, offsets=o) for o in self.offsets)
             if len(widths) != len(offsets) or not widths:
-                raise InputError(f"there are {len(widths)} widths and {len(offsets)} offsets: give one of each per grid")
+                raise InputError(
+                    f"there are {len(widths)} widths and {len(offsets)} offsets: give one of each per grid"
+                )
         # The general form is kept alone, so that equal strategies have equal descriptions.
-        for name, value in (("widths", widths), ("offsets", offsets), ("width", None), ("shift", None), ("m", None)):
+        for name, value in (
+            ("widths", widths),
+            ("offsets", offsets),
+            ("width", None),
+            ("shift", None),
+            ("m", None),
+        ):
             object.__setattr__(self, name, value)
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, len(widths), "grid"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
 
 
-class Factor(Protocol):
+class Factor(Hashable, Protocol):
     """A square integer matrix F (n, n) along the first axis of an array, and its inverse."""
 
-    n: int
+    @property
+    def n(self) -> int:
+        """Cells along the axis."""
 
     def apply(self, x: NDArray[Any]) -> NDArray[Any]:
         """F x."""
@@ -142,7 +145,7 @@ class _Haar:
     def levels(self) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], ...]:
         """Segments [low, high) split at mid, per level, coarse to fine. The left half is the longer one."""
         low, high = np.array([0]), np.array([self.n])
-        out = []
+        out: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
         while True:
             split = high - low > 1
             low, high = low[split], high[split]
@@ -237,11 +240,16 @@ class Wavelet(Product):
         level = [f.level_of_row for f in self._haar]
         if self.domain.ndim == 1:
             return tuple(
-                Group(f"level {i}", np.flatnonzero(level[0] == i), self.shares[i]) for i in range(level[0][-1] + 1)
+                Group(f"level {i}", np.flatnonzero(level[0] == i), self.shares[i])
+                for i in range(level[0][-1] + 1)
             )
         rows = np.arange(self.domain.size).reshape(self.domain.shape)
         return tuple(
-            Group(f"levels {i}, {j}", rows[np.ix_(level[0] == i, level[1] == j)].ravel(), self.shares[i] * self.shares[j])
+            Group(
+                f"levels {i}, {j}",
+                rows[np.ix_(level[0] == i, level[1] == j)].ravel(),
+                self.shares[i] * self.shares[j],
+            )
             for i, j in product(range(level[0][-1] + 1), range(level[1][-1] + 1))
         )
 
@@ -329,7 +337,7 @@ def _pair_figures(haar: _Haar, weight: list[int], longest: int) -> list[set[tupl
     for d in range(1, longest + 1):
         parting = np.minimum(parting[: n - d], depth_of_split[d:n])
         packed = np.unique((parting * code + height[: n - d]) * code + height[d:])
-        figures = set()
+        figures: set[tuple[int, ...]] = set()
         for p in packed.tolist():
             rest, b = divmod(p, int(code))
             level, a = divmod(rest, int(code))

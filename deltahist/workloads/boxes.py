@@ -46,15 +46,16 @@ class Boxes:
             If a box is reversed, empty or reaches outside the domain.
         """
         d = domain.ndim
+        out: list[Span] = []
         if self.corners.shape[1] != 2 * d:
             raise InputError(
                 f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain"
             )
-        out = []
         for axis in range(d):
             steps, n = domain.steps[axis], domain.shape[axis]
             low, high = (
-                np.rint((self.corners[:, axis + d * end] - domain.low[axis]) / domain.step[axis]) for end in (0, 1)
+                np.rint((self.corners[:, axis + d * end] - domain.low[axis]) / domain.step[axis])
+                for end in (0, 1)
             )
             self._refuse(~(low < high), "reversed or empty: it must be west < east and south < north")
             self._refuse(
@@ -109,7 +110,7 @@ class AllRanges:
         out = []
         for n in self.domain.shape:
             first, last = np.triu_indices(n)
-            out.append((first.astype(np.float64), last + 1.0))
+            out.append((first.astype(np.float64), last.astype(np.float64) + 1))
         return tuple(out)
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:

@@ -72,7 +72,9 @@ def make_regions(geometries: Iterable[Any], names: Sequence[str] | None = None) 
     array = np.asarray(list(geometries if frame is None else frame), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
     if not len(array) or len(labels) != len(array):
-        raise InputError(f"there are {len(array)} regions and {len(labels)} names: give at least one, and one name each")
+        raise InputError(
+            f"there are {len(array)} regions and {len(labels)} names: give at least one, and one name each"
+        )
     for label, geometry in zip(labels, array, strict=True):
         kind = getattr(geometry, "geom_type", type(geometry).__name__)
         if kind not in ("Polygon", "MultiPolygon") or shapely.is_empty(geometry):
