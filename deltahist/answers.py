@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._validate import InputError
-from deltahist.decode import box_sums, normal_quantile
+from deltahist.decode import box_sums, interval
 from deltahist.release import Release
 from deltahist.workloads import AllRanges, Boxes, Span
 from deltahist.workloads.regions import Regions
@@ -76,12 +76,12 @@ def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float 
                 for name in ("inner", "outer")
             }
     error = np.sqrt(moments.variance)
-    half = normal_quantile(moments.kurtosis, moments.freedom, level) * error
+    down, up = interval(moments, release.laws[0], level)
     table = {
         "estimate": estimate,
         "std_error": error,
-        "low": estimate - half,
-        "high": estimate + half,
+        "low": estimate - down,
+        "high": estimate + up,
         **columns,
     }
     if release.strategy.determines_cells is not True:

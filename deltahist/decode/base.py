@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-import scipy.special
 from numpy.typing import NDArray
 
 from deltahist.privacy import Law
@@ -38,12 +37,14 @@ class Moments:
 
     `freedom` is infinite where the variance is exact or a bound, else the number of simulated noise fields.
     `unresolved` (m,) is the share of the query's squared norm that the strategy does not determine, or None.
+    `draws` (m,) is the number of noise draws whose plain sum the answer's noise is, 0 where it is no such sum.
     """
 
     variance: NDArray[np.float64]
     kurtosis: NDArray[np.float64]
     freedom: float = np.inf
     unresolved: NDArray[np.float64] | None = None
+    draws: NDArray[np.float64] | None = None
     note: str = "exact"
 
 
@@ -121,18 +122,30 @@ class Decoder:
         second = self.terms(2)
         if second is not None:
             spans = work.spans(self.domain)
-            fourth = self.terms(4)
             variance = np.maximum(evaluate(second, spans), 0.0)
             variance[variance < self._speck] = 0.0
-            most = max(law.kurtosis() for law in self.laws)
-            kurtosis = np.zeros(len(variance))
-            if fourth is not None:
-                some = variance > 0
-                kurtosis[some] = np.clip(evaluate(fourth, spans)[some] / variance[some] ** 2, 0.0, most)
-            return Moments(variance, kurtosis, note=self.note)
+            return Moments(
+                variance, self.kurtosis(spans, variance), draws=self.draws(spans, variance), note=self.note
+            )
         if len(work) <= MOST_SOLVED:
             return self._solve_each(work.matrix(self.domain))
         return self._simulate(work.spans(self.domain))
+
+    def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant; else 0."""
+        out = np.zeros(len(variance))
+        fourth = self.terms(4)
+        if fourth is not None:
+            some = variance > 0
+            most = max(law.kurtosis() for law in self.laws)
+            out[some] = np.clip(
+                evaluate(fourth, spans)[some] / variance[some] ** 2, min(most, 0.0), max(most, 0.0)
+            )
+        return out
+
+    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Number of noise draws whose plain sum the noise of each answer is; None if it never is."""
+        return None
 
     @property
     def _speck(self) -> float:
@@ -207,6 +220,15 @@ def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
     return out
 
 
+def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Which boxes (m,) consist of whole cells."""
+    out = np.ones(len(spans[0][0]), dtype=bool)
+    for span in spans:
+        for edge in span:
+            out &= edge == np.floor(edge)
+    return out
+
+
 def prefix_sums(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sums from the low corner up to every cell edge; shape grows by one along each axis."""
     out = np.zeros([n + 1 for n in cells.shape])
@@ -223,7 +245,7 @@ def box_sums(
     """Sums of cells over boxes; a cut cell counts by its share (linear interpolation of the prefix sums)."""
     total = prefix_sums(cells) if prefix is None else prefix
     flat = total.ravel()
-    aligned = all((edge == np.floor(edge)).all() for span in spans for edge in span)
+    aligned = bool(aligned_spans(spans).all())
     if len(spans) == 1:
         low, high = spans[0]
         return _at(flat, high, len(total)) - _at(flat, low, len(total))
@@ -260,17 +282,3 @@ def _at_corner(
     low = flat[at] * (1 - g) + flat[at + 1] * g
     high = flat[at + row] * (1 - g) + flat[at + row + 1] * g
     return low * (1 - f) + high * f
-
-
-def normal_quantile(
-    kurtosis: NDArray[np.float64], freedom: float, level: float = 0.95
-) -> NDArray[np.float64]:
-    """Half-width of a central interval in standard errors.
-
-    The normal (or Student's) quantile with the Cornish-Fisher correction for the excess kurtosis of
-    symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many.
-    """
-    probability = (1 + level) / 2
-    z = float(scipy.special.ndtri(probability))
-    start = z if np.isinf(freedom) else float(scipy.special.stdtrit(freedom, probability))
-    return start + kurtosis * ((z**3 - 3 * z) / 24)

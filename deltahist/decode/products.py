@@ -8,15 +8,18 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Feature, Terms
+from deltahist.decode.base import Decoder, Feature, Terms, aligned_spans
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.product import Factor, Product
+from deltahist.strategies.product import Cumulative, Factor, Product
+from deltahist.workloads import Span
 
 #: Tables over pairs of cell edges are made up to this many cells along an axis.
 MOST_TABLED = 4096
 #: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
 MOST_FOURTH = 1024
+#: Noise this close to whole numbers (in points) is treated as whole.
+_NEAR_WHOLE = 0.25
 
 
 class CellsDecoder(Decoder):
@@ -47,6 +50,19 @@ class CellsDecoder(Decoder):
             (6 * weight / n**2, _times(square, second)),
             (-3 * weight / n**3, _times(square, square)),
         ]
+
+    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+        cells = np.ones(len(variance))
+        for low, high in spans:
+            cells *= high - low
+        out = np.where(aligned_spans(spans), cells, 0.0)
+        if self.total_known:
+            # Moving onto the total takes a share of all cells' noise away; the answer's noise stays close to
+            # whole numbers only while what is taken is well below one.
+            share = cells / self.domain.size
+            spread = np.sqrt(self.laws[0].variance() * self.domain.size) * share
+            out[(spread > _NEAR_WHOLE) | (4 * share * np.sqrt(variance) > _NEAR_WHOLE)] = 0.0
+        return out
 
 
 def _power_sum(p: int) -> Feature:
@@ -116,6 +132,12 @@ class ProductDecoder(Decoder):
             return own
         spread = float(np.prod([t.total for t in self.tables]))
         return [*own, (-law.variance() / spread, tuple(t.with_total for t in self.tables))]
+
+    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        if not isinstance(self.strategy, Cumulative) or self.laws[0].parameter == 0:
+            return None
+        # Differences of sums: every released value enters with coefficient −1, 0 or 1.
+        return np.where(aligned_spans(spans), np.rint(variance / self.laws[0].variance()), 0.0)
 
 
 @functools.lru_cache(maxsize=8)
