@@ -1,0 +1,293 @@
+"""Discrete Laplace and discrete Gaussian noise, sampled exactly."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError, positive
+from deltahist.noise.entropy import Words, source
+from deltahist.noise.exact import _TABLE_BITS, Table, certified, exp_bounds, less_than, times
+
+#: Entries of one table; larger scales are drawn digit by digit in this base.
+_BASE = 1024
+_LONGEST = 4096
+#: A law with scale b is all but surely (2^−64) within so many b.
+_SPREAD = 45
+#: Larger scales would let whole numbers of 64 bits overflow with a probability worth naming.
+_MOST_SCALE = 1 << 50
+#: The discrete Gaussian is drawn from a table up to this variance, and by rejection beyond.
+_TABLED_VARIANCE = 400 * 400
+#: Relative error allowed to exp and its argument in floats; four orders of magnitude above what they have.
+_MARGIN = 1e-10
+
+Shape = int | Sequence[int]
+
+
+def discrete_laplace(
+    scale: float | Fraction, shape: Shape = (), *, rng: np.random.Generator | None = None
+) -> NDArray[np.int64]:
+    """Two-sided geometric noise, P(k) ∝ exp(−|k| / scale), exactly.
+
+    Source: Ghosh, Roughgarden, Sundararajan 2009 for the law; sampled by inversion with lazily drawn bits,
+    docs/noise.md.
+
+    Parameters
+    ----------
+    scale : b > 0, up to 2^50; a float is taken as the binary number it is, a Fraction as it is.
+    shape : of the array.
+    rng : a seeded generator, for experiments only; None takes the operating system's entropy.
+
+    Returns
+    -------
+    int64 array of `shape`.
+
+    Raises
+    ------
+    InputError
+        If the scale is not finite and above zero, or so large that int64 might overflow.
+
+    >>> discrete_laplace(2.5, (2, 3)).shape
+    (2, 3)
+    """
+    exact = Fraction(positive(scale=scale))
+    if exact > _MOST_SCALE:
+        raise InputError(f"scale is {float(exact):.3g}: it must be at most 2^50, so that no int64 overflows")
+    words, number = source(rng), _size(shape)
+    if exact * _SPREAD <= _LONGEST:
+        size = _magnitudes(exact, number, words)
+        return np.where(_signs(number, words), -size, size).reshape(shape)
+    # The difference of two geometric variables is the two-sided one.
+    return (_geometric(exact, number, words) - _geometric(exact, number, words)).reshape(shape)
+
+
+def discrete_gaussian(
+    sigma: float | Fraction | None = None,
+    shape: Shape = (),
+    *,
+    variance: float | Fraction | None = None,
+    rng: np.random.Generator | None = None,
+) -> NDArray[np.int64]:
+    """Discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), exactly.
+
+    Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3 for
+    large σ; a certified table for small σ.
+
+    Parameters
+    ----------
+    sigma or variance : σ or σ², one of them, as exact as given; σ up to 2^50.
+    shape : of the array.
+    rng : a seeded generator, for experiments only; None takes the operating system's entropy.
+
+    Returns
+    -------
+    int64 array of `shape`.
+
+    Raises
+    ------
+    InputError
+        Unless exactly one of sigma and variance is given, finite and above zero, and not too large.
+
+    >>> discrete_gaussian(3.0, 5).dtype
+    dtype('int64')
+    """
+    if (sigma is None) == (variance is None):
+        raise InputError("give sigma or variance, one of them")
+    exact = Fraction(positive(sigma=sigma)) ** 2 if sigma is not None else Fraction(positive(variance=variance))
+    if exact > _MOST_SCALE**2:
+        raise InputError(f"sigma is {math.sqrt(exact):.3g}: it must be at most 2^50, so that no int64 overflows")
+    words, number = source(rng), _size(shape)
+    if exact <= _TABLED_VARIANCE:
+        table = _gaussian_table(exact)
+        size = table.draw(number, words)
+        for i in np.flatnonzero(size == len(table.thresholds)):  # beyond the table: once in 2^64 draws
+            size[i] = _gaussian_tail(exact, len(table.thresholds), words)
+        return np.where(_signs(number, words), -size, size).reshape(shape)
+    return _gaussian_by_rejection(exact, number, words).reshape(shape)
+
+
+def _size(shape: Shape) -> int:
+    return math.prod(shape) if isinstance(shape, Sequence) else int(shape)
+
+
+def _signs(number: int, words: Words) -> NDArray[np.bool_]:
+    bits = np.unpackbits(words.words(-(-number // 64)).view(np.uint8), count=number)
+    return bits.astype(bool)
+
+
+def _magnitudes(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
+    """|X| of two-sided geometric X. Given |X| ≥ L the excess over L is geometric."""
+    table = _magnitude_table(scale)
+    size = table.draw(number, words)
+    far = np.flatnonzero(size == len(table.thresholds))
+    if len(far):
+        size[far] += _geometric(scale, len(far), words)
+    return size
+
+
+def _geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
+    """G ≥ 0 with P(G ≥ k) = e^(−k / scale): its digits in base 1024 are independent."""
+    out = np.zeros(number, dtype=np.int64)
+    unit = 1
+    while scale * _SPREAD > _LONGEST:
+        out += unit * _digit_table(scale).draw(number, words)
+        unit, scale = unit * _BASE, scale / _BASE
+    table = _geometric_table(scale)
+    left = np.arange(number)
+    while len(left):  # beyond the table a geometric variable starts anew
+        size = table.draw(len(left), words)
+        out[left] += unit * size
+        left = left[size == len(table.thresholds)]
+    return out
+
+
+def _powers(scale: Fraction, number: int) -> list[tuple[int, int]]:
+    """Bounds at 192 bits of e^(−k / scale) for k = 1, ..., number."""
+    step = exp_bounds(1 / scale, _TABLE_BITS)
+    out = [step]
+    while len(out) < number:
+        out.append(times(out[-1], step))
+    return out
+
+
+def _length(scale: Fraction) -> int:
+    return max(1, math.ceil(_SPREAD * scale))
+
+
+def _ratio(above: tuple[int, int], below: tuple[int, int], bits: int) -> tuple[int, int]:
+    """Bounds of a quotient of positive numbers, at most one."""
+    return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
+
+
+def _complement(p: tuple[int, int], bits: int) -> tuple[int, int]:
+    return (1 << bits) - p[1], (1 << bits) - p[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _geometric_table(scale: Fraction) -> Table:
+    """F(k) = 1 − e^(−(k+1) / scale)."""
+
+    def exact(k: int, bits: int) -> tuple[int, int]:
+        return _complement(exp_bounds((k + 1) / scale, bits), bits)
+
+    fast = [_complement(p, _TABLE_BITS) for p in _powers(scale, _length(scale))]
+    return Table(certified(fast, exact), exact)
+
+
+@functools.lru_cache(maxsize=64)
+def _digit_table(scale: Fraction) -> Table:
+    """F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
+
+    def exact(k: int, bits: int) -> tuple[int, int]:
+        if k == _BASE - 1:
+            return 1 << bits, 1 << bits
+        more = bits + 64
+        part = _complement(exp_bounds((k + 1) / scale, more), more)
+        return _ratio(part, _complement(exp_bounds(_BASE / scale, more), more), bits)
+
+    powers = [_complement(p, _TABLE_BITS) for p in _powers(scale, _BASE)]
+    fast = [_ratio(p, powers[-1], _TABLE_BITS) for p in powers[:-1]]
+    # The last threshold is one: no word is beyond it, so it need not stand in the table.
+    return Table(certified(fast, exact), exact)
+
+
+@functools.lru_cache(maxsize=64)
+def _magnitude_table(scale: Fraction) -> Table:
+    """F(k) = 1 − 2 e^(−(k+1) / scale) / (1 + e^(−1 / scale)), for |X|."""
+
+    def exact(k: int, bits: int) -> tuple[int, int]:
+        more = bits + 64
+        one = exp_bounds(1 / scale, more)
+        part = exp_bounds((k + 1) / scale, more)
+        whole = (1 << more) + one[0], (1 << more) + one[1]
+        return _complement(_ratio((2 * part[0], 2 * part[1]), whole, bits), bits)
+
+    powers = _powers(scale, _length(scale))
+    whole = (1 << _TABLE_BITS) + powers[0][0], (1 << _TABLE_BITS) + powers[0][1]
+    fast = [_complement(_ratio((2 * p[0], 2 * p[1]), whole, _TABLE_BITS), _TABLE_BITS) for p in powers]
+    return Table(certified(fast, exact), exact)
+
+
+@functools.lru_cache(maxsize=64)
+def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+    """Bounds of Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and of the whole sum, at `bits` bits."""
+    total = (1 << bits, 1 << bits)
+    sums = [total]
+    # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
+    term, factor = (1 << bits, 1 << bits), exp_bounds(1 / (2 * variance), bits)
+    shrink = exp_bounds(1 / variance, bits)
+    while term[1] > 4:
+        term = term[0] * factor[0] >> bits, (term[1] * factor[1] >> bits) + 1
+        factor = factor[0] * shrink[0] >> bits, (factor[1] * shrink[1] >> bits) + 1
+        total = total[0] + 2 * term[0], total[1] + 2 * term[1]
+        sums.append(total)
+    # What is left out is at most a geometric series with the last factor.
+    rest = (2 * term[1] << bits) // max((1 << bits) - factor[1], 1) + 2
+    return sums, (total[0], total[1] + rest)
+
+
+def _gaussian_bounds(variance: Fraction, k: int, bits: int) -> tuple[int, int]:
+    """Bounds of P(|X| ≤ k)."""
+    more = bits + 64 + 2 * max(0, math.ceil(variance)).bit_length()
+    sums, whole = _gaussian_sums(variance, more)
+    part = sums[min(k, len(sums) - 1)]
+    if k >= len(sums):
+        part = part[0], whole[1]
+    return _ratio(part, whole, bits)
+
+
+@functools.lru_cache(maxsize=64)
+def _gaussian_table(variance: Fraction) -> Table:
+    """F(k) = P(|X| ≤ k), up to where less than 2^−64 is left."""
+
+    def exact(k: int, bits: int) -> tuple[int, int]:
+        return _gaussian_bounds(variance, k, bits)
+
+    fast = []
+    more = _TABLE_BITS + 64 + 2 * max(0, math.ceil(variance)).bit_length()
+    sums, whole = _gaussian_sums(variance, more)
+    for part in sums:
+        fast.append(_ratio(part, whole, _TABLE_BITS))
+        if (1 << _TABLE_BITS) - fast[-1][1] < 1 << (_TABLE_BITS - 66):
+            break
+    return Table(certified(fast, exact), exact)
+
+
+def _gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
+    """|X| given |X| ≥ start: offer start + geometric of rate start/σ², accept with e^(−j² / (2 σ²)).
+
+    For k = start + j, k²/(2σ²) = start²/(2σ²) + j · start/σ² + j²/(2σ²).
+    """
+    while True:
+        offer = int(_geometric(variance / start, 1, words)[0])
+        gamma = Fraction(offer * offer) / (2 * variance)
+        if less_than(int(words.words(1)[0]), lambda bits, x=gamma: exp_bounds(x, bits), words):  # type: ignore[misc]
+            return start + offer
+
+
+def _gaussian_by_rejection(variance: Fraction, number: int, words: Words) -> NDArray[np.int64]:
+    """Discrete Laplace of scale t = floor(σ) + 1, accepted with e^(−(|y| − σ²/t)² / (2 σ²))."""
+    t = math.isqrt(int(variance)) + 1
+    scale = Fraction(t)
+    centre, double = float(variance / t), float(2 * variance)
+    parts, have = [], 0
+    while have < number:
+        size = int((number - have) * 1.5) + 64
+        offer = _geometric(scale, size, words) - _geometric(scale, size, words)
+        word = words.words(size)
+        distance = np.abs(offer).astype(np.float64) - centre
+        chance = np.exp(-distance * distance / double) * 2.0**64
+        real = word.astype(np.float64)
+        accept = real < chance
+        # Floats decide only where they are far enough from the threshold to be right.
+        for i in np.flatnonzero(np.abs(real - chance) <= _MARGIN * 2.0**64):
+            gamma = (abs(int(offer[i])) - variance / t) ** 2 / (2 * variance)
+            accept[i] = less_than(int(word[i]), lambda bits, x=gamma: exp_bounds(x, bits), words)  # type: ignore[misc]
+        parts.append(offer[accept])
+        have += len(parts[-1])
+    return np.concatenate(parts)[:number]
