@@ -8,7 +8,8 @@ is a(q)·y and its variance a(q)ᵀ Σ a(q). Where the total n is public the est
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from deltahist.decode.features import Feature
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes, Span
 
-#: A function of intervals along one axis: (low, high) in cells -> one number each.
-Feature = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 #: Sum over terms of coefficient · product over axes of feature(interval).
 Terms = Sequence[tuple[float, tuple[Feature, ...]]]
 
@@ -162,9 +162,9 @@ class Decoder:
             if len(work) <= MOST_SOLVED:
                 return float(self._solve_each(work.matrix(self.domain)).variance.mean())
             return float(self._simulate(work.sample(sample).spans(self.domain)).variance.mean())
-        intervals = work.intervals()
+        # Intervals on the two axes are independent: the mean of a product is the product of means.
         return sum(
-            weight * float(np.prod([f(*span).mean() for f, span in zip(features, intervals, strict=True)]))
+            weight * math.prod(f.mean(n) for f, n in zip(features, self.domain.shape, strict=True))
             for weight, features in second
         )
 

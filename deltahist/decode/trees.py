@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Feature, Terms
-from deltahist.decode.products import block_power_sum
+from deltahist.decode.base import Decoder, Terms
+from deltahist.decode.features import BlockPower
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
@@ -134,7 +134,7 @@ class TreeDecoder(Decoder):
         return [
             (
                 (inverse[level] - inverse[level + 1]) / area[level],
-                tuple(_block_square(w[level]) for w in widths),
+                tuple(BlockPower(w[level], 2) for w in widths),
             )
             for level in range(len(area))
         ]
@@ -174,9 +174,3 @@ class TreeDecoder(Decoder):
 
     def _padded(self, n: int) -> int:
         return next(w for w in reversed(self.strategy.widths) if w >= n)
-
-
-@functools.lru_cache(maxsize=128)
-def _block_square(width: int) -> Feature:
-    """Σ over blocks of (length of the interval inside)²."""
-    return lambda low, high: block_power_sum(low, high, width, 2)
