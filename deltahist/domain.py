@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -235,13 +236,27 @@ class Domain:
             )
         out = np.empty(points.shape, dtype=np.int64)
         for axis in range(self.ndim):
-            top = self.shape[axis] * self.steps[axis] - 1
-            place = (points[:, axis] - self.low[axis]) * (1.0 / self.step[axis])
-            place += 0.5
-            np.floor(place, out=place)
-            np.clip(place, 0, top, out=place)
-            out[:, axis] = place
+            out[:, axis] = self._steps_along(axis, points[:, axis])
         return out
+
+    def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Lattice steps along one axis, as whole floats, which are exact."""
+        place = values - self.low[axis]
+        place *= 1.0 / self.step[axis]
+        place += 0.5
+        np.floor(place, out=place)
+        return np.clip(place, 0, self.shape[axis] * self.steps[axis] - 1, out=place)
+
+    def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+        """Flat cell index (m,) of points given as one finite column per axis, by the formula of `lattice`."""
+        flat = np.zeros(len(columns[0]), dtype=np.int64)
+        for axis, values in enumerate(columns):
+            place = self._steps_along(axis, values)
+            # Steps are whole and below 2^52, so that the quotient's floor is exact.
+            place /= self.steps[axis]
+            flat *= self.shape[axis]
+            flat += place.astype(np.int64)
+        return flat
 
     def locate(self, points: ArrayLike) -> NDArray[np.int64]:
         """Cell indices (m, ndim) of points, clamped to the domain."""

@@ -1,0 +1,207 @@
+"""Counting the rows of a file, batch by batch, so that memory does not grow with the file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError, one_of, whole
+from deltahist.counts.points import Tally, finite_rows, inside_rows
+from deltahist.counts.readers import Batch, Request, open_source
+from deltahist.counts.users import UserBound
+from deltahist.domain import Domain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Files from this size on show a progress bar on a terminal.
+_LONG = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Counts of a file and what happened to its rows. All of it is for the trusted side only.
+
+    Parameters
+    ----------
+    counts : int64 (domain.shape).
+    rows : rows read. bad_rows : of them unusable, and left out.
+    outside : usable rows outside the domain, clamped or left out.
+    kept : points counted. users : number of users, or None.
+    dropped : which kinds of rows were left out, for the release: whether they could be, not whether any were.
+    """
+
+    counts: NDArray[np.int64]
+    rows: int
+    bad_rows: int
+    outside: int
+    kept: int
+    users: int | None
+    dropped: tuple[str, ...]
+
+
+def count_file(
+    path: str | Path,
+    domain: Domain,
+    *,
+    x: str | int | None = None,
+    y: str | int | None = None,
+    crs: str | None = None,
+    user: str | int | None = None,
+    max_per_user: int | None = None,
+    outside: str = "clamp",
+    drop_bad_rows: bool = False,
+    layer: str | None = None,
+    progress: bool | None = None,
+    key: bytes | None = None,
+) -> Counted:
+    """Count the points of a CSV, Parquet, GeoParquet, GeoPackage, GeoJSON or FlatGeobuf file.
+
+    Parameters
+    ----------
+    path : the file; text files may be gzipped, and tab, comma, semicolon and bar are told apart.
+    domain : Domain, with the projected CRS if there is one.
+    x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry.
+    crs : of the file's coordinates, if not the domain's; files with geometry state it themselves.
+    user, max_per_user : column of user ids, and how many points each may keep; both or neither. The points
+        are chosen by a keyed hash that depends on no coordinate (docs/counting.md).
+    outside : "clamp" or "drop", as in `count`.
+    drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user,
+        instead of refusing the file.
+    layer : of a GeoPackage.
+    progress : show a bar; on a terminal and for long files when None.
+    key : 32 bytes for the choice of users' points, for tests; random when None.
+
+    Returns
+    -------
+    Counted
+
+    Raises
+    ------
+    InputError
+        If the file is missing, empty, damaged or of an unknown kind, lacks a column, holds rows that cannot
+        be used (with how many), or its CRS does not go with the domain's.
+    """
+    one_of(("clamp", "drop"), outside=outside)
+    if (user is None) != (max_per_user is None):
+        raise InputError(
+            f"user is {user!r} and max_per_user {max_per_user!r}: give both or neither, since a user's cost is "
+            "the number of points that may move at once"
+        )
+    bound = UserBound(whole(max_per_user=max_per_user), key) if max_per_user is not None else None
+    path = Path(path)
+    request = Request(_name(x), _name(y), _name(user), layer, domain.ndim)
+    tally = Tally(domain)
+    source = open_source(path, request)
+    project = _projector(crs, source.crs, domain, path)
+    rows = bad = off = 0
+    with _progress_bar(progress, path, source.rows) as advance:
+        for batch in source.batches:
+            columns, users = project(batch.columns), batch.users
+            number = len(columns[0])
+            good = _usable(Batch(columns, users))
+            rows, bad = rows + number, bad + number - int(good.sum())
+            # Once a file is to be refused, the rest of it is only looked through for more bad rows.
+            if bad and not drop_bad_rows:
+                continue
+            if not good.all():
+                columns, users = _take(columns, users, good)
+            inside = inside_rows(columns, domain)
+            off += int((~inside).sum())
+            if outside == "drop":
+                columns, users = _take(columns, users, inside)
+            cells = tally.locate(columns)
+            if bound is None:
+                tally.add(cells)
+            else:
+                bound.add(users, cells)
+            advance(number)
+    if not rows:
+        raise InputError(f"input {path.name!r} is empty: it has no rows")
+    if bad and not drop_bad_rows:
+        what = "coordinates or a missing user" if bound is not None else "coordinates"
+        raise InputError(
+            f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what}: "
+            "mend them, or leave them out with --drop-bad-rows (drop_bad_rows=True)"
+        )
+    if bound is not None:
+        tally.add(bound.cells())
+    counts = tally.counts()
+    dropped = (*(["bad rows"] if drop_bad_rows else []), *(["points outside"] if outside == "drop" else []))
+    kept = int(counts.sum())
+    return Counted(counts, rows, bad, off, kept, bound.users if bound is not None else None, dropped)
+
+
+def _name(column: str | int | None) -> str | None:
+    return None if column is None else str(column)
+
+
+def _usable(batch: Batch) -> NDArray[np.bool_]:
+    good = finite_rows(batch.columns)
+    if batch.users is not None and batch.users.null_count:
+        good &= batch.users.is_valid().to_numpy(zero_copy_only=False)
+    return good
+
+
+def _take(
+    columns: list[NDArray[np.float64]], users: Any, rows: NDArray[np.bool_]
+) -> tuple[list[NDArray[np.float64]], Any]:
+    import pyarrow as pa
+
+    return [c[rows] for c in columns], None if users is None else users.filter(pa.array(rows))
+
+
+def _projector(
+    stated: str | None, own: Any, domain: Domain, path: Path
+) -> Callable[[list[NDArray[np.float64]]], list[NDArray[np.float64]]]:
+    """What turns the file's coordinates into the domain's."""
+    from deltahist._crs import read_crs
+
+    given = stated if stated is not None else own
+    if given is None:
+        if domain.crs is not None and own is None and stated is None:
+            return lambda columns: columns  # the domain's own CRS
+        return lambda columns: columns
+    source = read_crs(given)
+    if domain.crs is None:
+        if source.is_geographic:
+            raise InputError(
+                f"coordinates of {path.name!r} are degrees ({source.to_string()[:40]}): they are never treated as "
+                "planar; project them, for example with --project EPSG:32618 (the zone of the region)"
+            )
+        raise InputError(
+            f"coordinates of {path.name!r} are in {source.to_string()[:40]}: give the domain this CRS"
+        )
+    if source.equals(read_crs(domain.crs), ignore_axis_order=True):
+        return lambda columns: columns
+    import pyproj
+
+    forward = pyproj.Transformer.from_crs(source, domain.crs, always_xy=True)
+
+    def project(columns: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+        return [np.asarray(c) for c in forward.transform(*columns)]
+
+    return project
+
+
+@contextmanager
+def _progress_bar(wanted: bool | None, path: Path, rows: int | None) -> Iterator[Callable[[int], None]]:
+    if wanted is None:
+        wanted = sys.stderr.isatty() and path.stat().st_size >= _LONG
+    if not wanted:
+        yield lambda number: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("counting rows"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("counting", total=rows)
+        yield lambda number: bar.advance(task, number)
