@@ -166,9 +166,7 @@ def _projector(
 
     given = stated if stated is not None else own
     if given is None:
-        if domain.crs is not None and own is None and stated is None:
-            return lambda columns: columns  # the domain's own CRS
-        return lambda columns: columns
+        return lambda columns: columns  # taken to be the domain's own
     source = read_crs(given)
     if domain.crs is None:
         if source.is_geographic:
@@ -186,7 +184,7 @@ def _projector(
     forward = pyproj.Transformer.from_crs(source, domain.crs, always_xy=True)
 
     def project(columns: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-        return [np.asarray(c) for c in forward.transform(*columns)]
+        return [np.asarray(c) for c in forward.transform(columns[0], columns[1])]
 
     return project
 

@@ -223,7 +223,7 @@ def _open_parquet(path: Path, request: Request) -> Source:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as problem:
         raise InputError(
-            f"input {path.name!r} is not a readable Parquet file: {_short(problem)} (cut short?)"
+            f"input {path.name!r} is no readable Parquet file: {_short(problem)} (cut short?)"
         ) from None
     names = file.schema_arrow.names
     geo = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
@@ -232,10 +232,10 @@ def _open_parquet(path: Path, request: Request) -> Source:
         _need_columns(request, path)
     geometry = geo["primary_column"] if by_geometry else None
     # A column of a file with names may also be given by its number.
-    chosen = {
-        c: names[int(c)] if c not in names and c.isdigit() and int(c) < len(names) else c
-        for c in request.columns
-    }
+    chosen = {c: c for c in request.columns}
+    for column in request.columns:
+        if column not in names and column.isdigit() and int(column) < len(names):
+            chosen[column] = names[int(column)]
     wanted = [*chosen.values(), *([geometry] if geometry else [])]
     _missing(wanted, names, path)
 
