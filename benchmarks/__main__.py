@@ -1,0 +1,9 @@
+"""Run every benchmark: `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import importlib
+
+for name in ("noise", "sensitivity", "counting", "answers"):
+    print(f"\n== {name} ==", flush=True)
+    importlib.import_module(f"benchmarks.{name}").main()
