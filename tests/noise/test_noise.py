@@ -95,8 +95,6 @@ def test_digits_of_a_large_scale_are_uniform_and_independent_enough(unit):
 
 def test_moments_agree_with_the_stated_variance_and_kurtosis():
     # Five standard errors: false alarm one in two million.
-    from deltahist.privacy import Law
-
     for law, draws in [
         (
             Law("laplace", Fraction(5, 2)),
