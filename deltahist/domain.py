@@ -241,8 +241,9 @@ class Domain:
 
     def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Lattice steps along one axis, as whole floats, which are exact."""
-        place = values - self.low[axis]
-        place *= 1.0 / self.step[axis]
+        with np.errstate(over="ignore"):  # what is too far away for a float is clamped as well
+            place = values - self.low[axis]
+            place *= 1.0 / self.step[axis]
         place += 0.5
         np.floor(place, out=place)
         return np.clip(place, 0, self.shape[axis] * self.steps[axis] - 1, out=place)

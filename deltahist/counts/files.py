@@ -69,10 +69,11 @@ def count_file(
     path : the file; text files may be gzipped, and tab, comma, semicolon and bar are told apart.
     domain : Domain, with the projected CRS if there is one.
     x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry.
-    crs : of the file's coordinates, if not the domain's; files with geometry state it themselves.
+    crs : of the file's coordinates, needed if the domain has one; files with geometry state it themselves.
     user, max_per_user : column of user ids, and how many points each may keep; both or neither. The points
         are chosen by a keyed hash that depends on no coordinate (docs/counting.md).
-    outside : "clamp" or "drop", as in `count`.
+    outside : "clamp" or "drop", as in `count`. Users' points are chosen before any are dropped for lying
+        outside, since the choice must not depend on where points are.
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user,
         instead of refusing the file.
     layer : of a GeoPackage.
@@ -105,9 +106,10 @@ def count_file(
     with _progress_bar(progress, path, source.rows) as advance:
         for batch in source.batches:
             columns, users = project(batch.columns), batch.users
-            number = len(columns[0])
             good = _usable(Batch(columns, users))
+            number = len(good) + batch.malformed
             rows, bad = rows + number, bad + number - int(good.sum())
+            advance(number)
             # Once a file is to be refused, the rest of it is only looked through for more bad rows.
             if bad and not drop_bad_rows:
                 continue
@@ -115,14 +117,13 @@ def count_file(
                 columns, users = _take(columns, users, good)
             inside = inside_rows(columns, domain)
             off += int((~inside).sum())
-            if outside == "drop":
-                columns, users = _take(columns, users, inside)
             cells = tally.locate(columns)
+            if outside == "drop":
+                cells[~inside] = -1
             if bound is None:
-                tally.add(cells)
+                tally.add(cells[cells >= 0])
             else:
                 bound.add(users, cells)
-            advance(number)
     if not rows:
         raise InputError(f"input {path.name!r} is empty: it has no rows")
     if bad and not drop_bad_rows:
@@ -131,8 +132,11 @@ def count_file(
             f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what}: "
             "mend them, or leave them out with --drop-bad-rows (drop_bad_rows=True)"
         )
+    if bad == rows:
+        raise InputError(f"none of the {rows:,} rows of {path.name!r} can be used: are these the right columns?")
     if bound is not None:
-        tally.add(bound.cells())
+        cells = bound.cells()
+        tally.add(cells[cells >= 0])
     counts = tally.counts()
     dropped = (*(["bad rows"] if drop_bad_rows else []), *(["points outside"] if outside == "drop" else []))
     kept = int(counts.sum())
@@ -145,8 +149,15 @@ def _name(column: str | int | None) -> str | None:
 
 def _usable(batch: Batch) -> NDArray[np.bool_]:
     good = finite_rows(batch.columns)
-    if batch.users is not None and batch.users.null_count:
-        good &= batch.users.is_valid().to_numpy(zero_copy_only=False)
+    if batch.users is not None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        # A NaN is a missing user too: NaNs differ from each other, so that K would not bound them.
+        named = pc.invert(pc.is_null(batch.users, nan_is_null=True))
+        if pa.types.is_string(batch.users.type) or pa.types.is_large_string(batch.users.type):
+            named = pc.and_kleene(named, pc.not_equal(batch.users, ""))
+        good &= named.fill_null(False).to_numpy(zero_copy_only=False)
     return good
 
 
@@ -165,9 +176,19 @@ def _projector(
     from deltahist._crs import read_crs
 
     given = stated if stated is not None else own
+    if given is None and domain.crs is None:
+        return lambda columns: columns
     if given is None:
-        return lambda columns: columns  # taken to be the domain's own
+        raise InputError(
+            f"the CRS of the coordinates in {path.name!r} is not known, but the domain's is {domain.crs}: add "
+            f"--crs EPSG:4326 (crs='EPSG:4326') for longitudes and latitudes, or --crs {domain.crs} if they are in it"
+        )
     source = read_crs(given)
+    if stated is not None and own is not None and not source.equals(read_crs(own), ignore_axis_order=True):
+        raise InputError(
+            f"crs is {stated!r}, but {path.name!r} states {read_crs(own).to_string()[:40]!r}: leave --crs (crs=) out, "
+            "or correct the file"
+        )
     if domain.crs is None:
         if source.is_geographic:
             raise InputError(

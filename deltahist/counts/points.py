@@ -14,6 +14,8 @@ from deltahist.domain import Domain
 
 #: Points that are located at a time: few enough for the processor's cache, enough to keep it busy.
 _CHUNK = 1 << 17
+#: Points whose cells are held at a time, so that memory does not grow with their number.
+_BLOCK = 1 << 20
 _THREADS = 2
 
 
@@ -49,10 +51,12 @@ def count(points: ArrayLike | Any, domain: Domain, *, outside: str = "clamp") ->
         raise InputError(
             f"{bad:,} of {len(columns[0]):,} points have NaN or infinite coordinates: all must be finite"
         )
-    if outside == "drop":
-        inside = inside_rows(columns, domain)
-        columns = [c[inside] for c in columns]
-    tally.add(tally.locate(columns))
+    for start in range(0, len(columns[0]), _BLOCK):
+        block = [c[start : start + _BLOCK] for c in columns]
+        if outside == "drop":
+            inside = inside_rows(block, domain)
+            block = [c[inside] for c in block]
+        tally.add(tally.locate(block))
     return tally.counts()
 
 
@@ -117,7 +121,10 @@ def _columns(points: Any, domain: Domain) -> list[NDArray[np.float64]]:
     geometry = getattr(points, "geometry", None)
     if geometry is not None:
         return _geometry_columns(geometry, domain)
-    array = np.asarray(points)
+    try:
+        array = np.asarray(points)
+    except ValueError:
+        raise InputError(f"points are rows of different lengths: they must be (m, {domain.ndim})") from None
     if array.dtype.kind not in "iuf":
         raise InputError(f"points are of type {array.dtype}: coordinates must be numbers")
     if domain.ndim == 1 and array.ndim == 1:

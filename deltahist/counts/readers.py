@@ -13,17 +13,22 @@ from numpy.typing import NDArray
 
 from deltahist._validate import InputError
 
-_ROWS = 1 << 20
+_ROWS = 1 << 18
+_BUFFER = 1 << 20
 _TEXT = {".csv", ".tsv", ".txt", ".dat"}
 _DELIMITERS = "\t,;|"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows: a float column per axis (NaN where unusable) and the user ids (an Arrow array) or None."""
+    """Some rows: a float column per axis (NaN where unusable) and the user ids (an Arrow array) or None.
+
+    `malformed` counts rows beside these that have no columns at all: lines with too few or too many fields.
+    """
 
     columns: list[NDArray[np.float64]]
     users: Any
+    malformed: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,10 @@ def open_source(path: Path, request: Request) -> Source:
     )
 
 
-def numbers(column: Any, name: str) -> NDArray[np.float64]:
+def numbers(column: Any, name: str, *, some: bool = False) -> NDArray[np.float64]:
     """A float column from an Arrow column of numbers or text; NaN where there is none.
 
-    Raises InputError if the column's type holds no numbers, or no row of it does.
+    Raises InputError if the column's type holds no numbers, or, when `some` are expected, no row of it does.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -101,7 +106,7 @@ def numbers(column: Any, name: str) -> NDArray[np.float64]:
         import pandas as pd
 
         out = pd.to_numeric(text.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        if np.isnan(out).all() and len(out):
+        if some and np.isnan(out).all():
             shown = next((str(v)[:40] for v in text.to_pylist() if v), "")
             raise InputError(
                 f"column {name!r} holds no numbers (it starts with {shown!r}): coordinates must be numbers "
@@ -114,7 +119,7 @@ def numbers(column: Any, name: str) -> NDArray[np.float64]:
 def _missing(wanted: list[str], names: list[str], path: Path) -> None:
     for column in wanted:
         if column not in names:
-            listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            listed = ", ".join(n[:40] for n in names[:20]) + (", ..." if len(names) > 20 else "")
             raise InputError(f"column {column!r} is not in {path.name!r}: its columns are {listed}")
 
 
@@ -142,18 +147,32 @@ def _open_text(path: Path, request: Request) -> Source:
         include_columns=kept, column_types={k: pa.string() for k in kept}, strings_can_be_null=True
     )
 
+    malformed: list[int] = []
+
+    def skip(row: Any) -> str:
+        malformed.append(1)
+        return "skip"
+
+    # Quoted fields may hold line breaks, also where the reader cuts the file into blocks.
+    parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip)
+
     def batches() -> Iterator[Batch]:
+        counted, some = 0, True
         try:
             with (
-                pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as stream,
-                pc.open_csv(stream, read, pc.ParseOptions(delimiter=delimiter), convert) as reader,
+                pa.input_stream(str(path), compression="gzip" if _gzipped(path) else None) as stream,
+                pc.open_csv(stream, read, parse, convert) as reader,
             ):
                 for batch in reader:
                     by_name = dict(zip(request.columns, batch.columns, strict=True))
-                    yield Batch(
-                        [numbers(by_name[c], c) for c in request.coordinates],
-                        by_name[request.user] if request.user is not None else None,
-                    )
+                    columns = [numbers(by_name[c], c, some=some) for c in request.coordinates]
+                    bad, some = len(malformed), some and not len(columns[0])
+                    users = by_name[request.user] if request.user is not None else None
+                    yield Batch(columns, users, bad - counted)
+                    counted = bad
+            if len(malformed) > counted:
+                none = np.empty(0)
+                yield Batch([none] * request.axes, None, len(malformed) - counted)
         except (pa.ArrowException, OSError) as problem:
             raise InputError(f"input {path.name!r} cannot be read: {_short(problem)} (cut short?)") from None
 
@@ -165,7 +184,7 @@ def _first_line(path: Path) -> tuple[str, list[str]]:
     import csv
     import gzip
 
-    opener: Any = gzip.open if path.suffix == ".gz" else open
+    opener: Any = gzip.open if _gzipped(path) else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = [line for line in (file.readline() for _ in range(20)) if line.strip()]
@@ -173,6 +192,8 @@ def _first_line(path: Path) -> tuple[str, list[str]]:
         raise InputError(f"input {path.name!r} cannot be read: {_short(problem)} (cut short?)") from None
     if not lines:
         raise InputError(f"input {path.name!r} is empty: it has no rows")
+    if any("\0" in line for line in lines):
+        raise InputError(f"input {path.name!r} is not text in UTF-8: convert it, or correct its ending")
     # A delimiter stands equally often in every line; of several, the one that stands most often.
     counts = {d: [line.count(d) for line in lines] for d in _DELIMITERS}
     steady = {d: c[0] for d, c in counts.items() if c[0] > 0 and min(c) == max(c)}
@@ -184,13 +205,10 @@ def _first_line(path: Path) -> tuple[str, list[str]]:
 def _names(first: list[str], request: Request) -> tuple[list[str], bool]:
     """Column names, and whether the first line is a header."""
     stripped = [f.strip() for f in first]
-    if all(c in stripped for c in request.columns):
-        return stripped, True
-    if all(c.isdigit() for c in request.coordinates):
-        places = [int(c) for c in request.coordinates]
-        header = not all(i < len(stripped) and _is_float(stripped[i]) for i in places)
-        return stripped, header
-    return stripped, True
+    # With columns by number a header is a line without any number: whether a row counts as one must not depend
+    # on its coordinates, and a first row with a bad one is a bad row.
+    numbered = all(c.isdigit() and int(c) < len(stripped) for c in request.coordinates)
+    return stripped, not (numbered and any(map(_is_float, stripped)))
 
 
 def _position(column: str, names: list[str], header: bool, path: Path) -> int:
@@ -202,6 +220,11 @@ def _position(column: str, names: list[str], header: bool, path: Path) -> int:
         raise InputError(f"column {column} is not in {path.name!r}: it has columns 0 to {len(names) - 1}")
     _missing([column], names, path)
     return names.index(column)
+
+
+def _gzipped(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def _is_float(text: str) -> bool:
@@ -220,7 +243,8 @@ def _open_parquet(path: Path, request: Request) -> Source:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
+        # Pages are read as they are needed: a row group may be as large as the file.
+        file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError) as problem:
         raise InputError(
             f"input {path.name!r} is no readable Parquet file: {_short(problem)} (cut short?)"
@@ -281,7 +305,12 @@ def _open_vector(path: Path, request: Request) -> Source:
     import pyogrio
 
     try:
+        layers = [str(name) for name, _ in pyogrio.list_layers(path)]
+        if request.layer is None and len(layers) > 1:
+            raise InputError(f"input {path.name!r} has layers {', '.join(layers)}: choose one with --layer (layer=)")
         info = pyogrio.read_info(path, layer=request.layer)
+    except InputError:
+        raise
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as problem:
         raise InputError(f"input {path.name!r} cannot be read: {_short(problem)}") from None
     _missing(request.columns, [str(f) for f in info["fields"]], path)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from deltahist._validate import InputError
 
 #: Rows kept beyond this many times the bound's need are thinned out again.
 _SLACK = 1 << 20
@@ -15,13 +18,25 @@ _SLACK = 1 << 20
 class UserBound:
     """Keeps at most `most` points of each user.
 
-    A row's score is AES under a random key of (user, number of the row among the user's rows); the smallest
-    scores stay. The choice depends on no coordinate and on no other user, so that moving points chooses the
-    same rows: that is what makes K points of one user cost K times one point.
+    A row's score is AES under a random key of (hash of the user id, number of the row among the user's rows);
+    the smallest scores stay. The choice depends on no coordinate and on no other user, so that moving points
+    chooses the same rows: that is what makes K points of one user cost K times one point. Rows must be given
+    before any are left out for where they are.
 
     Parameters
     ----------
     most : K. key : 32 bytes; drawn at random when None.
+
+    Raises
+    ------
+    InputError
+        If the key is not 32 bytes.
+
+    >>> import pyarrow as pa
+    >>> bound = UserBound(2, bytes(32))
+    >>> bound.add(pa.array(["ann", "bob", "ann", "ann"]), np.array([10, 20, 11, 12]))
+    >>> bound.users, len(bound.cells()), 20 in bound.cells()
+    (2, 3, True)
     """
 
     def __init__(self, most: int, key: bytes | None = None) -> None:
@@ -29,8 +44,13 @@ class UserBound:
 
         self.most = most
         # Independent blocks under one key are a keyed hash of 16 bytes, not the encryption of a message.
-        self._cipher = Cipher(algorithms.AES(key or secrets.token_bytes(32)), modes.ECB())
+        key = secrets.token_bytes(32) if key is None else key
+        if not isinstance(key, bytes) or len(key) != 32:
+            raise InputError("key is unsuitable: it must be 32 secret bytes, or None for fresh ones")
+        self._name_key = hashlib.blake2b(b"users", key=key, digest_size=32).digest()
+        self._cipher = Cipher(algorithms.AES(hashlib.blake2b(b"rows", key=key, digest_size=32).digest()), modes.ECB())
         self._codes: dict[Any, int] = {}
+        self._hashes = np.zeros(0, dtype=np.uint64)  # of the user ids
         self._seen = np.zeros(0, dtype=np.int64)  # rows so far, per user
         self._kept: list[tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]] = []
         self._held = 0
@@ -59,18 +79,22 @@ class UserBound:
         encoded = users.dictionary_encode()
         if hasattr(encoded, "combine_chunks"):
             encoded = encoded.combine_chunks()
-        codes = self._codes
-        known = np.array(
-            [codes.setdefault(u, len(codes)) for u in encoded.dictionary.to_pylist()], dtype=np.int64
-        )
+        codes, before = self._codes, len(self._codes)
+        ids = encoded.dictionary.to_pylist()
+        known = np.array([codes.setdefault(u, len(codes)) for u in ids], dtype=np.int64)
+        fresh = [u for u, code in zip(ids, known.tolist(), strict=True) if code >= before]
+        self._hashes = _room(self._hashes, self.users)
+        self._hashes[before : self.users] = np.frombuffer(b"".join(map(self._hash, fresh)), dtype="<u8")
         return known[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def _hash(self, user: Any) -> bytes:
+        # Of the text: user 7 is the same in a CSV file and in a Parquet file.
+        text = str(user).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, key=self._name_key, digest_size=8).digest()
 
     def _ordinal(self, code: NDArray[np.int64]) -> NDArray[np.int64]:
         """Number of each row among its user's rows, over all batches."""
-        if len(self._seen) < self.users:
-            grown = np.zeros(max(self.users, 2 * len(self._seen)), dtype=np.int64)
-            grown[: len(self._seen)] = self._seen
-            self._seen = grown
+        self._seen = _room(self._seen, self.users)
         order = np.argsort(code, kind="stable")
         ranked = code[order]
         first = (
@@ -84,8 +108,10 @@ class UserBound:
         return out
 
     def _score(self, code: NDArray[np.int64], ordinal: NDArray[np.int64]) -> NDArray[np.uint64]:
-        blocks = np.column_stack([code, ordinal]).astype("<i8").tobytes()
-        hashed = self._cipher.encryptor().update(blocks)
+        blocks = np.empty((len(code), 2), dtype="<u8")
+        blocks[:, 0] = self._hashes[code]
+        blocks[:, 1] = ordinal
+        hashed = self._cipher.encryptor().update(blocks.tobytes())
         return np.frombuffer(hashed, dtype="<u8").reshape(-1, 2)[:, 0].astype(np.uint64)
 
     def _thin(self) -> None:
@@ -100,3 +126,12 @@ class UserBound:
         stay = order[np.arange(len(code)) - first < self.most]
         self._kept = [(code[stay], score[stay], cells[stay])]
         self._held = len(stay)
+
+
+def _room(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """`array` if it has `size` elements, else a longer one that starts with it, zero after that."""
+    if size <= len(array):
+        return array
+    longer = np.zeros(max(size, 2 * len(array)), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer

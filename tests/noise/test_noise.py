@@ -22,6 +22,7 @@ from deltahist.noise.discrete import (
 )
 from deltahist.noise.entropy import Stream
 from deltahist.noise.exact import exp_bounds, less_than
+from deltahist.privacy import Law
 
 #: One false alarm in a million for each goodness-of-fit test, of which there are about fifty.
 ALARM = 1e-6
