@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,12 +12,16 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
 from deltahist._validate import InputError
-from deltahist.decode.base import Decoder
+from deltahist.decode.base import Decoder, Moments
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
+from deltahist.workloads import AllRanges, Boxes, Span
 
 #: Cells up to which matrices are explicit.
 MOST_DENSE = 1024
+#: Queries times rows up to which every coefficient is looked at, and queries at a time.
+_MOST_COEFFICIENTS = 50_000_000
+_BATCH = 1024
 _TOLERANCE = 1e-11
 _MOST_STEPS = 20_000
 
@@ -31,13 +36,82 @@ class DenseDecoder(Decoder):
             weight = np.ones_like(weight)
         dense = strategy.matrix().toarray()
         self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
-        self.exact = bool(np.linalg.matrix_rank(dense) == self.domain.size)
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.inverse @ values
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return query @ self.inverse
+
+    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        rows = work if isinstance(work, scipy.sparse.sparray) else None
+        if rows is None and len(work) * self.strategy.shape[0] > _MOST_COEFFICIENTS:
+            variance = self._corner_variance(work.spans(self.domain))
+            return Moments(variance, np.zeros(len(variance)), unresolved=self._all_resolved(len(variance)))
+        rows = work.matrix(self.domain) if rows is None else rows
+        parts = [self._moments_of(rows[i : i + _BATCH].toarray()) for i in range(0, rows.shape[0], _BATCH)]
+        variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
+        return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)
+
+    def mean_variance(self, work: AllRanges, sample: int = 20_000) -> float:
+        queries = work if len(work) <= sample else work.sample(sample)
+        return float(self.moments(queries).variance.mean())
+
+    @functools.cached_property
+    def _full_inverse(self) -> NDArray[np.float64]:
+        """Coefficients of every cell (N, k), beside the public total."""
+        if not self.total_known:
+            return self.inverse
+        ones, direction, spread = self._total
+        return self.inverse - np.outer(direction, ones) / spread if spread > 0 else self.inverse
+
+    def _moments_of(self, queries: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        weight = queries @ self._full_inverse
+        part = weight * weight * self.row_variance
+        variance = part.sum(axis=1)
+        variance[variance < self._speck] = 0.0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            kurtosis = np.where(variance > 0, (part * part) @ self.row_kurtosis / variance**2, 0.0)
+        missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
+        if self.total_known:
+            missing -= missing.mean(axis=1, keepdims=True)
+        unresolved = (missing * missing).sum(axis=1) / (queries * queries).sum(axis=1)
+        unresolved[unresolved < 1e-9] = 0.0
+        return variance, kurtosis, unresolved
+
+    @functools.cached_property
+    def _corners(self) -> NDArray[np.float64]:
+        """Covariance of the prefix sums at all pairs of corners, flat."""
+        spread = self._full_inverse * np.sqrt(self.row_variance)
+        cube = spread.reshape(*self.domain.shape, -1)
+        for axis in range(self.domain.ndim):
+            pad = [(0, 0)] * cube.ndim
+            pad[axis] = (1, 0)
+            cube = np.pad(np.cumsum(cube, axis=axis), pad)
+        flat = cube.reshape(-1, cube.shape[-1])
+        return flat @ flat.T
+
+    def _corner_variance(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        """Variance of boxes from pairs of corners; a corner inside a cell is interpolated from the cell's."""
+        places: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = [
+            (np.zeros(len(spans[0][0]), dtype=np.int64), np.ones(len(spans[0][0])))
+        ]
+        for (low, high), n in zip(spans, self.domain.shape, strict=True):
+            along = []
+            for edge, sign in ((low, -1.0), (high, 1.0)):
+                below = np.minimum(edge.astype(np.int64), n - 1)
+                share = edge - below
+                along += [(below, sign * (1 - share)), (below + 1, sign * share)]
+            places = [(at * (n + 1) + i, w * v) for at, w in places for i, v in along if v.any()]
+        out = np.zeros(len(spans[0][0]))
+        for at, w in places:
+            for other, v in places:
+                out += w * v * self._corners[at, other]
+        return np.where(out < self._speck, 0.0, out)
+
+    def _all_resolved(self, number: int) -> NDArray[np.float64] | None:
+        """Nothing is unresolved if the cells are determined; else it is not known for so many queries."""
+        return None if self.strategy.determines_cells else np.full(number, np.nan)
 
 
 class IterativeDecoder(Decoder):

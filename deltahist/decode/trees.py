@@ -6,15 +6,17 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Terms
+from deltahist.decode.base import Decoder, Moments, Terms
 from deltahist.decode.features import BlockPower
+from deltahist.decode.general import MOST_DENSE, DenseDecoder
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.grids import Grids, Hierarchical, Starts, spread_blocks, sum_blocks
-from deltahist.workloads import Span
+from deltahist.workloads import AllRanges, Boxes, Span
 
 #: Longest side, in cells, of boxes whose kurtosis is worked out, and of the tree that serves for it.
 _SMALL_BOX = 8
@@ -105,11 +107,26 @@ class TreeDecoder(Decoder):
             for n in self.domain.shape
         )
 
+    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        return super().moments(work) if self._closed else self._dense.moments(work)
+
+    def mean_variance(self, work: AllRanges, sample: int = 20_000) -> float:
+        return super().mean_variance(work) if self._closed else self._dense.mean_variance(work, sample)
+
+    @property
+    def _closed(self) -> bool:
+        """Whether the closed form serves; small irregular trees are better served by their matrices."""
+        return self.regular or self.domain.size > MOST_DENSE
+
+    @functools.cached_property
+    def _dense(self) -> DenseDecoder:
+        return DenseDecoder(self.strategy, self.laws, self.total_known)
+
     @property
     def note(self) -> str:  # type: ignore[override]
         return (
             "exact"
-            if self.regular
+            if self.regular or not self._closed
             else "exact but for blocks at the upper edges, which are taken as whole (a bound)"
         )
 

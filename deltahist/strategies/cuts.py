@@ -41,6 +41,7 @@ class CutAugmented(Strategy):
 
     domain: Domain
     sets: tuple[tuple[int, ...], ...]
+
     def __post_init__(self) -> None:
         sets = tuple(tuple(sorted(int(c) for c in row)) for row in self.sets)
         object.__setattr__(self, "sets", sets)
@@ -130,8 +131,8 @@ def augment(
     """Indices of the candidates that the greedy algorithm adds, in order.
 
     A candidate fits if no edge is cut more often than `rows` cut their worst edge. Among those that fit,
-    the one that lowers tr(V M⁻¹) most is added, M = AᵀA: by r Mʳᵃⁿᵏ⁻¹ update
-    V-gain = r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ). Ends when none fits.
+    the one that lowers tr(V M⁻¹) most is added, M = AᵀA: adding row r lowers it by
+    r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ) (Sherman and Morrison). Ends when none fits.
 
     Parameters
     ----------
@@ -166,14 +167,12 @@ def augment(
 
 
 def boxes(domain: Domain) -> list[tuple[int, ...]]:
-    """All boxes of cells, as sets of flat indices, but the whole domain."""
+    """All boxes of cells, as sets of flat indices."""
     index = np.arange(domain.size).reshape(domain.shape)
     sides = [[(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in domain.shape]
     if domain.ndim == 1:
-        found = [tuple(index[a:b].tolist()) for a, b in sides[0]]
-    else:
-        found = [tuple(index[a:b, c:d].ravel().tolist()) for a, b in sides[0] for c, d in sides[1]]
-    return [cells for cells in found if len(cells) < domain.size]
+        return [tuple(index[a:b].tolist()) for a, b in sides[0]]
+    return [tuple(index[a:b, c:d].ravel().tolist()) for a, b in sides[0] for c, d in sides[1]]
 
 
 def range_gram(domain: Domain) -> NDArray[np.float64]:

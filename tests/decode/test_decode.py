@@ -1,0 +1,179 @@
+"""Structured least squares and error formulas equal the dense ones."""
+
+import numpy as np
+import pytest
+from examples import STRATEGIES, random_domain, random_neighbourhood
+
+import deltahist as dh
+from deltahist.calibration import calibrate
+from deltahist.decode import box_sums, decoder, prefix_sums
+from deltahist.decode.general import DenseDecoder, IterativeDecoder
+
+
+def cases(name, number, seed=3, most=(16, 6)):
+    rng = np.random.default_rng([seed, len(name)])
+    made = 0
+    while made < number:
+        domain = random_domain(rng, most=most)
+        near = random_neighbourhood(rng, domain)
+        A = STRATEGIES[name](rng, domain)
+        budget = {"epsilon": 0.7} if rng.random() < 0.5 else {"rho": 0.2}
+        laws = calibrate(A, near, **budget)
+        if laws[0].parameter:
+            made += 1
+            yield rng, A, laws, near.fixed_membership
+
+
+def random_boxes(rng, domain, number):
+    ends = np.sort(rng.random((number, 2, domain.ndim)) * 0.98 + [[0.0], [0.02]], axis=1)
+    ends = ends * (np.array(domain.high) - domain.low) + domain.low
+    return dh.workloads.boxes(ends.reshape(number, -1))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_estimates_and_coefficients_equal_the_dense_ones(name):
+    for rng, A, laws, known in cases(name, 25):
+        dense = DenseDecoder(A, laws, known)
+        values = rng.integers(-20, 40, A.shape[0])
+        # Where cells are not determined, only what was measured has an answer of finite variance.
+        query = rng.random(A.shape[1]) if A.determines_cells else A.T @ rng.random(A.shape[0])
+        for other in (decoder(A, laws, total_known=known), IterativeDecoder(A, laws, known)):
+            assert np.allclose(dense.estimate(values, 50), other.estimate(values, 50), atol=1e-5)
+            assert np.allclose(dense.coefficients(query), other.coefficients(query), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_solve_and_adjoint_are_adjoint(name):
+    for rng, A, laws, known in cases(name, 10):
+        found = decoder(A, laws, total_known=known)
+        y, q = rng.random(A.shape[0]), A.T @ rng.random(A.shape[0])
+        assert q @ found.solve(y) == pytest.approx(found.adjoint(q) @ y, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_error_of_boxes_equals_the_dense_one(name):
+    closed = 0
+    for rng, A, laws, known in cases(name, 25):
+        found = decoder(A, laws, total_known=known)
+        if found.terms(2) is None:
+            continue
+        closed += 1
+        dense = DenseDecoder(A, laws, known)
+        for work in (dh.workloads.all_ranges(A.domain), random_boxes(rng, A.domain, 15)):
+            truth = dense.moments(work.matrix(A.domain))
+            moments = found.moments(work)
+            if found.note == "exact":
+                assert np.allclose(truth.variance, moments.variance, atol=1e-7)
+            else:
+                assert (moments.variance >= truth.variance - 1e-7).all()
+        ranges = dh.workloads.all_ranges(A.domain)
+        assert found.mean_variance(ranges) == pytest.approx(found.moments(ranges).variance.mean(), abs=1e-8)
+    assert closed or name in ("CutAugmented", "ShiftedGrids", "ShiftedGrids dyadic")
+
+
+@pytest.mark.parametrize("name", ["Identity", "Cumulative suffix", "Wavelet"])
+def test_kurtosis_of_boxes_equals_the_dense_one(name):
+    for _, A, laws, known in cases(name, 25):
+        found = decoder(A, laws, total_known=known)
+        if found.terms(4) is None or (known and name != "Identity"):
+            continue  # beside a public total the closed form leaves a small shift out
+        work = dh.workloads.all_ranges(A.domain)
+        truth, moments = DenseDecoder(A, laws, known).moments(work.matrix(A.domain)), found.moments(work)
+        some = truth.variance > 1e-6
+        assert np.allclose(truth.kurtosis[some], moments.kurtosis[some], atol=1e-6)
+
+
+def test_a_regular_tree_is_exact_and_an_irregular_one_bounded():
+    for shape, exact in (((27, 27), True), ((16, 8), True), ((40, 27), False)):
+        domain = dh.Domain((0, 0, *shape), shape)
+        A = dh.strategies.Hierarchical(domain, 3 if shape == (27, 27) else 2)
+        laws = calibrate(A, dh.Neighbourhood(domain, delta=1), epsilon=1)
+        found, dense = decoder(A, laws, total_known=True), DenseDecoder(A, laws, True)
+        work = dh.workloads.all_ranges(domain).sample(150, seed=2)
+        ratio = found.moments(work).variance / dense.moments(work).variance
+        assert (found.note == "exact") == exact
+        assert ratio.min() > 1 - 1e-9
+        assert np.median(ratio) < (1 + 1e-9 if exact else 1.1)
+
+
+def test_small_irregular_trees_are_exact():
+    domain = dh.Domain((0, 0, 13, 7), (13, 7))
+    A = dh.strategies.Hierarchical(domain, 2)
+    laws = calibrate(A, dh.Neighbourhood(domain, delta=1), epsilon=1)
+    work = dh.workloads.all_ranges(domain)
+    found = decoder(A, laws, total_known=True).moments(work)
+    assert np.allclose(found.variance, DenseDecoder(A, laws, True).moments(work).variance)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_variance_from_corners_equals_that_from_coefficients(name):
+    for rng, A, laws, known in cases(name, 6):
+        dense = DenseDecoder(A, laws, known)
+        work = random_boxes(rng, A.domain, 30)
+        assert np.allclose(
+            dense._corner_variance(work.spans(A.domain)), dense.moments(work).variance, atol=1e-7
+        )
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_dense_moments_equal_those_solved_one_by_one(name):
+    for rng, A, laws, known in cases(name, 4):
+        dense = DenseDecoder(A, laws, known)
+        rows = random_boxes(rng, A.domain, 20).matrix(A.domain)
+        whole, single = dense.moments(rows), dense._solve_each(rows)
+        assert np.allclose(whole.variance, single.variance)
+        assert np.allclose(whole.kurtosis, single.kurtosis)
+        if single.unresolved is not None:
+            assert np.allclose(whole.unresolved, single.unresolved, atol=1e-9)
+
+
+def test_the_public_total_is_met_and_never_hurts():
+    for name in STRATEGIES:
+        for rng, A, laws, _ in cases(name, 5):
+            if not A.determines_cells:
+                continue
+            free, bound = (decoder(A, laws, total_known=known) for known in (False, True))
+            values = rng.integers(0, 30, A.shape[0])
+            assert bound.estimate(values, 77).sum() == pytest.approx(77)
+            work = dh.workloads.all_ranges(A.domain)
+            assert (bound.moments(work).variance <= free.moments(work).variance + 1e-7).all()
+
+
+def test_undetermined_strategies_say_what_is_unresolved():
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    A = dh.strategies.ShiftedGrids(domain, width=4, shift=2)
+    laws = calibrate(A, dh.Neighbourhood(domain, delta=2), epsilon=1)
+    work = dh.workloads.boxes([[0, 0, 8, 8], [0, 0, 4, 4], [0, 0, 1, 1]])
+    unresolved = decoder(A, laws, total_known=True).moments(work).unresolved
+    assert unresolved[0] == unresolved[1] == 0
+    assert 0.5 < unresolved[2] <= 1
+
+
+def test_many_queries_without_a_closed_form_are_priced_by_simulation():
+    # A hundred noise fields: each variance is off by a factor of chi-square(100)/100; six standard
+    # deviations of that are 0.85, so that a false alarm is less likely than one in a million.
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    A = dh.strategies.ShiftedGrids(domain, width=4, shift=2)
+    laws = calibrate(A, dh.Neighbourhood(domain, delta=2), epsilon=1)
+    found = IterativeDecoder(A, laws, False)
+    work = dh.workloads.all_ranges(domain)
+    moments = found.moments(work)
+    exact = DenseDecoder(A, laws, False).moments(work)
+    assert moments.freedom == 100
+    ratio = moments.variance / exact.variance
+    assert 0.3 < ratio.min() < ratio.max() < 1.9
+    assert ratio.mean() == pytest.approx(1, abs=0.4)
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_box_sums_interpolate_in_cut_cells(ndim):
+    rng = np.random.default_rng(4)
+    domain = dh.Domain((0,) * ndim + (5, 7)[:ndim], (5, 7)[:ndim])
+    cells = rng.random(domain.shape)
+    work = random_boxes(rng, domain, 40)
+    spans = work.spans(domain)
+    expected = work.matrix(domain) @ cells.ravel()
+    assert np.allclose(box_sums(cells, spans), expected)
+    assert np.allclose(box_sums(cells, spans, prefix_sums(cells)), expected)
+    aligned = dh.workloads.all_ranges(domain)
+    assert np.allclose(box_sums(cells, aligned.spans(domain)), aligned.matrix(domain) @ cells.ravel())

@@ -1,0 +1,133 @@
+"""Small random domains, neighbourhoods and strategies that drive the shared tests."""
+
+import itertools
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import shapely
+
+import deltahist as dh
+from deltahist.strategies import (
+    Cumulative,
+    CutAugmented,
+    Hierarchical,
+    Identity,
+    ShiftedGrids,
+    Wavelet,
+    dyadic_grids,
+)
+
+
+def random_domain(rng, ndim=None, most=(12, 5)):
+    """A domain of at most 12 cells, or 5 × 5; cells need not be square."""
+    ndim = int(rng.integers(1, 3)) if ndim is None else ndim
+    shape = tuple(rng.integers(1, most[ndim - 1] + 1, ndim).tolist())
+    sides = [shape[0]] if ndim == 1 else [shape[0], shape[1] * float(rng.choice([1, 0.5, 1.7]))]
+    return dh.Domain((0,) * ndim + tuple(sides), shape)
+
+
+def random_neighbourhood(rng, domain):
+    """δ from a fifth of a cell to the whole domain; any kind of source."""
+    delta = float(rng.choice([rng.uniform(0.2, 5), rng.integers(1, 5)]))
+    kinds = [None, "boundary", "point"] + (["left", "right"] if domain.ndim == 1 else ["box"])
+    kind = kinds[rng.integers(len(kinds))]
+    sources = kind
+    if kind == "point":
+        place = [rng.integers(0, 2 * n + 1) / 2 * c for n, c in zip(domain.shape, domain.cell, strict=True)]
+        sources = shapely.Point(*place, *([0] if domain.ndim == 1 else []))
+    elif kind == "box":
+        ends = np.sort(rng.integers(0, np.array(domain.shape)[:, None] + 1, (2, 2)), axis=1)
+        low, high = (ends[:, i] * np.array(domain.cell) for i in (0, 1))
+        sources = shapely.box(*low, *(high + np.array(domain.cell) / 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dh.DeltaHistWarning)
+        return dh.Neighbourhood(domain, delta, sources)
+
+
+def _levels(domain):
+    longest = max(domain.shape)
+    return 1 + int(np.ceil(np.log2(longest))) if longest > 1 else 1
+
+
+def _shares(rng, number):
+    return tuple(Fraction(int(k), 2) for k in rng.integers(1, 5, number))
+
+
+def _shifted(rng, domain):
+    shift, times = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    m = int(rng.integers(1, times + 1))
+    return ShiftedGrids(
+        domain, width=shift * times, shift=shift, m=m, shares=_shares(rng, m) if rng.random() < 0.3 else None
+    )
+
+
+def _cuts(rng, domain):
+    rows = rng.random((int(rng.integers(1, 7)), domain.size)) < 0.4
+    sets = tuple(tuple(np.flatnonzero(r).tolist()) for r in rows if r.any()) or ((0,),)
+    return CutAugmented(domain, sets)
+
+
+def _hierarchical(rng, domain):
+    plain = Hierarchical(domain, int(rng.integers(2, 5)))
+    return (
+        plain
+        if rng.random() < 0.6
+        else Hierarchical(domain, plain.branching, _shares(rng, len(plain.widths)))
+    )
+
+
+def _wavelet(rng, domain):
+    return Wavelet(domain) if rng.random() < 0.6 else Wavelet(domain, _shares(rng, _levels(domain)))
+
+
+#: Name -> how to make a random example on a domain.
+STRATEGIES = {
+    "Identity": lambda rng, domain: Identity(domain),
+    "Cumulative suffix": lambda rng, domain: Cumulative(domain),
+    "Cumulative prefix": lambda rng, domain: Cumulative(domain, "prefix"),
+    "Hierarchical": _hierarchical,
+    "Wavelet": _wavelet,
+    "ShiftedGrids": _shifted,
+    "ShiftedGrids dyadic": lambda rng, domain: dyadic_grids(domain, int(rng.integers(1, 3))),
+    "CutAugmented": _cuts,
+}
+
+
+def gap_neighbours(near):
+    """Pairs of neighbouring cells and the source cells, from the definition, in fractions; no library code.
+
+    Cells are neighbours iff the gap between them is less than δ. Sides and δ of the examples are small
+    decimals, so that fractions of their decimal text are exact.
+    """
+    domain = near.domain
+    side = [
+        Fraction(hi).limit_denominator(10**6) / n for hi, n in zip(domain.high, domain.shape, strict=True)
+    ]
+    delta = Fraction(near.delta).limit_denominator(10**9)
+    cells = list(itertools.product(*(range(n) for n in domain.shape)))
+
+    def gap2(u, v):
+        return sum((max(abs(a - b) - 1, 0) * s) ** 2 for a, b, s in zip(u, v, side, strict=True))
+
+    pairs = [
+        (i, j) for i, j in itertools.combinations(range(len(cells)), 2) if gap2(cells[i], cells[j]) < delta**2
+    ]
+    return pairs, [i for i, cell in enumerate(cells) if _touches(near, cell, side, delta)]
+
+
+def _touches(near, cell, side, delta):
+    kind, n = near.sources, near.domain.shape
+    if kind is None:
+        return False
+    if isinstance(kind, str):
+        gaps = []
+        for a, s, size in zip(cell, side, n, strict=True):
+            gaps += [a * s] if kind in ("left", "boundary") else []
+            gaps += [(size - 1 - a) * s] if kind in ("right", "boundary") else []
+        return min(gaps) < delta
+    low = [float(a * s) for a, s in zip(cell, side, strict=True)]
+    high = [float((a + 1) * s) for a, s in zip(cell, side, strict=True)]
+    box = shapely.box(*low, *high) if len(low) == 2 else shapely.LineString([(low[0], 0), (high[0], 0)])
+    # Half a millionth tells "exactly δ away", which does not touch, from rounding.
+    return shapely.distance(box, kind) < float(delta) - 5e-7

@@ -1,0 +1,154 @@
+"""What is particular to each strategy."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import deltahist as dh
+from deltahist.strategies.cuts import augment, boxes, range_gram
+
+FOUR = dh.Domain((0, 1), (4,))
+
+
+def dense(A):
+    return A.matrix().toarray().tolist()
+
+
+def test_the_papers_matrices():
+    # 2014, Figure 2, but for H_4, which is printed there as the identity, and the order of Y_4's rows.
+    S = dh.strategies
+    assert dense(S.Identity(FOUR)) == np.eye(4, dtype=int).tolist()
+    assert dense(S.Cumulative(FOUR)) == np.triu(np.ones((4, 4), dtype=int)).tolist()
+    assert dense(S.Cumulative(FOUR, direction="prefix")) == np.tril(np.ones((4, 4), dtype=int)).tolist()
+    assert sorted(dense(S.Wavelet(FOUR))) == sorted(
+        [[0, 0, 1, -1], [1, -1, 0, 0], [1, 1, -1, -1], [1, 1, 1, 1]]
+    )
+    assert dense(S.Hierarchical(FOUR))[:3] == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]]
+
+
+def test_the_papers_shifted_grids():
+    # Blocks of three cells, shifted by one cell along both axes: lines at 3; 1 and 4; 2 and 5.
+    A = dh.strategies.ShiftedGrids(dh.Domain((0, 0, 1, 1), (6, 6)), width=3, shift=1, m=3)
+    assert [[s.tolist() for s in starts] for starts in A.starts] == [
+        [[0, 3]] * 2,
+        [[0, 1, 4]] * 2,
+        [[0, 2, 5]] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"width": 3, "shift": 1, "m": 4},
+        {"widths": (2, 4), "offsets": (0, 2)},
+        {"widths": (1, 8), "offsets": (0, 3)},
+    ],
+)
+def test_a_line_may_not_be_used_twice(parameters):
+    with pytest.raises(dh.InputError, match="both have a line at cell"):
+        dh.strategies.ShiftedGrids(dh.Domain((0, 0, 1, 1), (16, 16)), **parameters)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"width": 3}, {"widths": (2,)}, {"widths": (2,), "offsets": (0, 1)}, {"width": 0, "shift": 1}],
+)
+def test_shifted_grids_need_one_whole_form(parameters):
+    with pytest.raises(dh.InputError):
+        dh.strategies.ShiftedGrids(FOUR, **parameters)
+
+
+@pytest.mark.parametrize("bad", [1, 0, 2.5, float("nan"), "2"])
+def test_branching_is_a_whole_number_of_at_least_two(bad):
+    with pytest.raises(dh.InputError, match="branching"):
+        dh.strategies.Hierarchical(FOUR, bad)
+
+
+@pytest.mark.parametrize("shares", [(1, 2), (1, 2, 0), (1, 2, float("inf"))])
+def test_shares_are_one_number_above_zero_per_group(shares):
+    with pytest.raises(dh.InputError):
+        dh.strategies.Hierarchical(FOUR, shares=shares)
+
+
+def test_direction_is_suffix_or_prefix():
+    with pytest.raises(dh.InputError, match="'suffix', 'prefix'"):
+        dh.strategies.Cumulative(FOUR, direction="left")
+
+
+@pytest.mark.parametrize("sets", [(), ((),), ((0, 0),), ((4,),), ((-1,),)])
+def test_sets_hold_different_cells_of_the_domain(sets):
+    with pytest.raises(dh.InputError):
+        dh.strategies.CutAugmented(FOUR, sets=sets)
+
+
+def four_neighbours(n):
+    """Incidence of the paper's Figure 1: moves by one cell along one axis."""
+    index = np.arange(n * n).reshape(n, n)
+    ends = np.concatenate(
+        [
+            np.column_stack([index[1:].ravel(), index[:-1].ravel()]),
+            np.column_stack([index[:, 1:].ravel(), index[:, :-1].ravel()]),
+        ]
+    )
+    column = np.arange(len(ends))
+    values = np.concatenate([np.ones(len(ends), dtype=int), -np.ones(len(ends), dtype=int)])
+    return scipy.sparse.csc_array((values, (ends.T.ravel(), np.tile(column, 2))), shape=(n * n, len(ends)))
+
+
+def squares(n, corners):
+    index = np.arange(n * n).reshape(n, n)
+    rows = np.zeros((len(corners), n * n), dtype=int)
+    for row, (i, j) in zip(rows, corners, strict=True):
+        row[index[i : i + 2, j : j + 2].ravel()] = 1
+    return rows
+
+
+def test_figure_1_is_reproduced():
+    n = 8
+    base = squares(n, [(i, j) for i in range(0, n, 2) for j in range(0, n, 2)])
+    corners = [(i, j) for i in range(n - 1) for j in range(n - 1)]
+    edges = four_neighbours(n)
+    gram = range_gram(dh.Domain((0, 0, 1, 1), (n, n)))
+    added = {corners[k] for k in augment(base, edges, squares(n, corners), gram)}
+    assert added == {(i, j) for i in range(1, n - 1, 2) for j in range(1, n - 1, 2)}
+    both = np.concatenate([base, squares(n, sorted(added))])
+    assert abs(base @ edges).sum(axis=0).max() == abs(both @ edges).sum(axis=0).max() == 2
+
+
+def test_greedy_rows_cost_nothing_help_and_leave_no_room():
+    domain = dh.Domain((0, 1), (12,))
+    near = dh.Neighbourhood(domain, delta=1 / 12, sources="left")
+    # Cells and aligned pairs: edges between pairs are cut four times, those inside a pair twice.
+    base = dh.strategies.CutAugmented(
+        domain, [(i,) for i in range(12)] + [(i, i + 1) for i in range(0, 12, 2)]
+    )
+    A = dh.strategies.CutAugmented.greedy(base, near)
+    work = dh.workloads.all_ranges(domain)
+    assert dh.sensitivity(A, near) == dh.sensitivity(base, near)
+    assert dh.expected_error(A, near, work).sum() < 0.9 * dh.expected_error(base, near, work).sum()
+    limit, cuts = 4, abs(A.matrix() @ near.incidence()).sum(axis=0)
+    for cells in boxes(domain):
+        row = np.zeros(12, dtype=int)
+        row[list(cells)] = 1
+        assert (cuts + abs(row @ near.incidence())).max() > limit
+
+
+def test_greedy_rows_are_chosen_by_what_they_gain():
+    # One candidate answers the only query itself; it must come first.
+    domain = dh.Domain((0, 1), (6,))
+    near = dh.Neighbourhood(domain, delta=1 / 6)
+    query = np.array([0, 1, 1, 1, 0, 0])
+    candidates = np.array([[1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0]])
+    rows = np.concatenate([np.eye(6, dtype=int), np.eye(6, dtype=int)[5:]])
+    added = augment(rows, near.incidence(), candidates, np.outer(query, query).astype(float))
+    assert added[0] == 1
+
+
+def test_greedy_refuses_large_domains_and_signed_rows():
+    large = dh.Domain((0, 0, 1, 1), (64, 64))
+    with pytest.raises(dh.InputError, match="at most 1,024"):
+        dh.strategies.CutAugmented.greedy(
+            dh.strategies.Identity(large), dh.Neighbourhood(large, delta=1 / 64)
+        )
+    with pytest.raises(dh.InputError, match="sets of cells"):
+        dh.strategies.CutAugmented.greedy(dh.strategies.Wavelet(FOUR), dh.Neighbourhood(FOUR, delta=0.25))
