@@ -266,12 +266,13 @@ def _open_parquet(path: Path, request: Request) -> Source:
     def batches() -> Iterator[Batch]:
         try:
             with file:
-                for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
+                for place, batch in enumerate(file.iter_batches(batch_size=_ROWS, columns=wanted)):
                     users = batch.column(chosen[request.user]) if request.user is not None else None
                     if geometry:
                         yield Batch(_from_wkb(batch.column(geometry), request.axes, path), users)
                     else:
-                        yield Batch([numbers(batch.column(chosen[c]), c) for c in request.coordinates], users)
+                        columns = [(c, batch.column(chosen[c])) for c in request.coordinates]
+                        yield Batch([numbers(values, c, some=not place) for c, values in columns], users)
         except (pa.ArrowException, OSError) as problem:
             raise InputError(f"input {path.name!r} cannot be read: {_short(problem)} (cut short?)") from None
 
@@ -295,6 +296,7 @@ def _from_wkb(column: Any, axes: int, path: Path) -> list[NDArray[np.float64]]:
         raise InputError(
             f"input {path.name!r} has geometries that are not points: each row must be one point"
         )
+    points[shapely.is_empty(points)] = None  # a point without coordinates: a bad row as well
     return [shapely.get_x(points), shapely.get_y(points)][:axes]
 
 
@@ -324,12 +326,13 @@ def _open_vector(path: Path, request: Request) -> Source:
                 path, layer=request.layer, columns=request.columns, batch_size=_ROWS, use_pyarrow=True
             ) as (meta, reader):
                 geometry = meta["geometry_name"] or "wkb_geometry"
-                for batch in reader:
+                for place, batch in enumerate(reader):
                     users = batch.column(request.user) if request.user is not None else None
                     if by_geometry:
                         yield Batch(_from_wkb(batch.column(geometry), request.axes, path), users)
                     else:
-                        yield Batch([numbers(batch.column(c), c) for c in request.coordinates], users)
+                        columns = [(c, batch.column(c)) for c in request.coordinates]
+                        yield Batch([numbers(values, c, some=not place) for c, values in columns], users)
         except (pyogrio.errors.DataSourceError, OSError, RuntimeError) as problem:
             raise InputError(f"input {path.name!r} cannot be read: {_short(problem)}") from None
 
