@@ -12,7 +12,7 @@ from deltahist._validate import InputError
 from deltahist.decode import box_sums, interval
 from deltahist.release import Release
 from deltahist.workloads import AllRanges, Boxes, Span
-from deltahist.workloads.regions import Regions
+from deltahist.workloads.polygons import Regions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -72,17 +72,18 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
     For small domains, for strategies without a closed form, and to test closed forms against.
     """
     shares, denominator = whole_shares([g.share for g in strategy.groups])
-    weight = np.zeros(strategy.shape[0], dtype=np.int64)
-    for group, share in zip(strategy.groups, shares, strict=True):
-        weight[group.rows] = share**norm
     rows = strategy.matrix()
     edges = near.incidence()
     fits_memory(48 * rows.nnz * max(1, edges.nnz // max(1, near.domain.size)), "the matrix A E")
     change = abs(rows @ edges)
     if norm == 2:
         change = change.multiply(change)
-    most = (change.T @ weight).max(initial=0)
-    return Fraction(int(most), denominator**norm)
+    change = change.tocsr()
+    # Shares may be fractions of any length: their products are Python's whole numbers, which never overflow.
+    total = np.zeros(edges.shape[1], dtype=object)
+    for group, share in zip(strategy.groups, shares, strict=True):
+        total += share**norm * change[group.rows].sum(axis=0).astype(object)
+    return Fraction(max(total.tolist(), default=0), denominator**norm)
 
 
 def calibrate(

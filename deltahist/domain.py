@@ -101,6 +101,12 @@ class Domain:
                     f"bounds are {bounds}: {lo:g} must be less than {hi:g} "
                     "(the order is west, south, east, north)"
                 )
+        sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
+        if not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300):
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: a cell's sides, {' and '.join(f'{s:.3g}' for s in sides)}, "
+                "must be of like size and within what floats hold"
+            )
         if max(n * k for n, k in zip(shape, self.steps, strict=True)) > _MOST_STEPS:
             raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
         if self.crs is not None:

@@ -15,7 +15,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes
-from deltahist.workloads.regions import Regions
+from deltahist.workloads.polygons import Regions
 
 
 class _ContinuousLaw(Law):

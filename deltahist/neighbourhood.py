@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     import scipy.sparse
     from shapely.geometry.base import BaseGeometry
 
-#: Rounding allowed when δ is converted to lattice steps; a millionth of a step.
-_ROUNDING = 1e-6
+#: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
+#: is part of the one lattice step by which the guarantee for raw coordinates falls short of δ.
+_ROUNDING = 0.05
 #: δ of up to this share of a cell above a whole number of cells lengthens moves for little.
 _NEEDLESS = 0.25
 
@@ -188,9 +189,12 @@ class Neighbourhood:
 
     def moves_within(self, distance: float) -> Neighbourhood:
         """The relation of moves over `distance` (in the units of delta), with fixed membership."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeltaHistWarning)
-            return Neighbourhood(self.domain, distance, None)
+        return _quietly(self.domain, distance, None)
+
+    def anywhere(self) -> Neighbourhood:
+        """The standard relation: entities move, and with sources also appear and vanish, anywhere."""
+        # The boundary is within the diameter of every cell.
+        return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary")
 
     @property
     def delta_ground(self) -> float:
@@ -224,10 +228,11 @@ class Neighbourhood:
         if isinstance(sources, dict):
             import shapely
 
-            sources = shapely.from_wkt(sources["wkt"])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeltaHistWarning)
-            return cls(domain, description["delta"], sources)
+            try:
+                sources = shapely.from_wkt(sources["wkt"])
+            except shapely.errors.GEOSException:
+                raise InputError("sources is a damaged geometry: it must be well-known text") from None
+        return _quietly(domain, description["delta"], sources)
 
     def _warn_of_long_moves(self) -> None:
         # Cells per axis; the worst axis is named.
@@ -243,3 +248,10 @@ class Neighbourhood:
                     stacklevel=4,
                 )
                 return
+
+
+def _quietly(domain: Domain, delta: float | str, sources: str | BaseGeometry | None) -> Neighbourhood:
+    """A neighbourhood that nobody chose by hand: advice about cell sizes would be out of place."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeltaHistWarning)
+        return Neighbourhood(domain, delta, sources)

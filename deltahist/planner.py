@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from deltahist._validate import InputError
 from deltahist.calibration import sensitivity
+from deltahist.decode.products import MOST_TABLED
 from deltahist.error import planned_decoder, queries_of
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies import (
@@ -23,10 +24,12 @@ from deltahist.strategies import (
 )
 from deltahist.strategies.cuts import boxes, range_gram
 from deltahist.workloads import AllRanges, Boxes, all_ranges
-from deltahist.workloads.regions import Regions
+from deltahist.workloads.polygons import Regions
 
 #: Branching numbers that are tried for hierarchies.
 BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
+#: Strategies that do not determine the cells need a pseudo-inverse each, which is slow on more cells.
+_MOST_PSEUDO = 256
 #: Greedy rows are tried while candidates times cells squared stay below this.
 _MOST_GREEDY = 40_000_000
 #: Boxes of a longer workload are thinned out to this many.
@@ -104,18 +107,19 @@ def candidates(near: Neighbourhood, work: Boxes | AllRanges | Regions) -> Iterat
     """The strategies that are tried, with their labels."""
     domain = near.domain
     yield "Identity", Identity(domain)
-    yield "Wavelet", Wavelet(domain)
-    yield "Cumulative (suffix)", Cumulative(domain)
-    yield "Cumulative (prefix)", Cumulative(domain, direction="prefix")
     longest = max(domain.shape)
+    if longest <= MOST_TABLED:
+        yield "Wavelet", Wavelet(domain)
+        yield "Cumulative (suffix)", Cumulative(domain)
+        yield "Cumulative (prefix)", Cumulative(domain, direction="prefix")
     for branching in BRANCHING:
         if branching < longest:
             yield f"Hierarchical (branching {branching})", Hierarchical(domain, branching)
-    reach = int(near.reach.max())
+    reach = max(1, int(near.reach.max()))
     if domain.ndim == 1 and 2 * reach <= longest:
         yield "ShiftedGrids (dyadic)", dyadic_grids(domain, reach)
     # Strategies that are not determined are priced densely, so that they are shown on small domains only.
-    if domain.size <= 1024:
+    if domain.size <= _MOST_PSEUDO:
         if domain.ndim == 2 and 2 * reach <= longest:
             yield "ShiftedGrids (dyadic)", dyadic_grids(domain, reach)
         for times in (2, 4, 8):

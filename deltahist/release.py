@@ -165,7 +165,7 @@ class Release:
             raise InputError(f"release file {str(path)!r} does not exist")
         try:
             file = pq.ParquetFile(path)
-        except (pa.ArrowException, OSError) as problem:
+        except (pa.ArrowException, OSError, ValueError) as problem:
             raise InputError(
                 f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
             ) from None

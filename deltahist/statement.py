@@ -54,6 +54,7 @@ def facts(release: Release) -> dict[str, Any]:
     distances = [k * near.delta_ground for k in MULTIPLES if k * near.delta_ground < near.diameter]
     protection = [_protection(release, d) for d in distances]
     protection.append(_protection(release, near.diameter))
+    steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
     out: dict[str, Any] = {
         "mechanism": f"{release.strategy.name} with {release.noise} noise on whole numbers",
         "domain": domain.describe(),
@@ -63,7 +64,9 @@ def facts(release: Release) -> dict[str, Any]:
         "neighbour_relation": _relation(release),
         "delta": near.delta_ground,
         "delta_cells": list(near.cells),
-        "delta_guaranteed": near.delta_ground - max(domain.step) / (domain.scale or 1.0),
+        "lattice_steps_lost": steps_lost,
+        # A geometry's vertices are rounded to the lattice as well as the points.
+        "delta_guaranteed": near.delta_ground - steps_lost * max(domain.step) / (domain.scale or 1.0),
         "sources": near.describe()["sources"],
         "unit_of_privacy": "user" if release.contributions > 1 else "point",
         "points_per_user": release.contributions,
@@ -84,7 +87,7 @@ def facts(release: Release) -> dict[str, Any]:
     if release.rho is not None:
         out["epsilon_at_1e-6"] = release.guarantee.approximate(1e-6)
     if not near.fixed_membership:
-        anywhere = _cost(release, _anywhere(near))
+        anywhere = _cost(release, near.anywhere())
         out["appear_anywhere"] = float(anywhere)
     return out
 
@@ -94,11 +97,6 @@ def _determined(release: Release) -> bool:
     if known is None:
         return bool(np.linalg.matrix_rank(release.strategy.matrix().toarray()) == release.domain.size)
     return known
-
-
-def _anywhere(near: Neighbourhood) -> Neighbourhood:
-    """The standard relation: entities appear, vanish and move anywhere."""
-    return Neighbourhood(near.domain, near.diameter, "boundary")
 
 
 def _protection(release: Release, distance: float) -> dict[str, float]:
@@ -169,6 +167,8 @@ def _what(release: Release, f: dict[str, Any]) -> list[_Row]:
     size = " × ".join(_number(c) for c in f["cell_size"])
     bounds = ", ".join(_number(b) for b in domain.bounds)
     outside = "dropped" if "points outside" in release.dropped else "counted in the nearest cell"
+    if domain.crs and "points outside" not in release.dropped:
+        outside += ", δ for them being a length on the map"
     return [
         ("What is published", f"{f['values']:,} noisy whole numbers ({f['mechanism']})"),
         ("Map", f"{cells} cells of {size} {unit}" + (f", {domain.crs}" if domain.crs else "")),
@@ -178,7 +178,8 @@ def _what(release: Release, f: dict[str, Any]) -> list[_Row]:
 
 def _promise(release: Release, f: dict[str, Any]) -> list[_Row]:
     cells = " × ".join(_number(c) for c in f["delta_cells"])
-    exact_delta = f"for raw coordinates {f['delta_guaranteed']:.10g}: one lattice step less"
+    lost = "one lattice step" if f["lattice_steps_lost"] == 1 else "two lattice steps"
+    exact_delta = f"for raw coordinates {f['delta_guaranteed']:.10g}: {lost} less"
     unit = "one point"
     if release.contributions > 1:
         unit = f"one user, at most {release.contributions} points, all moving at once"

@@ -45,7 +45,7 @@ def failing_examples(page: Path, text: str) -> list[str]:
 
 
 def main() -> int:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     texts = {page: page.read_text(encoding="utf-8") for page in pages}
     problems = [problem for page, text in texts.items() for problem in broken_links(page, text)]
     problems += [problem for page, text in texts.items() for problem in failing_examples(page, text)]

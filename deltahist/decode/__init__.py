@@ -26,6 +26,8 @@ def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> De
     laws : noise law of each of its groups.
     total_known : whether the number of entities is public.
     """
+    if not any(law.parameter for law in laws):  # a single cell, whose count is public: nothing to weigh
+        return DenseDecoder(strategy, laws, total_known)
     if isinstance(strategy, Identity):
         return CellsDecoder(strategy, laws, total_known)
     if isinstance(strategy, Hierarchical):

@@ -27,6 +27,10 @@ Terms = Sequence[tuple[float, tuple[Feature, ...]]]
 
 #: Queries are solved one by one up to this number; more of them are priced by simulated noise.
 MOST_SOLVED = 200
+#: All ranges are thinned out to this many where their mean has no closed form.
+_SAMPLE = 2000
+#: Variances whose square a float still holds; below, noise is too rare for its kurtosis to matter.
+LEAST_SQUARED = 1e-140
 #: Simulated noise fields; their number sets Student's quantile of the interval.
 REPLICATES = 100
 
@@ -136,7 +140,7 @@ class Decoder:
         out = np.zeros(len(variance))
         fourth = self.terms(4)
         if fourth is not None:
-            some = variance > 0
+            some = variance > LEAST_SQUARED
             most = max(law.kurtosis() for law in self.laws)
             out[some] = np.clip(
                 evaluate(fourth, spans)[some] / variance[some] ** 2, min(most, 0.0), max(most, 0.0)
@@ -155,13 +159,13 @@ class Decoder:
     #: How the closed form relates to the truth, for people.
     note = "exact"
 
-    def mean_variance(self, work: AllRanges, sample: int = 2000) -> float:
+    def mean_variance(self, work: AllRanges) -> float:
         """Mean variance over all ranges; in closed form where there is one, else over a sample."""
         second = self.terms(2)
         if second is None:
             if len(work) <= MOST_SOLVED:
                 return float(self._solve_each(work.matrix(self.domain)).variance.mean())
-            return float(self._simulate(work.sample(sample).spans(self.domain)).variance.mean())
+            return float(self._simulate(work.sample(_SAMPLE).spans(self.domain)).variance.mean())
         # Intervals on the two axes are independent: the mean of a product is the product of means.
         return sum(
             weight * math.prod(f.mean(n) for f, n in zip(features, self.domain.shape, strict=True))
@@ -177,7 +181,7 @@ class Decoder:
             variance[i] = part.sum()
             if variance[i] < self._speck:
                 variance[i] = 0.0
-            else:
+            elif variance[i] > LEAST_SQUARED:
                 kurtosis[i] = (part * part * self.row_kurtosis).sum() / variance[i] ** 2
             if not self.strategy.determines_cells:
                 # aᵀA is what is measured of q (with the total, where that is public).

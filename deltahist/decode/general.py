@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
 from deltahist._validate import InputError
-from deltahist.decode.base import Decoder, Moments
+from deltahist.decode.base import LEAST_SQUARED, Decoder, Moments
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
+from deltahist.strategies.cuts import range_gram
 from deltahist.workloads import AllRanges, Boxes, Span
 
 #: Cells up to which matrices are explicit.
@@ -27,15 +28,22 @@ _MOST_STEPS = 20_000
 
 
 class DenseDecoder(Decoder):
-    """The definition: the pseudo-inverse of Σ^(−1/2) A. It shows how every other decoder must answer."""
+    """The definition: (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or the pseudo-inverse where A does not determine the cells.
+
+    It shows how every other decoder must answer.
+    """
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        weight = 1 / np.sqrt(np.maximum(self.row_variance, np.finfo(float).tiny))
-        if not self.row_variance.all():  # no noise: all rows alike
-            weight = np.ones_like(weight)
-        dense = strategy.matrix().toarray()
-        self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
+        # Without noise all rows are alike.
+        variance = self.row_variance if self.row_variance.all() else np.ones(strategy.shape[0])
+        dense = strategy.matrix().toarray().astype(np.float64)
+        if strategy.determines_cells:
+            weighted = dense / variance[:, None]
+            self.inverse = scipy.linalg.solve(dense.T @ weighted, weighted.T, assume_a="pos")
+        else:
+            weight = 1 / np.sqrt(variance)
+            self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.inverse @ values
@@ -53,9 +61,10 @@ class DenseDecoder(Decoder):
         variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)
 
-    def mean_variance(self, work: AllRanges, sample: int = 20_000) -> float:
-        queries = work if len(work) <= sample else work.sample(sample)
-        return float(self.moments(queries).variance.mean())
+    def mean_variance(self, work: AllRanges) -> float:
+        # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that hold both i and j)
+        spread = self._full_inverse * np.sqrt(self.row_variance)
+        return max(0.0, float(np.einsum("ij,ij->", spread @ spread.T, range_gram(self.domain))) / len(work))
 
     @functools.cached_property
     def _full_inverse(self) -> NDArray[np.float64]:
@@ -71,7 +80,9 @@ class DenseDecoder(Decoder):
         variance = part.sum(axis=1)
         variance[variance < self._speck] = 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
-            kurtosis = np.where(variance > 0, (part * part) @ self.row_kurtosis / variance**2, 0.0)
+            kurtosis = np.where(
+                variance > LEAST_SQUARED, (part * part) @ self.row_kurtosis / variance**2, 0.0
+            )
         missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
         if self.total_known:
             missing -= missing.mean(axis=1, keepdims=True)

@@ -112,7 +112,7 @@ class ProductDecoder(Decoder):
         return [*own, (-law.variance() / spread, tuple(WithTotal(t) for t in self.tables))]
 
     def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        if not isinstance(self.strategy, Cumulative) or self.laws[0].parameter == 0:
+        if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
             return None
         # Differences of sums: every released value enters with coefficient −1, 0 or 1.
         return np.where(aligned_spans(spans), np.rint(variance / self.laws[0].variance()), 0.0)

@@ -110,8 +110,8 @@ class TreeDecoder(Decoder):
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         return super().moments(work) if self._closed else self._dense.moments(work)
 
-    def mean_variance(self, work: AllRanges, sample: int = 20_000) -> float:
-        return super().mean_variance(work) if self._closed else self._dense.mean_variance(work, sample)
+    def mean_variance(self, work: AllRanges) -> float:
+        return super().mean_variance(work) if self._closed else self._dense.mean_variance(work)
 
     @property
     def _closed(self) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+import numbers
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +23,13 @@ _LONGEST = 4096
 _SPREAD = 45
 #: Larger scales would let whole numbers of 64 bits overflow with a probability worth naming.
 _MOST_SCALE = 1 << 50
+#: Smaller scales (the least float) are surely a slip, and their e^(−1 / scale) would need thousands of digits.
+_LEAST_SCALE = Fraction(1, 1 << 1074)
+#: Values drawn at a time, so that the working memory does not grow with the array.
+_BLOCK = 1 << 20
 #: The discrete Gaussian is drawn from a table up to this variance, and by rejection beyond.
 _TABLED_VARIANCE = 400 * 400
-#: Relative error allowed to exp and its argument in floats; four orders of magnitude above what they have.
+#: Error allowed to a float acceptance probability; three orders of magnitude above its bound in docs/noise.md.
 _MARGIN = 1e-10
 
 Shape = int | Sequence[int]
@@ -39,8 +45,8 @@ def discrete_laplace(
 
     Parameters
     ----------
-    scale : b > 0, up to 2^50; a float is taken as the binary number it is, a Fraction as it is.
-    shape : of the array.
+    scale : b from 2^−1074 to 2^50; a float is taken as the binary number it is, a Fraction as it is.
+    shape : of the array; () gives an array of no dimensions.
     rng : a seeded generator, for experiments only; None takes the operating system's entropy.
 
     Returns
@@ -50,20 +56,18 @@ def discrete_laplace(
     Raises
     ------
     InputError
-        If the scale is not finite and above zero, or so large that int64 might overflow.
+        If the scale is not finite and above zero, or so large that int64 might overflow; on an impossible
+        shape; if rng is something else than a Generator.
 
     >>> discrete_laplace(2.5, (2, 3)).shape
     (2, 3)
     """
-    exact = Fraction(positive(scale=scale))
-    if exact > _MOST_SCALE:
-        raise InputError(f"scale is {float(exact):.3g}: it must be at most 2^50, so that no int64 overflows")
-    words, number = source(rng), _size(shape)
+    exact = _exact(_MOST_SCALE, scale=scale)
+    words = source(rng)
     if exact * _SPREAD <= _LONGEST:
-        size = _magnitudes(exact, number, words)
-        return np.where(_signs(number, words), -size, size).reshape(shape)
+        return _filled(shape, lambda number: _signed(_magnitudes(exact, number, words), words))
     # The difference of two geometric variables is the two-sided one.
-    return (_geometric(exact, number, words) - _geometric(exact, number, words)).reshape(shape)
+    return _filled(shape, lambda number: _geometric(exact, number, words) - _geometric(exact, number, words))
 
 
 def discrete_gaussian(
@@ -81,7 +85,7 @@ def discrete_gaussian(
     Parameters
     ----------
     sigma or variance : σ or σ², one of them, as exact as given; σ up to 2^50.
-    shape : of the array.
+    shape : of the array; () gives an array of no dimensions.
     rng : a seeded generator, for experiments only; None takes the operating system's entropy.
 
     Returns
@@ -91,33 +95,66 @@ def discrete_gaussian(
     Raises
     ------
     InputError
-        Unless exactly one of sigma and variance is given, finite and above zero, and not too large.
+        Unless exactly one of sigma and variance is given, finite and above zero, and not too large; on an
+        impossible shape; if rng is something else than a Generator.
 
     >>> discrete_gaussian(3.0, 5).dtype
     dtype('int64')
     """
     if (sigma is None) == (variance is None):
         raise InputError("give sigma or variance, one of them")
-    exact = Fraction(positive(sigma=sigma)) ** 2 if sigma is not None else Fraction(positive(variance=variance))
-    if exact > _MOST_SCALE**2:
-        raise InputError(f"sigma is {math.sqrt(exact):.3g}: it must be at most 2^50, so that no int64 overflows")
-    words, number = source(rng), _size(shape)
+    if sigma is not None:
+        exact = _exact(_MOST_SCALE, sigma=sigma) ** 2
+    else:
+        exact = _exact(_MOST_SCALE**2, variance=variance)
+    words = source(rng)
     if exact <= _TABLED_VARIANCE:
-        table = _gaussian_table(exact)
-        size = table.draw(number, words)
-        for i in np.flatnonzero(size == len(table.thresholds)):  # beyond the table: once in 2^64 draws
-            size[i] = _gaussian_tail(exact, len(table.thresholds), words)
-        return np.where(_signs(number, words), -size, size).reshape(shape)
-    return _gaussian_by_rejection(exact, number, words).reshape(shape)
+        return _filled(shape, lambda number: _signed(_gaussian_magnitudes(exact, number, words), words))
+    return _filled(shape, lambda number: _gaussian_by_rejection(exact, number, words))
 
 
-def _size(shape: Shape) -> int:
-    return math.prod(shape) if isinstance(shape, Sequence) else int(shape)
+def _exact(most: int, **parameter: Any) -> Fraction:
+    """The one keyword's value as a fraction of Python's own integers.
+
+    Fraction would keep the parts of a NumPy integer, and squaring those wraps around: too little noise.
+    """
+    ((name, value),) = parameter.items()
+    rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}"
+    try:
+        positive(**parameter)
+        over, shown = value > most, f"{float(value):.3g}"
+    except OverflowError:  # an integer or a fraction beyond all floats
+        over, shown = value > 0, "beyond 10^308"
+    if over:
+        raise InputError(f"{name} is {shown}: {rule}, so that no int64 overflows (is the budget far too small?)")
+    if isinstance(value, numbers.Rational):
+        out = Fraction(int(value.numerator), int(value.denominator))
+    else:  # floats of any width
+        out = Fraction(*(int(part) for part in value.as_integer_ratio()))
+    if out < _LEAST_SCALE:
+        raise InputError(f"{name} is below 2^-1074: {rule} (is the budget far too large?)")
+    return out
 
 
-def _signs(number: int, words: Words) -> NDArray[np.bool_]:
-    bits = np.unpackbits(words.words(-(-number // 64)).view(np.uint8), count=number)
-    return bits.astype(bool)
+def _filled(shape: Shape, draw: Callable[[int], NDArray[np.int64]]) -> NDArray[np.int64]:
+    """An array of `shape`, drawn block by block."""
+    try:
+        out = np.empty(shape, dtype=np.int64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"shape is {shape!r}: it must be a whole number or a tuple of them, each at least 0 (and not too large)"
+        ) from error
+    flat = out.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        part[:] = draw(part.size)
+    return out
+
+
+def _signed(size: NDArray[np.int64], words: Words) -> NDArray[np.int64]:
+    """Magnitudes with independent random signs; zero has both."""
+    bits = np.unpackbits(words.words(-(-len(size) // 64)).view(np.uint8), count=len(size))
+    return np.where(bits.astype(bool), -size, size)
 
 
 def _magnitudes(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
@@ -213,7 +250,7 @@ def _magnitude_table(scale: Fraction) -> Table:
     return Table(certified(fast, exact), exact)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=2)
 def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
     """Bounds of Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and of the whole sum, at `bits` bits."""
     total = (1 << bits, 1 << bits)
@@ -221,7 +258,8 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[tuple[int, int]]
     # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
     term, factor = (1 << bits, 1 << bits), exp_bounds(1 / (2 * variance), bits)
     shrink = exp_bounds(1 / variance, bits)
-    while term[1] > 4:
+    # Rounding up keeps a term's upper bound above 1 / (1 − factor), which is less than variance + 4 out there.
+    while term[1] > math.ceil(variance) + 4:
         term = term[0] * factor[0] >> bits, (term[1] * factor[1] >> bits) + 1
         factor = factor[0] * shrink[0] >> bits, (factor[1] * shrink[1] >> bits) + 1
         total = total[0] + 2 * term[0], total[1] + 2 * term[1]
@@ -258,6 +296,15 @@ def _gaussian_table(variance: Fraction) -> Table:
     return Table(certified(fast, exact), exact)
 
 
+def _gaussian_magnitudes(variance: Fraction, number: int, words: Words) -> NDArray[np.int64]:
+    """|X| of discrete Gaussian X."""
+    table = _gaussian_table(variance)
+    size = table.draw(number, words)
+    for i in np.flatnonzero(size == len(table.thresholds)):  # beyond the table: once in 2^64 draws
+        size[i] = _gaussian_tail(variance, len(table.thresholds), words)
+    return size
+
+
 def _gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
     """|X| given |X| ≥ start: offer start + geometric of rate start/σ², accept with e^(−j² / (2 σ²)).
 
@@ -281,7 +328,8 @@ def _gaussian_by_rejection(variance: Fraction, number: int, words: Words) -> NDA
         offer = _geometric(scale, size, words) - _geometric(scale, size, words)
         word = words.words(size)
         distance = np.abs(offer).astype(np.float64) - centre
-        chance = np.exp(-distance * distance / double) * 2.0**64
+        with np.errstate(under="ignore"):
+            chance = np.exp(-distance * distance / double) * 2.0**64
         real = word.astype(np.float64)
         accept = real < chance
         # Floats decide only where they are far enough from the threshold to be right.

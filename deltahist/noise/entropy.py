@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 
 from deltahist._validate import InputError
 
+#: Bytes.
+_CIPHER_BLOCK = 16
+#: What is enciphered, again and again: a key stream is the cipher of zeros.
+_ZEROS = memoryview(bytes(1 << 16))
+
 
 class Words(Protocol):
     """A source of independent, uniform 64-bit words."""
@@ -35,7 +40,11 @@ class Stream:
 
     def words(self, number: int) -> NDArray[np.uint64]:
         """The next `number` words of the key stream."""
-        return np.frombuffer(self._cipher.update(bytes(8 * number)), dtype=np.uint64)
+        # The cipher asks for room for one more block than it writes.
+        out = np.empty(8 * number + _CIPHER_BLOCK, dtype=np.uint8)
+        for start in range(0, 8 * number, len(_ZEROS)):
+            self._cipher.update_into(_ZEROS[: 8 * number - start], out.data[start:])
+        return out[: 8 * number].view(np.uint64)
 
 
 class Seeded:

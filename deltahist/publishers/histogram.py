@@ -17,7 +17,7 @@ from deltahist.privacy import Law
 from deltahist.release import Release
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes
-from deltahist.workloads.regions import Regions
+from deltahist.workloads.polygons import Regions
 
 #: What may have been left out before counting.
 DROPS = ("bad rows", "points outside")
@@ -94,6 +94,11 @@ def publish(
         strategy = plan(near, workload, contributions=times, **budget)[0].strategy
     fits_memory(40 * sum(strategy.shape), f"a release of {strategy.shape[0]:,} values")
     laws = calibrate(strategy, near, contributions=times, **budget)
+    if left_out and not all(law.parameter for law in laws):
+        raise InputError(
+            "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
+            "may depend on a person; use more cells, or mend the rows"
+        )
     # A copy of its own, since a strategy may hand its input back and noise is added in place.
     values = np.array(strategy.measure(private))
     for group, law in zip(strategy.groups, laws, strict=True):

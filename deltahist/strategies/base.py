@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from deltahist._validate import InputError, exact
+from deltahist._validate import InputError, positive
 from deltahist.domain import Domain
 
 if TYPE_CHECKING:
@@ -131,7 +131,9 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
         return (Fraction(1),) * number
     if len(shares) != number:
         raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
-    return tuple(exact(share=Fraction(s) if isinstance(s, str) else s) for s in shares)
+    # A float is read as the decimal that it prints as: 0.1 is a tenth.
+    checked = [positive(share=s) for s in shares]
+    return tuple(Fraction(repr(s)) if isinstance(s, float) else Fraction(s) for s in checked)
 
 
 def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:

@@ -12,7 +12,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist._validate import InputError, fits_memory
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
 
@@ -177,6 +177,7 @@ def boxes(domain: Domain) -> list[tuple[int, ...]]:
 
 def range_gram(domain: Domain) -> NDArray[np.float64]:
     """V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
+    fits_memory(16 * domain.size**2, "the Gram matrix of all ranges")
     out = np.ones((1, 1))
     for n in domain.shape:
         i = np.arange(n)

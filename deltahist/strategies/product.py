@@ -6,7 +6,7 @@ import functools
 from collections.abc import Hashable
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -275,11 +275,18 @@ class Wavelet(Product):
             against = same_x * flip_y + flip_x * same_y
             return hu * hv + hu1 * hv1 - 2 * agree + 2 * (sign - 1) * against
 
+        # Shares may be fractions of any length: beyond 62 bits Python's whole numbers take over.
+        small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
+        kind: Any = np.int64 if small else object
+
+        def columns(figures: set[tuple[int, ...]]) -> tuple[NDArray[Any], ...]:
+            return tuple(np.array(sorted(figures), dtype=kind).T)
+
         most = 0
         if self.domain.ndim == 1:
-            one = tuple(np.array([f]) for f in (1, 1, 1, 0))
-            reachable = [p for d in pairs[0][: int(near.reach[0]) + 1] for p in d]
-            most = int(cost(tuple(np.array(reachable).T), one).max())
+            one = tuple(np.array([f], dtype=object) for f in (1, 1, 1, 0))
+            reachable = {p for d in pairs[0][: int(near.reach[0]) + 1] for p in d}
+            most = int(cost(columns(reachable), one).max())
         else:
             upto: list[set[tuple[int, ...]]] = []
             for figures in pairs[1]:
@@ -290,8 +297,8 @@ class Wavelet(Product):
                 fresh = pairs[0][dx] - done
                 done |= fresh
                 if fresh:
-                    x = tuple(c[:, None] for c in np.array(sorted(fresh)).T)
-                    y = tuple(c[None, :] for c in np.array(sorted(upto[reach])).T)
+                    x = tuple(c[:, None] for c in columns(fresh))
+                    y = tuple(c[None, :] for c in columns(upto[reach]))
                     most = max(most, int(cost(x, y).max()))
         if near.source_cells.any():
             column = [_column_weights(f, weight) for f in self._haar]
@@ -308,14 +315,14 @@ def _ranges(near: Neighbourhood) -> list[int]:
     return [len(near.reach) - 1, int(near.reach[0])] if near.domain.ndim == 2 else [int(near.reach[0])]
 
 
-def _column_weights(haar: _Haar, weight: list[int]) -> NDArray[np.int64]:
-    """Sum of the weights of the rows that hold each cell."""
-    magnitude = np.full(haar.n, weight[0], dtype=np.int64)
+def _column_weights(haar: _Haar, weight: list[int]) -> NDArray[Any]:
+    """Sum of the weights of the rows that hold each cell, as Python's whole numbers."""
+    magnitude = np.full(haar.n, weight[0], dtype=object)
     for level, (low, _, high) in enumerate(haar.levels, start=1):
-        change = np.zeros(haar.n + 1, dtype=np.int64)
-        np.add.at(change, low, weight[level])
-        np.add.at(change, high, -weight[level])
-        magnitude += change.cumsum()[:-1]
+        inside = np.zeros(haar.n + 1, dtype=np.int64)
+        np.add.at(inside, low, 1)
+        np.add.at(inside, high, -1)
+        magnitude[inside.cumsum()[:-1] > 0] += weight[level]
     return magnitude
 
 
@@ -329,18 +336,23 @@ def _pair_figures(haar: _Haar, weight: list[int], longest: int) -> list[set[tupl
     depth_of_split = np.zeros(n + 1, dtype=np.int64)  # level of the segment that is split just before cell i
     for level, (_, mid, _) in enumerate(haar.levels, start=1):
         depth_of_split[mid] = level
-    above = np.cumsum([0, *weight]).tolist()
-    out: list[set[tuple[int, ...]]] = [{(int(h), int(h), int(h), 0) for h in np.unique(height)}]
+    above = [0, *accumulate(weight)]
+    # Heights are packed by their rank, of which there are few, whatever the weights.
+    heights = sorted(set(height.tolist()))
+    place = {h: i for i, h in enumerate(heights)}
+    rank = np.array([place[h] for h in height.tolist()], dtype=np.int64)
+    code = len(heights)
+    out: list[set[tuple[int, ...]]] = [{(h, h, h, 0) for h in heights}]
     # Cells u < u' part at the coarsest split between them: a running minimum over longer and longer moves.
     parting = np.full(n, np.iinfo(np.int64).max)
-    code = height.max() + 1
     for d in range(1, longest + 1):
         parting = np.minimum(parting[: n - d], depth_of_split[d:n])
-        packed = np.unique((parting * code + height[: n - d]) * code + height[d:])
+        packed = np.unique((parting * code + rank[: n - d]) * code + rank[d:])
         figures: set[tuple[int, ...]] = set()
         for p in packed.tolist():
-            rest, b = divmod(p, int(code))
-            level, a = divmod(rest, int(code))
+            rest, second = divmod(p, code)
+            level, first = divmod(rest, code)
+            a, b = heights[first], heights[second]
             figures.add((a, b, above[level], weight[level]))
             figures.add((b, a, above[level], weight[level]))
         out.append(figures)

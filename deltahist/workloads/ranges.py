@@ -15,7 +15,7 @@ from deltahist._validate import InputError, fits_memory, positive, whole
 from deltahist.domain import Domain
 
 if TYPE_CHECKING:
-    from deltahist.workloads.regions import Regions
+    from deltahist.workloads.polygons import Regions
 
 #: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
 Span = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -67,11 +67,17 @@ class Boxes:
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """The queries as explicit rows (m, N) of area shares."""
-        axes = [_interval_matrix(*span, n) for span, n in zip(self.spans(domain), domain.shape, strict=True)]
+        fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
+        shares = [
+            _interval_shares(*span, n) for span, n in zip(self.spans(domain), domain.shape, strict=True)
+        ]
         if domain.ndim == 1:
-            return axes[0]
-        rows = [scipy.sparse.kron(axes[0][[i]], axes[1][[i]], format="csr") for i in range(len(self))]
-        return scipy.sparse.csr_array(scipy.sparse.vstack(rows, format="csr"))
+            return scipy.sparse.csr_array(shares[0])
+        parts = [
+            scipy.sparse.csr_array((x[:, :, None] * y[:, None, :]).reshape(len(x), -1))
+            for x, y in zip(*(np.array_split(s, -(-len(self) // 512)) for s in shares), strict=True)
+        ]
+        return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
 
     def _refuse(self, bad: NDArray[np.bool_], rule: str) -> None:
         if bad.any():
@@ -145,7 +151,11 @@ class AllRanges:
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """The queries as explicit rows (m, N)."""
         _same(domain, self.domain)
-        axes = [_interval_matrix(*span, n) for span, n in zip(self.intervals(), domain.shape, strict=True)]
+        fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
+        axes = [
+            scipy.sparse.csr_array(_interval_shares(*span, n))
+            for span, n in zip(self.intervals(), domain.shape, strict=True)
+        ]
         if domain.ndim == 1:
             return axes[0]
         return scipy.sparse.csr_array(scipy.sparse.kron(*axes, format="csr"))
@@ -186,17 +196,15 @@ def random_squares(side: float, number: int, domain: Domain, *, seed: int = 0) -
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
     """Polygons (shapely, or a GeoSeries or GeoDataFrame) in the domain's coordinates, by exact area shares."""
-    from deltahist.workloads.regions import make_regions
+    from deltahist.workloads.polygons import make_regions
 
     return make_regions(geometries, names)
 
 
-def _interval_matrix(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> scipy.sparse.csr_array:
-    """Rows (m, n): the share of each cell that lies in [low, high)."""
-    fits_memory(16 * len(low) * n, f"{len(low):,} explicit queries")
+def _interval_shares(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Share (m, n) of each cell that lies in [low, high)."""
     cell = np.arange(n)
-    share = np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell)
-    return scipy.sparse.csr_array(np.maximum(share, 0.0))
+    return np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0.0)
 
 
 def _same(domain: Domain, own: Domain) -> None:

@@ -1,0 +1,8 @@
+"""`python -m deltahist.cli`."""
+
+import sys
+
+from deltahist.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""Coordinates on the command line: reference systems, files of geometries and of boxes, GeoJSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    from shapely.geometry.base import BaseGeometry
+
+    from deltahist.domain import Domain
+
+#: GeoJSON is always in longitude and latitude (RFC 7946).
+LONGITUDE_LATITUDE = "EPSG:4326"
+
+
+def looks_like_degrees(box: Sequence[float]) -> bool:
+    """Whether W,S,E,N could be longitudes and latitudes."""
+    return len(box) == 4 and max(map(abs, box[::2])) <= 180 and max(map(abs, box[1::2])) <= 90
+
+
+def map_crs(crs: str | None, project: str | None, bounds: str) -> str | None:
+    """CRS of the map: --project, or a projected --crs.
+
+    Raises InputError if the points are in degrees and nothing says how to project them; the message has the
+    options to use.
+    """
+    from deltahist._crs import read_crs
+    from deltahist.cli.options import corners
+
+    if project is not None:
+        if read_crs(project, "--project").is_geographic:
+            raise InputError(f"--project is {project!r}: degrees are not lengths, it must be a projected CRS")
+        if crs is not None:
+            read_crs(crs, "--crs")
+        return project
+    if crs is None or not read_crs(crs, "--crs").is_geographic:
+        return crs
+    box = corners(bounds, "--bounds")
+    use = "--project with the projected CRS of the region, such as EPSG:32618, and --bounds in its metres"
+    if looks_like_degrees(box):
+        code, metres = _in_utm(box)
+        use = f"--project {code} --bounds {','.join(f'{m:.0f}' for m in metres)}"
+    raise InputError(f"--crs is {crs!r}: degrees are not lengths, so the points must be projected; add {use}")
+
+
+def check_bounds(box: tuple[float, ...], crs: str | None, side: float | str) -> None:
+    """Raise InputError if bounds on a projected map are surely degrees: smaller than a cell."""
+    from deltahist.domain import metres
+
+    if crs is None or not looks_like_degrees(box):
+        return
+    cell = metres(side) if isinstance(side, str) else side
+    if max(box[2] - box[0], box[3] - box[1]) < cell:
+        code, there = _in_utm(box)
+        other = f", which are {','.join(f'{m:.0f}' for m in there)} in {code}" if crs.upper() == code else ""
+        text = ",".join(f"{b:g}" for b in box)
+        raise InputError(
+            f"--bounds are {text}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
+            f"(these look like degrees{other})"
+        )
+
+
+def _in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
+    """UTM zone of the middle of a box in degrees, and the box there, outwards to whole kilometres."""
+    import pyproj
+
+    from deltahist._crs import utm_code
+
+    code = utm_code((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+    west, south, east, north = box
+    project = pyproj.Transformer.from_crs(LONGITUDE_LATITUDE, code, always_xy=True)
+    there = project.transform_bounds(west, south, east, north)
+    low, high = there[:2], there[2:]
+    return code, (*(math.floor(v / 1000) * 1000 for v in low), *(math.ceil(v / 1000) * 1000 for v in high))
+
+
+def read_geometries(file: Path, domain: Domain, option: str) -> gpd.GeoDataFrame:
+    """A file of geometries, in the domain's coordinates.
+
+    A file that says its CRS is projected to the domain's. GeoJSON is in longitude and latitude unless its
+    figures cannot be degrees: then they are taken to be in the domain's CRS, as on a plane without a CRS.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, unreadable or empty, or its CRS cannot be brought to the domain's.
+    """
+    import geopandas as gpd
+    import pyogrio
+    import pyproj
+
+    if not file.is_file():
+        raise InputError(f"{option} is {str(file)!r}: there is no such file")
+    try:
+        columnar = file.suffix.lower() in (".parquet", ".geoparquet")
+        frame = gpd.read_parquet(file) if columnar else gpd.read_file(file)
+        frame = frame[~frame.geometry.is_empty & frame.geometry.notna()]
+    except (pyogrio.errors.DataSourceError, ValueError, AttributeError, OSError) as problem:
+        raise InputError(f"{option} {str(file)!r} is not a readable file of geometries: {problem}") from None
+    if not len(frame):
+        raise InputError(f"{option} {str(file)!r} has no geometries")
+    degrees = frame.crs is not None and frame.crs.is_geographic
+    if frame.crs is None or (degrees and not looks_like_degrees(frame.total_bounds.tolist())):
+        return frame
+    if domain.crs is None:
+        if degrees and file.suffix.lower() in (".geojson", ".json"):
+            return frame
+        raise InputError(
+            f"{option} {str(file)!r} is in {frame.crs.to_string()}, but the map is a plane without a CRS: "
+            "give the geometries in the plane's own coordinates"
+        )
+    try:
+        return frame.to_crs(domain.crs)
+    except pyproj.exceptions.ProjError as problem:
+        raise InputError(f"{option} {str(file)!r} cannot be projected to {domain.crs}: {problem}") from None
+
+
+def read_sources(text: str, domain: Domain) -> str | BaseGeometry | None:
+    """What --sources says: None, a name, or the union of a file's geometries."""
+    if text == "none":
+        return None
+    if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
+        return text
+    if text in ("left", "right"):
+        raise InputError(
+            f"--sources is {text!r}: that is for one dimension, here it must be none, boundary or a file"
+        )
+    file = Path(text)
+    if not file.is_file():
+        raise InputError(
+            f"--sources is {text!r}: it must be none, boundary, left or right (1-D), or a file of geometries "
+            "(there is no such file)"
+        )
+    return read_geometries(file, domain, "--sources").union_all()
+
+
+def read_box_file(file: Path, wanted: int) -> tuple[NDArray[np.float64], list[str]]:
+    """Boxes (m, wanted) and their names from a CSV file, with a header or with figures only."""
+    import pandas as pd
+
+    columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
+    rule = f"it must have the columns {','.join(columns)} and may have name; without a header, figures in that order"
+    if not file.is_file():
+        raise InputError(f"--boxes is {str(file)!r}: there is no such file")
+    try:
+        frame = pd.read_csv(file)
+        if all(_is_number(str(column)) for column in frame.columns):
+            frame = pd.read_csv(file, header=None)
+            frame.columns = pd.Index(columns if frame.shape[1] == wanted else frame.columns)
+    except (ValueError, OSError) as problem:  # pandas' own errors are ValueErrors
+        raise InputError(f"--boxes {str(file)!r} is not readable as CSV ({problem}): {rule}") from None
+    frame.columns = pd.Index([str(column).strip().lower() for column in frame.columns])
+    if not set(columns) <= set(frame.columns):
+        raise InputError(f"--boxes {str(file)!r} has the columns {','.join(frame.columns)}: {rule}")
+    figures = frame[columns].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
+    if not len(figures):
+        raise InputError(f"--boxes {str(file)!r} is empty: {rule}")
+    bad = np.flatnonzero(~np.isfinite(figures).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"--boxes {str(file)!r} has {len(bad)} row(s) with missing, non-numeric or infinite corners, "
+            f"the first at box {bad[0]}: all must be finite numbers"
+        )
+    names = (
+        frame["name"].astype(str).tolist() if "name" in frame.columns else list(map(str, range(len(frame))))
+    )
+    return figures, names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def region_names(frame: gpd.GeoDataFrame, column: str | None) -> list[str]:
+    """Names of regions: a column, by default `name` or `id` if there is one, else their numbers."""
+    others = [str(c) for c in frame.columns if c != frame.geometry.name]
+    if column is None:
+        column = next((c for c in others if c.lower() in ("name", "id")), None)
+        if column is None:
+            return [str(i) for i in range(len(frame))]
+    if column not in others:
+        raise InputError(
+            f"--name is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}"
+        )
+    return [str(v) for v in frame[column]]
+
+
+def as_geojson(shapes: Sequence[Any] | NDArray[Any], properties: Any, crs: str | None) -> str:
+    """GeoJSON of shapes in a CRS, brought to longitude and latitude; a plane without CRS stays as it is."""
+    import geopandas as gpd
+
+    frame = gpd.GeoDataFrame(properties, geometry=list(shapes), crs=crs)
+    return str((frame if crs is None else frame.to_crs(LONGITUDE_LATITUDE)).to_json(drop_id=True))

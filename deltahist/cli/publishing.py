@@ -1,0 +1,198 @@
+"""`deltahist publish` and `deltahist demo`: from private points to a release file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltahist._validate import InputError
+from deltahist.cli import console, options
+
+if TYPE_CHECKING:
+    from deltahist.counts import Counted
+    from deltahist.release import Release
+
+
+def publish(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT", help="CSV or TSV (also compressed), Parquet, GeoParquet, GeoPackage or GeoJSON."
+        ),
+    ],
+    bounds: options.Bounds,
+    delta: options.Delta,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="The release file (Parquet); replaced if it exists.")
+    ],
+    x: Annotated[
+        str | None, typer.Option(metavar="COL", help="Column of x or longitude: a name, or a number from 0.")
+    ] = None,
+    y: Annotated[
+        str | None, typer.Option(metavar="COL", help="Column of y or latitude; none in 1-D.")
+    ] = None,
+    crs: Annotated[
+        str | None, typer.Option(metavar="CRS", help="CRS of the points, such as EPSG:4326.")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="CRS", help="Projected CRS of the map, such as EPSG:32618.")
+    ] = None,
+    cell: options.Cell = None,
+    cells_per_delta: options.CellsPerDelta = None,
+    sources: options.Sources = "none",
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    noise: Annotated[
+        str | None, typer.Option(metavar="LAW", help="laplace (with --epsilon) or gaussian (with --rho).")
+    ] = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="auto, identity, wavelet, hierarchical[:b], cumulative[:prefix], shifted:width,shift[,m] or "
+            "dyadic[:spacing]; lengths in cells.",
+        ),
+    ] = "auto",
+    user: Annotated[
+        str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")
+    ] = None,
+    max_per_user: options.MaxPerUser = None,
+    outside: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW", help="clamp: points outside count at the edge; drop: needs --sources boundary."
+        ),
+    ] = "clamp",
+    drop_bad_rows: Annotated[
+        bool,
+        typer.Option(
+            "--drop-bad-rows", help="Leave out rows without usable coordinates; the statement says so."
+        ),
+    ] = False,
+    layer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Layer of a GeoPackage with more than one.")
+    ] = None,
+) -> Any:
+    """Publish a file of points as one release file that may be handed out.
+
+    All public choices are checked, and the strategy is chosen, before the data is read. Bounds and sources
+    are in the projected CRS; cells and δ in ground metres ("250m"). Without any CRS all are plain numbers.
+    Bounds are extended outwards to whole cells. What is said about bad rows and points outside goes to
+    stderr: it is for you, not for publication.
+
+    \b
+    Examples:
+      deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project EPSG:32618 \\
+          --bounds 560000,4480000,610000,4530000 --cell 250m --delta 500m --epsilon 1 --out city.parquet
+      deltahist publish visits.csv --x lon --y lat --user id --max-per-user 5 --crs EPSG:4326 \\
+          --project EPSG:32618 --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --out city.parquet
+      deltahist publish log.tsv.gz --x 3 --y 2 ...          # no header: columns by number, from 0
+      deltahist publish ages.csv --x age --bounds 0,100 --delta 5 --cells-per-delta 5 --sources left \\
+          --rho 0.1 --out ages.parquet
+    """
+    from deltahist.cli.geometry import map_crs
+
+    points = options.user_bound(user, max_per_user)
+    budget = options.budget(epsilon, rho, noise)
+    console.check_target(out, source)
+    near = options.space(bounds, cell, cells_per_delta, delta, sources, map_crs(crs, project, bounds))
+    if near.domain.ndim == 1 and y is not None:
+        raise InputError(f"--y is {y!r}, but --bounds has two numbers: one dimension takes --x only")
+    if near.domain.ndim == 2 and (x is None) != (y is None):
+        raise InputError(f"--{'x' if x is None else 'y'} is missing: two dimensions take both --x and --y")
+    if outside not in ("clamp", "drop"):
+        raise InputError(f"--outside is {outside!r}: it must be clamp or drop")
+    if outside == "drop" and sources != "boundary":
+        raise InputError(
+            f"--outside is 'drop' with --sources {sources}: a point could vanish by moving out, so it must be "
+            "--sources boundary (or --outside clamp)"
+        )
+    from deltahist.planner import plan
+    from deltahist.publishers import publish as publish_counts
+
+    chosen = options.strategy(strategy, near) or plan(near, contributions=points, **budget)[0].strategy
+    counted = _count(
+        source,
+        near.domain,
+        x=x,
+        y=y,
+        crs=crs,
+        user=user,
+        max_per_user=None if user is None else points,
+        outside=outside,
+        drop_bad_rows=drop_bad_rows,
+        layer=layer,
+    )
+    _tell_publisher(counted, outside)
+    release = publish_counts(
+        counted.counts, near, chosen, noise=noise, contributions=points, dropped=counted.dropped, **budget
+    )
+    release.save(out)
+    print(_summary(release, out))
+    return release, counted
+
+
+def _count(source: Path, domain: Any, **how: Any) -> Counted:
+    from deltahist.counts import count_file
+
+    return count_file(source, domain, **how)
+
+
+def _tell_publisher(counted: Counted, outside: str) -> None:
+    """Figures about the data that stay on this side."""
+    console.note(f"{counted.rows:,} rows read, {counted.kept:,} points counted")
+    if counted.bad_rows:
+        console.note(f"{counted.bad_rows:,} rows with unusable coordinates dropped")
+    if counted.users is not None:
+        console.note(f"{counted.users:,} users")
+    if counted.outside:
+        done = "counted in the nearest cell" if outside == "clamp" else "dropped"
+        console.note(f"{counted.outside:,} points outside the bounds {done}")
+    if 2 * counted.outside > counted.rows - counted.bad_rows:
+        console.note(
+            "warning: more than half of the points lie outside the bounds "
+            "(is the order W,S,E,N, are x and y swapped, are --crs and --project right?)"
+        )
+
+
+def _summary(release: Release, out: Path) -> str:
+    domain, near = release.domain, release.neighbourhood
+    bounds = ",".join(f"{b:.10g}" for b in domain.bounds)
+    size = " × ".join(f"{c / (domain.scale or 1.0):.6g}" for c in domain.cell)
+    cost = (
+        f"ε = {float(release.epsilon):g}"
+        if release.epsilon is not None
+        else f"ρ = {float(release.rho or 0):g}"
+    )
+    unit = "point" if release.contributions == 1 else f"user ({release.contributions} points)"
+    parameters = {k: v for k, v in release.strategy.describe().items() if k != "strategy" and v is not None}
+    detail = ", ".join(f"{k} {v}" for k, v in parameters.items() if k != "sets")
+    return "\n".join(
+        [
+            f"published    {out}",
+            f"cells        {' × '.join(map(str, domain.shape))} of {size} {domain.unit}",
+            f"bounds       {bounds}" + (f" in {domain.crs}" if domain.crs else ""),
+            f"strategy     {release.strategy.name}" + (f" ({detail})" if detail else ""),
+            f"guarantee    {cost} for each {unit} moving up to {near.delta_ground:g} {domain.unit}",
+            f"inspect it   deltahist inspect {out}",
+        ]
+    )
+
+
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the demonstration's files.")] = Path(
+        "deltahist-demo"
+    ),
+) -> None:
+    """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
+
+    \b
+    Examples:
+      deltahist demo
+      deltahist demo --out /tmp/demo
+    """
+    from deltahist.demo import show
+
+    show(out, console.invoke)

@@ -1,0 +1,193 @@
+"""Export: every cell of a release with its place, estimate and standard error, for other programs."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError, fits_memory
+from deltahist.release import Release, write_whole
+from deltahist.workloads import Boxes
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    import pandas as pd
+
+#: What the suffix of a file says.
+FORMS = {
+    ".parquet": "geoparquet",
+    ".geoparquet": "geoparquet",
+    ".geojson": "geojson",
+    ".json": "geojson",
+    ".csv": "csv",
+    ".tif": "geotiff",
+    ".tiff": "geotiff",
+}
+#: Cells whose errors are worked out together.
+_AT_ONCE = 1_000_000
+#: Rough bytes per cell while a form is made: geometries are objects.
+_BYTES = {"geoparquet": 900, "geojson": 3000, "csv": 400, "geotiff": 60}
+
+
+def check_form(path: str | Path) -> str:
+    """The form that a file's suffix asks for.
+
+    Raises
+    ------
+    InputError
+        On an unknown suffix, or when the package for GeoTIFF is not installed.
+
+    >>> check_form("cells.tif")
+    'geotiff'
+    """
+    form = FORMS.get(Path(path).suffix.lower())
+    if form is None:
+        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(FORMS)}")
+    if form == "geotiff":
+        _rasterio()
+    return form
+
+
+def export(release: Release, path: str | Path) -> None:
+    """Write all cells of a release to a file; the suffix says in which form.
+
+    GeoParquet, GeoJSON and CSV have a row per cell: `column` and `row` (its index from the west and the
+    south), its geometry or its edges, its centre `x`, `y`, `estimate` and `std_error` in points. GeoJSON is
+    in longitude and latitude, as its standard demands (a plane without CRS keeps its figures); the others,
+    and x and y everywhere, are in the release's CRS. GeoTIFF has two bands, estimate and standard error.
+    The file appears whole or not at all.
+
+    Raises
+    ------
+    InputError
+        On an unknown suffix, a 1-D release in any form but CSV, or too many cells for memory.
+    """
+    form = check_form(path)
+    if release.domain.ndim == 1 and form != "csv":
+        raise InputError(
+            f"output is {str(path)!r}: a release in one dimension has no geometry, it must be .csv"
+        )
+    fits_memory(_BYTES[form] * release.domain.size, f"{release.domain.size:,} cells as {form}")
+    write_whole(Path(path), _WRITERS[form](release))
+
+
+def cells_frame(release: Release) -> pd.DataFrame:
+    """A row per cell: index, edges, centre, estimate and standard error.
+
+    Columns: column, row, west, south, east, north, x, y, estimate, std_error; in 1-D column, low, high, x,
+    estimate, std_error. The order is that of the arrays: x varies slowest.
+    """
+    import pandas as pd
+
+    domain = release.domain
+    index = np.indices(domain.shape).reshape(domain.ndim, -1)
+    sides = [("low", "high")] if domain.ndim == 1 else [("west", "east"), ("south", "north")]
+    edges = [domain.edges(axis) for axis in range(domain.ndim)]
+    table: dict[str, NDArray[Any]] = dict(zip(("column", "row"), index, strict=False))
+    for end in (0, 1):
+        for axis, names in enumerate(sides):
+            table[names[end]] = edges[axis][index[axis] + end]
+    for axis, name in zip(range(domain.ndim), ("x", "y"), strict=False):
+        table[name] = domain.centres(axis)[index[axis]]
+    table["estimate"] = release.cells().ravel()
+    table["std_error"] = cell_errors(release).ravel()
+    return pd.DataFrame(table)
+
+
+def cell_errors(release: Release) -> NDArray[np.float64]:
+    """Standard error of every cell's estimate (domain.shape), as `answer` states it for each cell alone."""
+    domain, decoder = release.domain, release.decoder
+    columns, rest = domain.shape[0], domain.size // domain.shape[0]
+    # A closed form is evaluated in parts, to keep memory small; without one, all cells share simulated noise.
+    part = columns if decoder.terms(2) is None else max(1, _AT_ONCE // rest)
+    variance = [
+        decoder.moments(_cell_boxes(release, start, min(start + part, columns))).variance
+        for start in range(0, columns, part)
+    ]
+    return np.sqrt(np.concatenate(variance)).reshape(domain.shape)
+
+
+def _cell_boxes(release: Release, first: int, last: int) -> Boxes:
+    """The cells of the columns from `first` up to `last`, as boxes."""
+    domain = release.domain
+    index = np.indices((last - first, *domain.shape[1:])).reshape(domain.ndim, -1)
+    index[0] += first
+    edges = [domain.edges(axis) for axis in range(domain.ndim)]
+    return Boxes(
+        np.column_stack([edges[axis][index[axis] + end] for end in (0, 1) for axis in range(domain.ndim)])
+    )
+
+
+def _geo_frame(release: Release) -> gpd.GeoDataFrame:
+    import geopandas as gpd
+    import shapely
+
+    frame = cells_frame(release)
+    shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
+    return gpd.GeoDataFrame(frame, geometry=shapes, crs=release.domain.crs)
+
+
+def _to_geoparquet(release: Release) -> Any:
+    frame = _geo_frame(release)
+    return lambda part: frame.to_parquet(part, index=False)
+
+
+def _to_geojson(release: Release) -> Any:
+    frame = _geo_frame(release)
+    if release.domain.crs is not None:
+        frame = frame.to_crs("EPSG:4326")
+
+    def write(part: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a plane without CRS is meant
+            frame.to_file(part, driver="GeoJSON", engine="pyogrio")
+
+    return write
+
+
+def _to_csv(release: Release) -> Any:
+    frame = cells_frame(release)
+    return lambda part: frame.to_csv(part, index=False)
+
+
+def _to_geotiff(release: Release) -> Any:
+    rasterio = _rasterio()
+    domain = release.domain
+    (west, _), (_, north) = domain.low, domain.high
+    bands = {"estimate": release.cells(), "std_error": cell_errors(release)}
+    profile = {
+        "driver": "GTiff",
+        "width": domain.shape[0],
+        "height": domain.shape[1],
+        "count": len(bands),
+        "dtype": "float64",
+        "crs": domain.crs,
+        # from_origin would do, but warns of its own multiplication with some versions of its packages
+        "transform": rasterio.Affine(domain.cell[0], 0.0, west, 0.0, -domain.cell[1], north),
+        "compress": "deflate",
+    }
+
+    def write(part: Path) -> None:
+        with rasterio.open(part, "w", **profile) as file:
+            for number, (name, cells) in enumerate(bands.items(), start=1):
+                file.write(cells.T[::-1], number)  # rows of a picture run from north to south
+                file.set_band_description(number, name)
+
+    return write
+
+
+def _rasterio() -> Any:
+    try:
+        import rasterio
+    except ImportError:
+        raise InputError(
+            "GeoTIFF needs rasterio, which is not installed: pip install 'deltahist[geotiff]'"
+        ) from None
+    return rasterio
+
+
+_WRITERS = {"geoparquet": _to_geoparquet, "geojson": _to_geojson, "csv": _to_csv, "geotiff": _to_geotiff}

@@ -1,0 +1,96 @@
+"""The mechanisms that are audited, and the bugs that are planted in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deltahist import calibration
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.publishers import histogram
+from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
+from deltahist.strategies.base import Strategy
+from tests.audits.harness import design, worst_pairs
+
+
+def line(n: int) -> Domain:
+    """A 1-D domain with cells of side 1."""
+    return Domain((0, n), (n,))
+
+
+def square(n: int) -> Domain:
+    """A 2-D domain with cells of side 1."""
+    return Domain((0, 0, n, n), (n, n))
+
+
+def _greedy(near: Neighbourhood) -> CutAugmented:
+    """One grid of 2 × 2 blocks and the rows that fit beside it."""
+    return CutAugmented.greedy(ShiftedGrids(near.domain, width=2, shift=1, m=1), near)
+
+
+#: name -> (strategy for a neighbourhood, domain, δ). All in cells.
+MECHANISMS: dict[str, tuple[Callable[[Neighbourhood], Strategy], Domain, float]] = {
+    "Identity": (lambda near: Identity(near.domain), square(2), 1),
+    "Cumulative": (lambda near: Cumulative(near.domain), line(5), 2),
+    "Hierarchical": (lambda near: Hierarchical(near.domain), line(4), 1),
+    "Hierarchical with shares": (lambda near: Hierarchical(near.domain, shares=(1, 2, 1)), line(4), 1),
+    "Wavelet": (lambda near: Wavelet(near.domain), line(4), 1),
+    "ShiftedGrids": (lambda near: ShiftedGrids(near.domain, width=2, shift=1), square(4), 1),
+    "ShiftedGrids of two widths": (
+        lambda near: ShiftedGrids(near.domain, widths=(2, 4), offsets=(1, 2), shares=(1, 2)),
+        line(5),
+        2,
+    ),
+    "CutAugmented": (_greedy, square(3), 1),
+}
+SOURCES = ("none", "boundary")
+
+
+def build(name: str, sources: str = "none") -> tuple[Strategy, Neighbourhood]:
+    """A mechanism's strategy and neighbourhood."""
+    make, domain, delta = MECHANISMS[name]
+    near = Neighbourhood(domain, delta, None if sources == "none" else sources)
+    return make(near), near
+
+
+def plan_audit(strategy: Strategy, near: Neighbourhood, points: int = 1) -> tuple[Fraction, int]:
+    """(ε, releases) at which an audit of the edge that costs most has power."""
+    return design(int(np.count_nonzero(worst_pairs(strategy, near)[0].change)), points)
+
+
+def scaled_noise(patch: pytest.MonkeyPatch, factor: Fraction) -> None:
+    """Plant a bug: Laplace noise of `factor` times the scale, Gaussian noise of `factor` times σ."""
+    laplace, gaussian = histogram.discrete_laplace, histogram.discrete_gaussian
+
+    def narrow_laplace(scale: Fraction, *args: Any, **kwargs: Any) -> Any:
+        return laplace(scale * factor, *args, **kwargs)
+
+    def narrow_gaussian(*args: Any, variance: Fraction, **kwargs: Any) -> Any:
+        return gaussian(*args, variance=variance * factor**2, **kwargs)
+
+    patch.setattr(histogram, "discrete_laplace", narrow_laplace)
+    patch.setattr(histogram, "discrete_gaussian", narrow_gaussian)
+
+
+def understated_sensitivity(patch: pytest.MonkeyPatch) -> None:
+    """Plant a bug: the sensitivity (its square for the 2-norm) is one less than it is."""
+    right = calibration.sensitivity
+
+    def less(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Any:
+        value = right(strategy, near, norm=norm)
+        return value - 1 if norm == 1 else calibration.Root.of(value.squared - 1)  # type: ignore[union-attr]
+
+    patch.setattr(calibration, "sensitivity", less)
+
+
+#: name -> how to plant it.
+BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "noise scaled by 0.9": lambda patch: scaled_noise(patch, Fraction(9, 10)),
+    "noise scaled by 0.5": lambda patch: scaled_noise(patch, Fraction(1, 2)),
+    "sensitivity understated by one": understated_sensitivity,
+}

@@ -1,0 +1,387 @@
+"""What a release reveals, computed exactly: no sampling, whole numbers and fractions only.
+
+`publish` is run with its samplers replaced by recorders. Each noise draw becomes a mark that says which draw it is
+and with what parameter, so that the released numbers show the mean of every row, the noise law it really got, and
+that no draw is used twice. From these follows the largest ratio of probabilities over all outcomes, for all
+neighbouring data sets; the neighbours are listed by the definition, without the package's own geometry.
+"""
+
+import math
+from fractions import Fraction
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+import shapely
+
+from deltahist._validate import InputError
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.publishers import histogram
+from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
+from tests.audits.cases import BUGS
+from tests.audits.harness import edge_costs
+
+_MARK = 1 << 32
+EPSILON = Fraction(3, 7)
+RHO = Fraction(2, 9)
+
+
+class Recorder:
+    """Stands in for both samplers: the i-th number drawn is i · 2³², its parameter is kept."""
+
+    def __init__(self):
+        self.parameters = [Fraction(0)]
+
+    def draw(self, parameter, shape):
+        first = len(self.parameters)
+        self.parameters += [Fraction(parameter)] * int(np.prod(shape))
+        return np.arange(first, len(self.parameters)).reshape(shape) * _MARK
+
+    def laplace(self, scale, shape=(), *, rng=None):
+        return self.draw(scale, shape)
+
+    def gaussian(self, sigma=None, shape=(), *, variance=None, rng=None):
+        return self.draw(variance, shape)
+
+    def read(self, values):
+        """(means, noise parameters) of released values; 0 stands for no noise."""
+        marks = (values + _MARK // 2) // _MARK
+        assert len(set(marks[marks != 0].tolist())) == np.count_nonzero(marks), "a draw is used twice"
+        return values - marks * _MARK, [self.parameters[i] for i in marks]
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """Puts a recorder under `publish`; planted bugs come on top of it."""
+    recorder = Recorder()
+    monkeypatch.setattr(histogram, "discrete_laplace", recorder.laplace)
+    monkeypatch.setattr(histogram, "discrete_gaussian", recorder.gaussian)
+    return recorder
+
+
+# --------------------------------------------------------------- neighbours by definition, in cells of side 1
+
+
+def gap_squared(u, v):
+    """Squared gap between two closed boxes [low, high] per axis."""
+    sides = (max(a - d, c - b, 0) for (a, b), (c, d) in zip(u, v, strict=True))
+    return sum(Fraction(s) ** 2 for s in sides)
+
+
+def box(cell):
+    """The cell's sides."""
+    return [(i, i + 1) for i in cell]
+
+
+def sources_of(near):
+    """The sources as a list of boxes."""
+    shape = near.domain.shape
+    if near.sources is None:
+        return []
+    if isinstance(near.sources, str):
+        whole = [(0, n) for n in shape]
+        ends = {"left": (0,), "right": (1,), "boundary": (0, 1)}[near.sources]
+        return [
+            [*whole[:axis], ((0, 0), (n, n))[end], *whole[axis + 1 :]]
+            for axis, n in enumerate(shape)
+            for end in ends
+        ]
+    west, south, east, north = (Fraction(x) for x in near.sources.bounds)
+    return [[(west, east), (south, north)][: len(shape)]]
+
+
+def neighbours(near, delta):
+    """All edges by definition: pairs of flat indices, None for outside."""
+    cells = list(np.ndindex(near.domain.shape))
+    moves = [
+        (i, j)
+        for i, u in enumerate(cells)
+        for j, v in enumerate(cells)
+        if i < j and gap_squared(box(u), box(v)) < delta**2
+    ]
+    places = sources_of(near)
+    arrivals = [
+        (None, j)
+        for j, v in enumerate(cells)
+        if any(gap_squared(box(v), place) < delta**2 for place in places)
+    ]
+    return moves + arrivals
+
+
+def moved(counts, edge):
+    """The counts after one point has moved along an edge."""
+    out = counts.copy().ravel()
+    u, v = edge
+    if u is not None:
+        out[u] -= 1
+    out[v] += 1
+    return out.reshape(counts.shape)
+
+
+# ------------------------------------------------------------------------------------------- random cases
+
+
+def some_shares(rng, number):
+    if rng.random() < 0.5:
+        return None
+    return tuple(Fraction(int(a), int(b)) for a, b in rng.integers(1, 5, (number, 2)))
+
+
+def some_domain(rng):
+    if rng.random() < 0.5:
+        n = int(rng.integers(2, 8))
+        return Domain((0, n), (n,))
+    nx, ny = rng.integers(1, 5, 2).tolist()
+    return Domain((0, 0, nx + 1, ny), (nx + 1, ny))
+
+
+def some_sources(rng, domain):
+    choices = [None, "boundary", "geometry"] + (["left", "right"] if domain.ndim == 1 else [])
+    chosen = choices[rng.integers(len(choices))]
+    if chosen != "geometry":
+        return chosen
+    place = [float(rng.integers(0, 2 * n + 1)) / 2 for n in domain.shape]
+    return shapely.Point(*place, *[0.0] * (2 - len(place)))
+
+
+def some_sets(rng, domain):
+    rows = rng.random((int(rng.integers(1, 5)), domain.size)) < 0.5
+    return tuple(tuple(np.flatnonzero(r).tolist()) for r in rows if r.any()) or ((0,),)
+
+
+def some_grids(rng, domain):
+    width = int(rng.integers(1, 5))
+    offsets = rng.permutation(width)[: rng.integers(1, width + 1)].tolist()
+    shares = some_shares(rng, len(offsets))
+    return ShiftedGrids(domain, widths=(width,) * len(offsets), offsets=tuple(offsets), shares=shares)
+
+
+def some_strategy(name, rng, near):
+    domain = near.domain
+    if name == "Cumulative":
+        return Cumulative(domain, ("suffix", "prefix")[rng.integers(2)])
+    if name == "Hierarchical":
+        branching = int(rng.integers(2, 4))
+        levels = len(Hierarchical(domain, branching).widths)
+        return Hierarchical(domain, branching, shares=some_shares(rng, levels))
+    if name == "Wavelet":
+        levels = math.ceil(math.log2(max(domain.shape))) + 1
+        return Wavelet(domain, shares=some_shares(rng, levels))
+    if name == "ShiftedGrids":
+        return some_grids(rng, domain)
+    if name == "CutAugmented" and rng.random() < 0.5:
+        return CutAugmented.greedy(ShiftedGrids(domain, width=2, shift=1), near)
+    return CutAugmented(domain, some_sets(rng, domain)) if name == "CutAugmented" else Identity(domain)
+
+
+def some_case(name, seed):
+    """(strategy, neighbourhood, edges by definition, counts)."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    domain = some_domain(rng)
+    delta = Fraction(int(rng.integers(1, 13)), 4)
+    with pytest.MonkeyPatch.context() as patch:  # δ of 1¼ cells and the like are meant
+        patch.setattr(Neighbourhood, "_warn_of_long_moves", lambda self: None)
+        near = Neighbourhood(domain, float(delta), some_sources(rng, domain))
+        strategy = some_strategy(name, rng, near)
+    return strategy, near, neighbours(near, delta), rng.integers(1, 4, domain.shape)
+
+
+NAMES = ("Identity", "Cumulative", "Hierarchical", "Wavelet", "ShiftedGrids", "CutAugmented")
+each = pytest.mark.parametrize("name", NAMES)
+CASES = 20
+
+
+# ----------------------------------------------------------------------------------------------- exact losses
+
+
+def log_ratio(change, scales):
+    """Largest log P(y | D) / P(y | D') over all y, from the pmfs ∝ exp(−|k|/b); None if there is no bound."""
+    total = Fraction(0)
+    for u, b in zip(change.tolist(), scales, strict=True):
+        if b == 0 and u:
+            return None
+        # y from beyond one mean to beyond the other; outside, the ratio stays what it is at the ends.
+        if u:
+            total += max(abs(y - u) - abs(y) for y in range(-abs(u) - 1, abs(u) + 2)) / b
+    return total
+
+
+def divergence(change, variances):
+    """ρ of the zCDP: Σ change² / (2 σ²); None if there is no bound."""
+    if any(v == 0 and u for u, v in zip(change.tolist(), variances, strict=True)):
+        return None
+    return sum(
+        (Fraction(u * u) / (2 * v) for u, v in zip(change.tolist(), variances, strict=True) if u), Fraction(0)
+    )
+
+
+def losses(recorder, strategy, near, edges, counts, measure, **options):
+    """Exact privacy loss towards every neighbour, all of them through `publish`."""
+    first = histogram.publish(counts, near, strategy, **options)
+    mean, parameters = recorder.read(first.values)
+    out = []
+    for edge in edges:
+        other = histogram.publish(moved(counts, edge), near, strategy, **options)
+        other_mean, other_parameters = recorder.read(other.values)
+        assert other_parameters == parameters, "the noise depends on the data"
+        assert other.total == first.total, "the published total tells neighbours apart"
+        out.append(measure(mean - other_mean, parameters))
+    return out
+
+
+def spent(found):
+    """The largest loss; infinite if any has no bound."""
+    return math.inf if None in found else max(found, default=Fraction(0))
+
+
+@each
+@pytest.mark.parametrize("seed", range(CASES))
+def test_pure_epsilon_is_kept_and_spent_to_the_last_bit(name, seed, recorder):
+    strategy, near, edges, counts = some_case(name, seed)
+    most = spent(losses(recorder, strategy, near, edges, counts, log_ratio, epsilon=EPSILON))
+    assert most in (EPSILON, 0)  # 0: no neighbour changes any row
+    assert most or not abs(strategy.matrix() @ near.incidence()).max()
+
+
+@each
+@pytest.mark.parametrize("seed", range(CASES))
+def test_rho_is_kept_and_spent_to_the_last_bit(name, seed, recorder):
+    strategy, near, edges, counts = some_case(name, seed)
+    most = spent(losses(recorder, strategy, near, edges, counts, divergence, rho=RHO))
+    assert most in (RHO, 0)
+
+
+@each
+@pytest.mark.parametrize("points", [2, 3])
+def test_all_points_of_a_user_at_once(name, points, recorder):
+    for seed in range(8):
+        strategy, near, edges, counts = some_case(name, seed)
+        rows, E = strategy.matrix().toarray(), np.zeros((near.domain.size, len(edges)), dtype=np.int64)
+        for column, edge in enumerate(edges):
+            E[:, column] = (moved(counts, edge) - counts).ravel()
+        # every choice of edges, in either direction
+        both = np.concatenate([rows @ E, -(rows @ E), 0 * rows[:, :1]], axis=1)
+        both = np.unique(both, axis=1).T[:40]
+        release = histogram.publish(counts, near, strategy, epsilon=EPSILON, contributions=points)
+        _, scales = recorder.read(release.values)
+        choices = combinations_with_replacement(both, points)
+        assert spent([log_ratio(sum(c), scales) for c in choices]) <= EPSILON
+        # all along the dearest edge: the whole budget
+        dearest = spent([log_ratio(points * u, scales) for u in (rows @ E).T])
+        assert dearest in (EPSILON, 0)
+        release = histogram.publish(counts, near, strategy, rho=RHO, contributions=points)
+        _, variances = recorder.read(release.values)
+        assert spent([divergence(points * u, variances) for u in (rows @ E).T]) in (RHO, 0)
+
+
+def costs_more_than_one(strategy, near):
+    """Whether the sensitivity is above one in both norms, so that one less is still a sensitivity."""
+    costs = (edge_costs(strategy, near, norm) for norm in (1, 2))
+    return all(max(cost, default=0) > denominator for cost, denominator in costs)
+
+
+@each
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_break_the_bound(name, bug, recorder, monkeypatch):
+    cases = [case for case in (some_case(name, seed) for seed in range(12)) if costs_more_than_one(*case[:2])]
+    assert len(cases) >= 4
+    BUGS[bug](monkeypatch)
+    for case in cases:
+        assert spent(losses(recorder, *case, log_ratio, epsilon=EPSILON)) > EPSILON
+        assert spent(losses(recorder, *case, divergence, rho=RHO)) > RHO
+
+
+@each
+def test_the_edges_are_those_of_the_definition(name):
+    for seed in range(CASES):
+        _, near, edges, _ = some_case(name, seed)
+        listed = {(None if u < 0 else u, v) for u, v in near.edges().tolist()}
+        assert listed == set(edges)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("make", [Hierarchical, Wavelet])
+@pytest.mark.parametrize("domain", [Domain((0, 4), (4,)), Domain((0, 0, 4, 4), (4, 4))])
+@pytest.mark.parametrize("shares", [(0.1, 0.2, 0.3), (1e-3, 0.7, 1e3)])
+def test_shares_given_as_floats(make, domain, shares, norm, recorder):
+    """A share of 0.1 is a fraction with a denominator of 2⁵⁵: its products must not overflow."""
+    near = Neighbourhood(domain, 1)
+    strategy, counts = make(domain, shares=shares), np.ones(domain.shape, dtype=np.int64)
+    options = {"epsilon": EPSILON} if norm == 1 else {"rho": RHO}
+    measure = log_ratio if norm == 1 else divergence
+    edges = neighbours(near, Fraction(1))
+    assert spent(losses(recorder, strategy, near, edges, counts, measure, **options)) == (
+        EPSILON if norm == 1 else RHO
+    )
+
+
+@pytest.mark.slow
+@each
+def test_many_cases(name, recorder):
+    for seed in range(1000, 1400):
+        strategy, near, edges, counts = some_case(name, seed)
+        assert spent(losses(recorder, strategy, near, edges, counts, log_ratio, epsilon=EPSILON)) in (
+            EPSILON,
+            0,
+        )
+        assert spent(losses(recorder, strategy, near, edges, counts, divergence, rho=RHO)) in (RHO, 0)
+
+
+# --------------------------------------------------------------------------------- the pmfs themselves
+
+
+def test_the_joint_pmf_by_enumeration():
+    """Two rows of integer Laplace noise: the worst outcome has the ratio e^ε, no outcome has more."""
+    epsilon, change = 1.5, (1, -2)
+    b = sum(map(abs, change)) / epsilon
+    k = np.arange(-60, 61)
+    pmf = np.exp(-np.abs(k) / b) * math.tanh(1 / (2 * b))
+    assert pmf.sum() == pytest.approx(1, abs=1e-8)
+    logs = [(np.abs(k) - np.abs(k - u)) / b for u in change]
+    joint = np.add.outer(*logs)
+    assert joint.max() == pytest.approx(epsilon, abs=1e-12)
+    assert joint.min() == pytest.approx(-epsilon, abs=1e-12)
+
+
+@pytest.mark.parametrize("variance", [0.05, 0.3, 1.0, 7.5])
+@pytest.mark.parametrize("shift", [1, 2, 5])
+def test_the_divergence_of_shifted_integer_gaussians(variance, shift):
+    """Rényi divergence of order α is at most α shift² / (2σ²), with equality for whole α."""
+    k = np.arange(-4000, 4001, dtype=np.float64)
+    normaliser = np.log(np.exp(-(k**2) / (2 * variance)).sum())
+    for alpha in (1.1, 1.5, 2.0, 3.0, 7.25):
+        exponent = (-alpha * (k - shift) ** 2 - (1 - alpha) * k**2) / (2 * variance)
+        top = exponent.max()
+        renyi = (top + math.log(np.exp(exponent - top).sum()) - normaliser) / (alpha - 1)
+        limit = alpha * shift**2 / (2 * variance)
+        assert renyi <= limit * (1 + 1e-9)
+        if alpha == int(alpha):
+            assert renyi == pytest.approx(limit, rel=1e-9)
+
+
+# -------------------------------------------------------------------------------------- what is public
+
+
+def test_the_automatic_choice_does_not_see_the_data():
+    near = Neighbourhood(Domain((0, 0, 8, 8), (8, 8)), 1)
+    rng = np.random.default_rng(1)
+    data = [np.zeros((8, 8), dtype=int), rng.poisson(100, (8, 8)), np.diag(np.arange(8) * 10_000)]
+    releases = [histogram.publish(c, near, epsilon=1, rng=np.random.default_rng(2)) for c in data]
+    descriptions = [r.describe() | {"total": None} for r in releases]
+    assert descriptions[0] == descriptions[1] == descriptions[2]
+    noise = [r.values - r.strategy.measure(c) for r, c in zip(releases, data, strict=True)]
+    assert (noise[0] == noise[1]).all()
+    assert (noise[0] == noise[2]).all()
+
+
+@pytest.mark.parametrize("sources", [None, "boundary"])
+@pytest.mark.parametrize("dropped", [(), ("bad rows",), ("points outside",)])
+def test_when_the_total_is_published(sources, dropped):
+    near = Neighbourhood(Domain((0, 4), (4,)), 1, sources)
+    if "points outside" in dropped and sources is None:
+        with pytest.raises(InputError, match="boundary"):
+            histogram.publish([1, 2, 3, 4], near, Identity(near.domain), epsilon=1, dropped=dropped)
+        return
+    release = histogram.publish([1, 2, 3, 4], near, Identity(near.domain), epsilon=1, dropped=dropped)
+    assert release.total == (10 if sources is None and not dropped else None)

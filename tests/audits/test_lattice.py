@@ -1,0 +1,125 @@
+"""Raw coordinates: moves within δ become edges, clamping never lengthens them, far moves are chains of short ones."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import shapely
+
+from deltahist.calibration import sensitivity
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from tests.audits.test_exact import NAMES, some_case
+
+DOMAINS = [
+    Domain((0, 1), (10,)),
+    Domain((-0.3, 0.7), (7,)),
+    Domain((0, 0, 1, 1), (10, 10)),
+    Domain((500_000.1, 4_400_000.7, 500_900.1, 4_401_500.7), (9, 6)),
+]
+
+
+def quiet(domain, delta, sources=None):
+    """A neighbourhood, whatever the ratio of δ to the cell."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Neighbourhood, "_warn_of_long_moves", lambda self: None)
+        return Neighbourhood(domain, delta, sources)
+
+
+def moves(domain, length, rng, number=4000):
+    """Raw moves of at most `length`: random ones, exact ones along the axes, many across the bounds."""
+    low, high = np.array(domain.low), np.array(domain.high)
+    start = low + (high - low) * rng.uniform(-0.3, 1.3, (number, domain.ndim))
+    # half of the starts are on the edges of cells, where rounding would show
+    grid = low + np.rint((start - low) / np.array(domain.cell)) * np.array(domain.cell)
+    start[::2] = grid[::2]
+    direction = rng.normal(size=start.shape)
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    direction[::3] = np.eye(domain.ndim)[rng.integers(domain.ndim, size=len(direction[::3]))]
+    reach = length * np.where(rng.random(number) < 0.5, 1.0, rng.random(number))
+    return start, start + direction * reach[:, None]
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("cells", [0.5, 1, 1.3, 2, 3])
+def test_a_raw_move_within_delta_is_an_edge(domain, cells):
+    """δ less one lattice step is what is guaranteed; points beyond the bounds are clamped."""
+    near = quiet(domain, cells * min(domain.cell))
+    edges = {tuple(edge) for edge in near.edges().tolist()}
+    start, end = moves(domain, near.delta_ground - max(domain.step), np.random.default_rng(1))
+    flat = [np.ravel_multi_index(domain.locate(points).T, domain.shape) for points in (start, end)]
+    pairs = set(zip(np.minimum(*flat).tolist(), np.maximum(*flat).tolist(), strict=True))
+    assert len(pairs) > domain.size
+    assert all(u == v or (u, v) in edges for u, v in pairs)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_clamping_never_lengthens_a_move(domain):
+    start, end = moves(domain, 5 * max(domain.cell), np.random.default_rng(2))
+    low, top = np.zeros(domain.ndim), np.array(domain.shape) * np.array(domain.steps) - 1
+    free = [np.floor((p - np.array(domain.low)) / np.array(domain.step) + 0.5) for p in (start, end)]
+    clamped = [np.clip(p, low, top) for p in free]
+    assert (np.abs(clamped[0] - clamped[1]) <= np.abs(free[0] - free[1])).all()
+    assert (domain.lattice(start) >= 0).all()
+    assert (domain.lattice(start) <= top).all()
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("cells", [0.5, 1, 1.3, 2])
+def test_a_point_that_leaves_the_bounds_comes_from_a_source_cell(domain, cells):
+    near = quiet(domain, cells * min(domain.cell), "boundary")
+    start, end = moves(domain, near.delta_ground - max(domain.step), np.random.default_rng(3))
+    low, high = np.array(domain.low), np.array(domain.high)
+    inside = [((p >= low) & (p < high)).all(axis=1) for p in (start, end)]
+    for here, there, points in ((inside[0], inside[1], start), (inside[1], inside[0], end)):
+        leaving = points[here & ~there]
+        assert len(leaving) > 10
+        assert near.source_cells[tuple(domain.locate(leaving).T)].all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("norm", [1, 2])
+def test_a_move_over_r_costs_at_most_the_moves_of_its_path(name, norm):
+    for seed in range(40):
+        strategy, near, _, _ = some_case(name, seed)
+        own = sensitivity(strategy, quiet(near.domain, near.delta), norm=norm)
+        for times in (1, 1.5, 2, 2.75, 4):
+            far = sensitivity(strategy, near.moves_within(times * near.delta_ground), norm=norm)
+            steps = math.ceil(times)
+            if norm == 1:
+                assert far <= steps * own
+            else:
+                assert far.squared <= steps**2 * own.squared
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_anything_within_the_diameter_is_any_move_at_all(name):
+    for seed in range(20):
+        strategy, near, _, _ = some_case(name, seed)
+        columns = strategy.matrix().toarray().astype(object)
+        shares = np.empty(len(columns), dtype=object)
+        for group in strategy.groups:
+            shares[group.rows] = group.share
+        worst = max(
+            sum(abs(columns[:, u] - columns[:, v]) * shares, Fraction(0))
+            for u in range(near.domain.size)
+            for v in range(near.domain.size)
+        )
+        assert sensitivity(strategy, near.moves_within(near.diameter)) == worst
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("cells", [0.5, 1, 1.3, 2])
+def test_a_point_near_a_source_geometry_is_in_a_source_cell(domain, cells):
+    """A geometry is rounded to the lattice: δ less two lattice steps is what is guaranteed."""
+    rng = np.random.default_rng(4)
+    reach = cells * min(domain.cell) - 2 * max(domain.step)
+    for _ in range(20):
+        place = rng.uniform(domain.low, domain.high)
+        near = quiet(domain, cells * min(domain.cell), shapely.Point(*place, *[0.0] * (2 - domain.ndim)))
+        around = rng.normal(size=(200, domain.ndim))
+        around *= reach / np.linalg.norm(around, axis=1, keepdims=True)
+        points = place + around
+        inside = ((points >= domain.low) & (points < domain.high)).all(axis=1)
+        assert near.source_cells[tuple(domain.locate(points[inside]).T)].all()

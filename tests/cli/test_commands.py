@@ -1,0 +1,445 @@
+"""The command line end to end, in process: publish, query, plan, inspect, plot, export, demo."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from fractions import Fraction
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.cli import console, main, options
+from deltahist.demo import PLACES
+
+BOUNDS = (583_000, 4_505_000, 588_000, 4_509_000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table of visits in degrees, the same on the map, and a release of it."""
+    folder = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(5)
+    place = np.array(BOUNDS[:2]) + rng.random((3_000, 2)) * (5_000, 4_000)
+    on_map = gpd.GeoSeries(gpd.points_from_xy(*place.T), crs="EPSG:32618")
+    degrees = on_map.to_crs("EPSG:4326")
+    visits = pd.DataFrame({"id": rng.permutation(3_000) % 500, "lon": degrees.x, "lat": degrees.y})
+    visits.to_csv(folder / "visits.csv", index=False)
+    visits.to_parquet(folder / "visits.parquet")
+    visits.to_csv(folder / "bare.tsv", index=False, header=False, sep="\t")
+    assert publish(folder, "visits.csv", "city.parquet") == 0
+    return folder
+
+
+def publish(folder, source, out, *more, bounds=BOUNDS, epsilon="1", strategy="identity"):
+    line = ["publish", str(folder / source), "--x", "lon", "--y", "lat"]
+    line += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", ",".join(map(str, bounds))]
+    line += ["--cell", "250m", "--delta", "500m", "--epsilon", epsilon, "--strategy", strategy]
+    return main([*line, *more, "--out", str(folder / out)])
+
+
+def run(capsys, *line):
+    """Output of a command line that must work."""
+    capsys.readouterr()
+    code = main(list(map(str, line)))
+    output, error = capsys.readouterr()
+    assert code == 0, error
+    return output
+
+
+# publish
+
+
+def test_publish_makes_the_release_that_was_asked_for(folder):
+    release = dh.Release.load(folder / "city.parquet")
+    assert release.domain.crs == "EPSG:32618"
+    assert release.domain.low == BOUNDS[:2]
+    assert release.neighbourhood.cells == (2, 2)
+    assert release.epsilon == 1
+    assert release.total == 3_000
+    assert release.publishable
+    assert np.abs(release.cells().sum() - 3_000) < 1e-6
+
+
+def test_summary_and_notes_go_to_different_places(folder, capsys):
+    publish(folder, "visits.parquet", "again.parquet")
+    output, error = capsys.readouterr()
+    assert "Identity" in output
+    assert "deltahist inspect" in output
+    assert "3,000" in error
+    assert "3,000" not in output
+
+
+@pytest.mark.parametrize(
+    ("source", "more"), [("visits.parquet", []), ("bare.tsv", ["--x", "1", "--y", "2", "--user", "0"])]
+)
+def test_publish_bounds_users(folder, capsys, source, more):
+    more = more or ["--user", "id"]
+    assert publish(folder, source, "users.parquet", *more, "--max-per-user", "2") == 0
+    assert "500 users" in capsys.readouterr().err
+    release = dh.Release.load(folder / "users.parquet")
+    assert release.contributions == 2
+    assert release.total <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "field"),
+    [
+        ("identity", "Identity", {}),
+        ("wavelet", "Wavelet", {}),
+        ("hierarchical", "Hierarchical", {"branching": 2}),
+        ("hierarchical:4", "Hierarchical", {"branching": 4}),
+        ("cumulative", "Cumulative", {"direction": "suffix"}),
+        ("cumulative:prefix", "Cumulative", {"direction": "prefix"}),
+        ("shifted:4,2", "ShiftedGrids", {"widths": (4, 4), "offsets": (0, 2)}),
+        ("shifted:8,2,3", "ShiftedGrids", {"widths": (8, 8, 8), "offsets": (0, 2, 4)}),
+        ("dyadic:2", "ShiftedGrids", {"widths": (4, 8, 16, 32), "offsets": (2, 4, 8, 16)}),
+    ],
+)
+def test_strategies_by_name(text, name, field):
+    near = dh.Neighbourhood(dh.Domain((0, 0, 20, 20), (20, 20)), delta=2)
+    chosen = options.strategy(text, near)
+    assert chosen.name == name
+    for key, value in field.items():
+        assert getattr(chosen, key) == value
+
+
+def test_auto_takes_the_best_of_the_plan(folder):
+    small = (583_000, 4_505_000, 584_500, 4_506_500)
+    publish(folder, "visits.csv", "auto.parquet", bounds=small, strategy="auto")
+    release = dh.Release.load(folder / "auto.parquet")
+    best = dh.plan(release.neighbourhood, epsilon=1.0)[0].strategy
+    assert release.strategy.describe() == best.describe()
+
+
+def test_rho_and_gaussian(folder, capsys):
+    out = folder / "rho.parquet"
+    line = ["publish", folder / "visits.csv", "--x", "lon", "--y", "lat", "--bounds", "-75,40,-73,41.5"]
+    line += ["--delta", "0.1", "--rho", "0.5", "--noise", "gaussian", "--strategy", "wavelet", "--out", out]
+    run(capsys, *line)
+    release = dh.Release.load(out)
+    assert release.rho == Fraction(1, 2)
+    assert release.noise == "gaussian"
+    assert release.domain.crs is None
+    assert release.domain.shape == (20, 15)  # a cell is δ unless something else is said
+
+
+def test_budgets_are_the_decimals_that_were_typed(folder):
+    publish(folder, "visits.csv", "tenth.parquet", epsilon="0.1")
+    assert str(dh.Release.load(folder / "tenth.parquet").epsilon) == "1/10"
+
+
+def test_one_dimension_with_an_end_as_source(tmp_path, capsys):
+    pd.DataFrame({"age": [3.0, 50.0, 99.0]}).to_csv(tmp_path / "ages.csv", index=False)
+    line = ["publish", tmp_path / "ages.csv", "--x", "age", "--bounds", "0,100", "--delta", "5"]
+    run(
+        capsys,
+        *line,
+        "--cells-per-delta",
+        "5",
+        "--sources",
+        "left",
+        "--epsilon",
+        "1",
+        "--out",
+        tmp_path / "a.parquet",
+    )
+    release = dh.Release.load(tmp_path / "a.parquet")
+    assert release.domain.shape == (100,)
+    assert release.neighbourhood.cells == (5,)
+    assert release.total is None
+    answer = json.loads(run(capsys, "query", tmp_path / "a.parquet", "--box", "0,100", "--format", "json"))
+    assert answer[0]["box"] == [0, 100]
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32618"])
+def test_sources_from_a_file_are_projected(folder, crs):
+    gate = gpd.GeoSeries([shapely.Point(585_010, 4_507_010)], crs="EPSG:32618").to_crs(crs)
+    gate.to_file(folder / "gate.gpkg")
+    publish(folder, "visits.csv", "gate.parquet", "--sources", str(folder / "gate.gpkg"))
+    near = dh.Release.load(folder / "gate.parquet").neighbourhood
+    expected = dh.Neighbourhood(near.domain, "500m", shapely.Point(585_010, 4_507_010)).source_cells
+    assert np.array_equal(near.source_cells, expected)
+    assert near.source_cells[8, 8]
+    assert not near.source_cells[0, 0]
+
+
+def test_a_warning_names_what_is_probably_wrong(folder, capsys):
+    far = (100_000, 4_000_000, 105_000, 4_004_000)
+    assert publish(folder, "visits.csv", "far.parquet", bounds=far) == 0
+    error = capsys.readouterr().err
+    assert "warning: more than half of the points lie outside the bounds" in error
+    assert "3,000 points outside" in error
+
+
+def test_dropping_points_outside(folder, capsys):
+    small = (584_000, 4_505_000, 588_000, 4_509_000)
+    assert (
+        publish(
+            folder, "visits.csv", "drop.parquet", "--outside", "drop", "--sources", "boundary", bounds=small
+        )
+        == 0
+    )
+    assert "dropped" in capsys.readouterr().err
+    assert dh.Release.load(folder / "drop.parquet").dropped == ("points outside",)
+
+
+def test_library_warnings_are_one_line(tmp_path, capsys):
+    line = ["plan", "--bounds", "0,100", "--delta", "5.2", "--cell", "1", "--epsilon", "1"]
+    assert main(line) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("warning: delta is 5.2 cells, a little over 5")
+    assert len(error.splitlines()) == 1
+    with warnings.catch_warnings(record=True) as caught:  # the usual way is restored
+        warnings.simplefilter("always")
+        warnings.warn("later", dh.DeltaHistWarning, stacklevel=1)
+    assert len(caught) == 1
+
+
+# query
+
+
+def test_formats_agree_with_the_library(folder, capsys):
+    city, boxes = folder / "city.parquet", ["584000,4506000,585000,4507000", "584100,4506000,585050,4507000"]
+    corners = np.array([list(map(float, box.split(","))) for box in boxes])
+    expected = dh.answer(dh.Release.load(city), dh.workloads.boxes(corners))
+    ask = ["query", city, "--box", boxes[0], "--box", boxes[1], "--format"]
+    columns = ["estimate", "std_error", "low", "high", "inner", "outer"]
+    as_json = pd.DataFrame(json.loads(run(capsys, *ask, "json")))
+    assert list(as_json["name"]) == boxes
+    assert as_json["box"].tolist() == corners.tolist()
+    as_csv = pd.read_csv(io.StringIO(run(capsys, *ask, "csv")))
+    as_geojson = gpd.read_file(io.StringIO(run(capsys, *ask, "geojson")))
+    for frame in (as_json, as_csv, as_geojson):
+        assert np.allclose(frame[columns], expected[columns])
+    back = as_geojson.to_crs("EPSG:32618")
+    assert np.allclose(back.geometry[0].bounds, corners[0], atol=0.1)
+    table = run(capsys, *ask, "table").splitlines()
+    assert table[0].split() == ["name", *columns]
+    assert f"{expected['estimate'][1]:,.1f}" in table[3]
+
+
+def test_aligned_boxes_need_no_inner_and_outer(tmp_path, capsys):
+    save_unit(tmp_path / "unit.parquet")
+    found = json.loads(
+        run(capsys, "query", tmp_path / "unit.parquet", "--box", "-1,0,1,1", "--format", "json")
+    )
+    assert set(found[0]) == {"name", "box", "estimate", "std_error", "low", "high"}
+
+
+def save_unit(path, strategy=dh.strategies.Identity, rng=None, **parameters):
+    """A release around the origin, on a plane without a CRS."""
+    domain = dh.Domain((-4, -4, 4, 4), (8, 8))
+    near = dh.Neighbourhood(domain, delta=1)
+    dh.publish(np.ones((8, 8), dtype=int), near, strategy(domain, **parameters), epsilon=1, rng=rng).save(
+        path
+    )
+
+
+def test_unresolved_is_stated(tmp_path, capsys):
+    save_unit(tmp_path / "s.parquet", dh.strategies.ShiftedGrids, width=2, shift=1)
+    ask = ["query", tmp_path / "s.parquet", "--box", "0,0,1,1"]
+    found = json.loads(run(capsys, *ask, "--format", "json"))
+    assert 0 < found[0]["unresolved"] <= 1
+    assert "%" in run(capsys, *ask)
+
+
+def test_boxes_from_files(folder, tmp_path, capsys):
+    with_names = tmp_path / "named.csv"
+    with_names.write_text("name,west,south,east,north\nhere,584000,4506000,585000,4507000\n")
+    bare = tmp_path / "bare.csv"
+    bare.write_text("584000,4506000,585000,4507000\n584000,4506000,585000,4507000\n")
+    ask = ["query", folder / "city.parquet", "--format", "json", "--boxes"]
+    assert [found["name"] for found in json.loads(run(capsys, *ask, with_names))] == ["here"]
+    assert [found["name"] for found in json.loads(run(capsys, *ask, bare))] == ["0", "1"]
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32618"])
+@pytest.mark.parametrize("form", ["geojson", "gpkg", "parquet"])
+def test_regions_are_projected(folder, tmp_path, capsys, crs, form):
+    zone = shapely.Point(585_500, 4_507_000).buffer(900)
+    zones = gpd.GeoDataFrame({"zone": ["round"]}, geometry=[zone], crs="EPSG:32618").to_crs(crs)
+    file = tmp_path / f"zones.{form}"
+    zones.to_parquet(file) if form == "parquet" else zones.to_file(file)
+    out = run(
+        capsys, "query", folder / "city.parquet", "--regions", file, "--name", "zone", "--format", "json"
+    )
+    found = json.loads(out)[0]
+    expected = dh.answer(dh.Release.load(folder / "city.parquet"), _regions([zone])).iloc[0]
+    assert found["name"] == "round"
+    assert found["estimate"] == pytest.approx(expected["estimate"], rel=1e-3)
+    assert found["std_error"] == pytest.approx(expected["std_error"], rel=1e-3)
+
+
+def _regions(shapes):
+    from deltahist.workloads.ranges import regions
+
+    return regions(shapes)
+
+
+def test_geojson_in_metres_is_taken_to_be_on_the_map(folder, tmp_path, capsys):
+    """Against the standard, but common: figures that cannot be degrees."""
+    west, south, east, north = 584_000, 4_506_000, 585_000, 4_507_000
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    feature = {"type": "Feature", "properties": {}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    (tmp_path / "z.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    city = folder / "city.parquet"
+    found = json.loads(run(capsys, "query", city, "--regions", tmp_path / "z.geojson", "--format", "json"))[0]
+    same = json.loads(
+        run(capsys, "query", city, "--box", f"{west},{south},{east},{north}", "--format", "json")
+    )[0]
+    assert found["estimate"] == pytest.approx(same["estimate"])
+
+
+def test_level_and_output_file(folder, tmp_path, capsys):
+    ask = ["query", folder / "city.parquet", "--box", "584000,4506000,585000,4507000", "--format", "json"]
+    wide, narrow = (json.loads(run(capsys, *ask, "--level", level))[0] for level in ("0.99", "0.5"))
+    assert wide["high"] - wide["low"] > 2 * (narrow["high"] - narrow["low"])
+    assert run(capsys, *ask, "--out", tmp_path / "a.json") == ""
+    assert json.loads((tmp_path / "a.json").read_text())[0]["estimate"] == wide["estimate"]
+
+
+# the others
+
+
+def test_inspect(folder, capsys):
+    release = dh.Release.load(folder / "city.parquet")
+    assert run(capsys, "inspect", folder / "city.parquet").strip() == release.statement().strip()
+    assert json.loads(run(capsys, "inspect", folder / "city.parquet", "--json")) == json.loads(
+        json.dumps(release.facts())
+    )
+
+
+def test_seeded_releases_are_pointed_out(tmp_path, capsys):
+    save_unit(tmp_path / "seeded.parquet", rng=np.random.default_rng(1))
+    assert main(["inspect", str(tmp_path / "seeded.parquet")]) == 0
+    assert "not for publication" in capsys.readouterr().err
+
+
+def test_plan_ranks_as_the_library_does(capsys):
+    line = ["plan", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--epsilon", "0.5"]
+    found = json.loads(run(capsys, *line, "--format", "json"))
+    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
+    expected = dh.plan(near, epsilon=0.5)
+    assert [f["strategy"] for f in found] == [c.label for c in expected]
+    assert [f["rmse"] for f in found] == pytest.approx([c.rmse for c in expected])
+    table = run(capsys, *line)
+    assert expected[0].label in table.splitlines()[4]
+    assert "plus what is not measured" in table
+    assert run(capsys, *line, "--squares", "4") != table
+    tripled = json.loads(run(capsys, *line, "--format", "json", "--max-per-user", "3"))
+    assert tripled[0]["rmse"] == pytest.approx(3 * found[0]["rmse"], rel=0.05)
+
+
+def test_plan_for_boxes(tmp_path, capsys):
+    (tmp_path / "boxes.csv").write_text("low,high\n0,3\n2,9\n")
+    line = ["plan", "--bounds", "0,10", "--cell", "1", "--delta", "1", "--rho", "0.5"]
+    assert "the 2 boxes" in run(capsys, *line, "--boxes", tmp_path / "boxes.csv")
+
+
+def test_plot_and_export(folder, tmp_path, capsys):
+    run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "city.png")
+    run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")
+    run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "plain.png", "--only", "map", "--plain")
+    for form in ("csv", "geojson", "parquet", "tif"):
+        run(capsys, "export", folder / "city.parquet", "--out", tmp_path / f"cells.{form}")
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted(
+        [".png", ".png", ".svg", ".csv", ".geojson", ".parquet", ".tif"]
+    )
+
+
+def test_demo_works_in_an_empty_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
+    output = run(capsys, "demo")
+    assert time.monotonic() - start < 20
+    assert sorted(path.name for path in Path("deltahist-demo").iterdir()) == [
+        "city.parquet",
+        "city.png",
+        "visits.csv",
+    ]
+    assert "Privacy statement" in output
+    assert "only because the city is made up" in output
+    assert all(name in output for name in PLACES)
+    release = dh.Release.load("deltahist-demo/city.parquet")
+    assert release.contributions == 5
+    assert release.publishable
+    # The command that it shows for the next step works as it stands.
+    query = next(line for line in output.splitlines() if "deltahist query" in line).split()[1:]
+    assert json.loads(run(capsys, *query))[0]["std_error"] > 0
+
+
+def test_demo_refuses_a_file_as_folder(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file")]) == 2
+    assert "must be a folder" in capsys.readouterr().err
+
+
+# the terminal
+
+
+COMMANDS = ["demo", "publish", "query", "plan", "inspect", "plot", "export"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples(capsys, command):
+    output = run(capsys, command, "--help")
+    assert "Examples:" in output
+    assert f"  deltahist {command} " in output or command == "demo"
+
+
+def test_help_is_instant():
+    """The processor's time, the best of several runs: other work on the machine must not decide."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(dh.__file__).parent.parent)}
+    for command in ([], ["publish"], ["query"]):
+        times = []
+        for _ in range(4):
+            before = os.times()
+            line = [sys.executable, "-m", "deltahist.cli", *command, "--help"]
+            subprocess.run(line, check=True, capture_output=True, env=environment)
+            after = os.times()
+            times.append(sum(after[2:4]) - sum(before[2:4]))  # of the children, user and system
+        assert min(times) < 0.3, command
+
+
+def test_no_command_is_help(capsys):
+    assert run(capsys) == run(capsys, "--help")
+    assert dh.__version__ in run(capsys, "--version")
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (MemoryError("5 GiB"), "out of memory 5 GiB: use larger cells"),
+        (PermissionError(13, "Permission denied", "/data/x"), "/data/x: Permission denied"),
+        (OSError("disk on fire"), "disk on fire"),
+        (KeyboardInterrupt(), "interrupted"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line(monkeypatch, capsys, problem, words):
+    def fail(arguments):
+        raise problem
+
+    monkeypatch.setattr(console, "invoke", fail)
+    assert main(["inspect", "x"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert words in error
+    assert len(error.splitlines()) == 1
+
+
+def test_programming_errors_keep_their_traceback(monkeypatch):
+    def fail(arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(console, "invoke", fail)
+    with pytest.raises(ZeroDivisionError):
+        main(["inspect", "x"])

@@ -1,0 +1,289 @@
+"""Exact noise: certified thresholds, ties at large σ, tails, very large scales, types, shapes, blocks.
+
+Goodness of fit over the scales, OpenDP's law and the tables' own ties are in test_noise.py. Statistical tests have
+fixed seeds and a false-alarm rate of one in a million each.
+"""
+
+import decimal
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special, stats
+
+import deltahist as dh
+from deltahist.noise import discrete, discrete_gaussian, discrete_laplace
+
+ALARM = 1e-6
+
+
+class Listed:
+    """Words from a list; asking for more than it holds is an error."""
+
+    def __init__(self, *words):
+        self.list = list(words)
+
+    def words(self, number):
+        out, self.list = self.list[:number], self.list[number:]
+        assert len(out) == number
+        return np.array(out, dtype=np.uint64)
+
+
+def power(x):
+    """e^-x with 120 digits, by Taylor's series of a reduced argument: no library's exp."""
+    halvings = max(0, math.ceil(math.log2(x)) + 8) if x > 0 else 0
+    with decimal.localcontext(decimal.Context(prec=160)):
+        small = decimal.Decimal(x.numerator) / decimal.Decimal(x.denominator) / 2**halvings
+        term = total = decimal.Decimal(1)
+        for n in range(1, 120):
+            term *= -small / n
+            total += term
+        for _ in range(halvings):
+            total *= total
+        return total
+
+
+def below(kind, parameter, k):
+    """P(|X| ≤ k), or P(G ≤ k) of the geometric law or its digit, summed from the pmf itself."""
+    with decimal.localcontext(decimal.Context(prec=120)):
+        if kind == "gaussian":
+            weights = [power(Fraction(j * j) / (2 * parameter)) * (2 if j else 1) for j in range(60)]
+        elif kind == "magnitude":
+            weights = [power(Fraction(j) / parameter) * (2 if j else 1) for j in range(400)]
+        else:
+            weights = [power(Fraction(j) / parameter) for j in range(1024 if kind == "digit" else 400)]
+        return sum(weights[: k + 1]) / sum(weights)
+
+
+# Sums stop where less than 2^-140 is left, so that they are exact to far more than 64 bits.
+LAWS = {
+    "gaussian": (discrete._gaussian_table, Fraction(22, 7)),
+    "magnitude": (discrete._magnitude_table, Fraction(37, 10)),
+    "geometric": (discrete._geometric_table, Fraction(5, 3)),
+    "digit": (discrete._digit_table, Fraction(2000)),
+}
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_thresholds_equal_sums_of_the_pmf(kind):
+    table, parameter = LAWS[kind]
+    thresholds = table(parameter).thresholds
+    assert (thresholds[1:] >= thresholds[:-1]).all()
+    for k in (0, 1, 2, 5, 11, 17):
+        if k < len(thresholds):
+            with decimal.localcontext(decimal.Context(prec=120)):
+                assert int(thresholds[k]) == int(below(kind, parameter, k) * 2**64)
+
+
+@given(
+    st.fractions(Fraction(1, 50), 30, max_denominator=1000),
+    st.sampled_from(["gaussian", "magnitude", "geometric"]),
+    st.integers(0, 40),
+    st.integers(-1, 1),
+    st.integers(0, 2**64 - 1),
+)
+@settings(derandomize=True, max_examples=150, deadline=None)
+def test_a_draw_is_where_its_real_falls(parameter, kind, at, nudge, further):
+    # Words on or beside a threshold, with further bits; the answer is checked with bounds at 640 bits.
+    table = LAWS[kind][0](parameter)
+    word = min(max(int(table.thresholds[min(at, len(table.thresholds) - 1)]) + nudge, 0), 2**64 - 1)
+    rest = [further, 12345, 67890, 1, 2, 3, 4, 5, 6]
+    drawn = int(table.draw(1, Listed(word, *rest))[0])
+    real = word
+    for more in rest:
+        real = real << 64 | more
+    if drawn < len(table.thresholds):
+        assert real < table.bounds(drawn, 640)[1]
+    if drawn > 0:
+        assert real + 1 > table.bounds(drawn - 1, 640)[0]
+
+
+@pytest.mark.parametrize("offer", [1, 500, 501, 900])
+@pytest.mark.parametrize("above", [False, True])
+def test_acceptance_at_large_sigma_is_decided_by_the_exact_chance(monkeypatch, offer, above):
+    # The word ties with e^-γ at 64 bits, where a float is blind; the next word lies just beside the real.
+    variance = Fraction(500) ** 2
+    gamma = (offer - variance / 501) ** 2 / (2 * variance)
+    with decimal.localcontext(decimal.Context(prec=120)):
+        chance = int(power(gamma) * 2**128)
+    tie, following = chance >> 64, (chance & (2**64 - 1)) + (1 if above else -1)
+    offers = [iter([np.array([offer] * 65), np.zeros(65, dtype=np.int64), np.array([7] * 65), np.zeros(65, np.int64)])]
+    monkeypatch.setattr(discrete, "_geometric", lambda scale, size, words: next(offers[0]))
+    accept, reject = 0, 2**64 - 1
+    first = [tie] + [reject] * 64
+    words = Listed(*first, following, accept, *[reject] * 64)
+    found = discrete._gaussian_by_rejection(variance, 1, words)
+    assert found.tolist() == [7 if above else offer]
+
+
+def test_certain_acceptance_is_exact_too(monkeypatch):
+    # γ = 0 exactly where |y| = σ²/t, here 500 · 501 / 501: even the greatest word is below e^0.
+    geometric = iter([np.array([500] * 65), np.zeros(65, dtype=np.int64)])
+    monkeypatch.setattr(discrete, "_geometric", lambda scale, size, words: next(geometric))
+    words = Listed(*[2**64 - 1] * 65, *[0] * 65)
+    assert discrete._gaussian_by_rejection(Fraction(500 * 501), 1, words).tolist() == [500]
+
+
+@pytest.mark.parametrize("sigma", [3.0, 150.0, 1e3, 1e5])
+def test_gaussian_tails_are_as_heavy_as_they_should_be(sigma):
+    # A binomial count of draws beyond 3.5 σ.
+    draws = discrete_gaussian(sigma, 1_000_000, rng=np.random.default_rng(21))
+    edge = int(3.5 * sigma)
+    k = np.arange(edge + 1, int(12 * sigma))
+    beyond = 2 * np.exp(-(k / sigma) ** 2 / 2).sum() / (sigma * math.sqrt(2 * math.pi))
+    assert stats.binomtest(int((np.abs(draws) > edge).sum()), len(draws), beyond).pvalue > ALARM
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e9, 2.0**50])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_very_large_scales_follow_the_continuous_law(kind, scale):
+    # At such scales the two differ by 10^-6 at most in any cell, and 10^5 draws cannot tell.
+    draw = discrete_laplace if kind == "laplace" else discrete_gaussian
+    uniform = (stats.laplace if kind == "laplace" else stats.norm).cdf(
+        draw(scale, 100_000, rng=np.random.default_rng(5)) / scale
+    )
+    assert stats.chisquare(np.bincount((uniform * 200).astype(int), minlength=200)).pvalue > ALARM
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_very_small_scales_are_zero_but_for_the_exact_rate(kind):
+    if kind == "laplace":  # P(X ≠ 0) = 2p / (1 + p)
+        draws = discrete_laplace(Fraction(1, 8), 10**6, rng=np.random.default_rng(6))
+        rate = 2 / (math.exp(8) + 1)
+    else:
+        draws = discrete_gaussian(variance=Fraction(1, 16), shape=10**6, rng=np.random.default_rng(6))
+        rate = 2 * math.exp(-8) / (1 + 2 * math.exp(-8))
+    assert stats.binomtest(int((draws != 0).sum()), len(draws), rate).pvalue > ALARM
+    assert not discrete_laplace(1e-3, 1000).any()
+    assert not discrete_gaussian(1e-3, 1000).any()
+    assert not discrete_laplace(2.0**-1074, 10).any()
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_a_scale_of_a_tenth_that_is_off_by_a_twentieth_is_caught(kind):
+    # The planted slip for which test_noise.py has too few draws: nonzero values are rare here.
+    scale = 0.1 if kind == "laplace" else 0.25
+    p = math.exp(-1 / scale)
+    rate = 2 * p / (1 + p) if kind == "laplace" else 2 * (q := math.exp(-1 / (2 * scale**2))) / (1 + 2 * q)
+    draw = discrete_laplace if kind == "laplace" else discrete_gaussian
+    for factor, right in [(1.0, True), (1.05, False)]:
+        draws = draw(scale * factor, 4_000_000, rng=np.random.default_rng(8))
+        alarm = stats.binomtest(int((draws != 0).sum()), len(draws), rate).pvalue
+        assert (alarm > ALARM) == right
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("scale", [2, 50, 92, 1000, 10**6])
+def test_signs_balance_and_neighbouring_draws_are_unrelated(kind, scale):
+    draw = discrete_laplace if kind == "laplace" else discrete_gaussian
+    draws = draw(scale, 200_000, rng=np.random.default_rng(10))
+    signs = np.sign(draws)
+    assert stats.binomtest(int((signs > 0).sum()), int((signs != 0).sum())).pvalue > ALARM
+    products = (signs[1:] * signs[:-1])[::2]  # disjoint pairs, so that they are independent
+    assert stats.binomtest(int((products > 0).sum()), int((products != 0).sum())).pvalue > ALARM
+
+
+# A NumPy integer's arithmetic wraps around: squared as it is, 100000 in 32 bits would be a σ of 37557.
+@pytest.mark.parametrize("make", [np.int32, np.int64, np.uint32, np.float32, np.float64, np.longdouble, Fraction])
+@pytest.mark.parametrize("value", [5, 1000, 100_000])
+def test_numbers_of_every_type_mean_their_value(make, value):
+    for draw in (discrete_laplace, discrete_gaussian):
+        ours, plain = (draw(x, 500, rng=np.random.default_rng(2)) for x in (make(value), value))
+        assert np.array_equal(ours, plain)
+    given_variance = discrete_gaussian(variance=make(value), shape=500, rng=np.random.default_rng(2))
+    assert np.array_equal(
+        given_variance, discrete_gaussian(variance=Fraction(value), shape=500, rng=np.random.default_rng(2))
+    )
+
+
+def test_a_numpy_integer_whose_square_overflows_keeps_its_spread():
+    for sigma in (np.int64(10**10), np.int32(100_000)):
+        draws = discrete_gaussian(sigma, 50_000, rng=np.random.default_rng(3))
+        assert np.std(draws / float(sigma)) == pytest.approx(1, abs=0.02)  # six standard errors
+
+
+def test_a_float_is_its_binary_value_and_a_fraction_itself():
+    exact = discrete._exact
+    assert exact(1 << 50, scale=0.1) == Fraction(3602879701896397, 36028797018963968)
+    assert exact(1 << 50, scale=Fraction(1, 10)) == Fraction(1, 10)
+    assert exact(1 << 50, scale=np.float32(0.1)) == Fraction(float(np.float32(0.1)))
+    assert {type(exact(1 << 50, scale=np.int64(3)).numerator), type(exact(1 << 50, scale=1).numerator)} == {int}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"scale": 2**51}, r"scale is 2\.25e\+15: it must be between 2\^-1074 and 2\^50"),
+        ({"scale": 10**400}, r"scale is beyond 10\^308"),
+        ({"scale": Fraction(10**5000)}, r"scale is beyond 10\^308"),
+        ({"scale": Fraction(1, 10**5000)}, r"scale is below 2\^-1074"),
+        ({"scale": -Fraction(10**5000)}, "scale is"),
+        ({"scale": math.nan}, "scale is nan"),
+        ({"sigma": 2**51}, r"sigma is 2\.25e\+15: it must be between 2\^-1074 and 2\^50"),
+        ({"sigma": -1.0}, "sigma is -1.0"),
+        ({"variance": 2**101}, r"variance is 2\.54e\+30: it must be between 2\^-1074 and 2\^100"),
+        ({"variance": 0}, "variance is 0"),
+        ({"variance": True}, "variance is True"),
+        ({"sigma": 1j}, "sigma is 1j"),
+    ],
+)
+def test_impossible_parameters_are_named_with_rule_and_cause(parameters, message):
+    draw = discrete_laplace if "scale" in parameters else discrete_gaussian
+    with pytest.raises(dh.InputError, match=message):
+        draw(shape=3, **parameters)
+
+
+@pytest.mark.parametrize("scale", [3, 1000])
+@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((), ()), (0, (0,)), ((2, 0), (2, 0)), (4, (4,)), ([2, 3], (2, 3)), (np.int64(2), (2,)), ((1, 2, 3), (1, 2, 3))],
+)
+def test_shapes(draw, scale, shape, expected):
+    out = draw(scale, shape)
+    assert (out.shape, out.dtype) == (expected, np.int64)
+    assert out.flags.writeable
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -1), 2.5, "ab", None])
+def test_impossible_shapes_are_named(shape):
+    with pytest.raises(dh.InputError, match="shape is"):
+        discrete_laplace(3, shape)
+
+
+@pytest.mark.parametrize("scale", [3, 1000])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_blocks_make_no_difference_to_the_law(monkeypatch, kind, scale):
+    # Two-sample test of one block beside blocks of 1000, the last one incomplete.
+    draw = discrete_laplace if kind == "laplace" else discrete_gaussian
+    whole = draw(scale, 50_500, rng=np.random.default_rng(12))
+    monkeypatch.setattr(discrete, "_BLOCK", 1000)
+    parts = draw(scale, 50_500, rng=np.random.default_rng(13))
+    assert len(np.unique(parts[:1000] - parts[1000:2000])) > 3  # blocks do not repeat each other
+    assert stats.ks_2samp(whole, parts).pvalue > ALARM
+
+
+def test_working_memory_does_not_grow_with_the_array():
+    import tracemalloc
+
+    discrete_laplace(3, 1)
+    tracemalloc.start()
+    out = discrete_laplace(3, 5_000_000, rng=np.random.default_rng(1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < out.nbytes + 64 * discrete._BLOCK
+
+
+def test_gaussian_moments_of_a_table_and_of_rejection():
+    # Mean and mean square within five standard errors: one false alarm in 10^6 for each.
+    for sigma in (0.7, 399.0, 401.0):
+        draws = discrete_gaussian(sigma, 10**6, rng=np.random.default_rng(14)).astype(float)
+        k = np.arange(-int(40 * sigma) - 5, int(40 * sigma) + 6)
+        weight = np.exp(-(k**2) / (2 * sigma**2))
+        second = (k**2 * weight).sum() / weight.sum()
+        assert abs(draws.mean()) < 5 * math.sqrt(second) / 1000
+        assert abs((draws**2).mean() - second) < 5 * np.std(draws**2) / 1000
+        assert special.ndtr(-abs(stats.skew(draws)) / math.sqrt(6e-6)) > ALARM

@@ -1,0 +1,150 @@
+"""Publishing: exact integers, what is public, and what is refused."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.publishers import histogram
+
+DOMAIN = dh.Domain((0, 0, 6, 6), (6, 6))
+NEAR = dh.Neighbourhood(DOMAIN, 1.0)
+COUNTS = np.arange(36).reshape(6, 6)
+
+
+def test_without_noise_the_release_is_the_strategy_applied(monkeypatch):
+    monkeypatch.setattr(
+        histogram, "discrete_laplace", lambda scale, size, rng: np.zeros(size, dtype=np.int64)
+    )
+    for A in (
+        dh.strategies.Identity(DOMAIN),
+        dh.strategies.Wavelet(DOMAIN),
+        dh.strategies.Hierarchical(DOMAIN),
+    ):
+        release = dh.publish(COUNTS, NEAR, A, 1.0)
+        assert np.array_equal(release.values, A.matrix() @ COUNTS.ravel())
+        assert np.allclose(release.cells(), COUNTS)
+
+
+def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
+    seen = []
+
+    def draw(scale, size, rng):
+        seen.append((scale, size))
+        return np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr(histogram, "discrete_laplace", draw)
+    A = dh.strategies.Hierarchical(DOMAIN, 6, shares=(1, Fraction(1, 2)))
+    dh.publish(COUNTS, NEAR, A, 0.1, contributions=3)
+    # Only cells are crossed by a move: 2 · 1/2 = 1; three points; shares 1 and 1/2.
+    assert seen == [(3 / Fraction(0.1), 1), (6 / Fraction(0.1), 36)]
+
+
+def test_noise_has_the_stated_variance():
+    # 36,000 squares of Laplace noise: five standard errors, a false alarm once in two million.
+    A = dh.strategies.Identity(DOMAIN)
+    draws = np.concatenate(
+        [
+            dh.publish(COUNTS, NEAR, A, 1.0, rng=np.random.default_rng(s)).values - COUNTS.ravel()
+            for s in range(1000)
+        ]
+    ).astype(float)
+    (law,) = dh.publish(COUNTS, NEAR, A, 1.0).laws
+    assert abs((draws**2).mean() - law.variance()) < 5 * (draws**2).std() / math.sqrt(len(draws))
+
+
+def test_the_total_is_public_only_with_fixed_membership_and_no_drops():
+    inside = dh.Neighbourhood(DOMAIN, 1.0, "boundary")
+    assert dh.publish(COUNTS, NEAR, epsilon=1.0).total == COUNTS.sum()
+    assert dh.publish(COUNTS, NEAR, epsilon=1.0, dropped=["bad rows"]).total is None
+    assert dh.publish(COUNTS, inside, epsilon=1.0).total is None
+    assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).dropped == ("points outside",)
+
+
+def test_dropping_points_needs_the_boundary_as_a_source():
+    with pytest.raises(dh.InputError, match="boundary"):
+        dh.publish(COUNTS, NEAR, epsilon=1.0, dropped=["points outside"])
+
+
+def test_a_seeded_generator_is_not_for_publication():
+    one, two = (dh.publish(COUNTS, NEAR, epsilon=1.0, rng=np.random.default_rng(1)) for _ in range(2))
+    assert not one.publishable
+    assert np.array_equal(one.values, two.values)
+    assert dh.publish(COUNTS, NEAR, epsilon=1.0).publishable
+
+
+def test_counts_are_left_alone():
+    counts = COUNTS.copy()
+    dh.publish(counts, NEAR, dh.strategies.Identity(DOMAIN), 1.0)
+    assert np.array_equal(counts, COUNTS)
+
+
+def test_auto_takes_the_best_of_the_plan():
+    work = dh.workloads.random_squares(1.0, 50, DOMAIN)
+    release = dh.publish(COUNTS, NEAR, epsilon=1.0, workload=work)
+    assert release.strategy.describe() == dh.plan(NEAR, work, 1.0)[0].strategy.describe()
+
+
+def test_one_cell_with_fixed_membership_hides_nothing_and_says_the_total():
+    domain = dh.Domain((0, 1), (1,))
+    release = dh.publish(np.array([7]), dh.Neighbourhood(domain, 0.5), epsilon=1.0)
+    assert dh.answer(release, dh.workloads.boxes([[0, 1]]))["estimate"].tolist() == [7.0]
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": Fraction(1, 2)}, {"epsilon": Fraction(1, 3)}])
+def test_budgets_are_kept_exactly(budget):
+    release = dh.publish(COUNTS, NEAR, dh.strategies.Identity(DOMAIN), **budget)
+    assert (release.epsilon or release.rho) == next(iter(budget.values()))
+    assert release.noise == ("laplace" if "epsilon" in budget else "gaussian")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "one of them"),
+        ({"epsilon": 1, "rho": 1}, "one of them"),
+        ({"epsilon": 0}, "epsilon is 0"),
+        ({"epsilon": -1.5}, "epsilon is -1.5"),
+        ({"epsilon": math.nan}, "epsilon is nan"),
+        ({"epsilon": math.inf}, "epsilon is inf"),
+        ({"rho": 0}, "rho is 0"),
+        ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
+        ({"rho": 1, "noise": "laplace"}, "takes epsilon"),
+        ({"epsilon": 1, "noise": "uniform"}, "uniform"),
+        ({"epsilon": 1, "contributions": 0}, "contributions is 0"),
+        ({"epsilon": 1, "dropped": ["hopes"]}, "hopes"),
+        ({"epsilon": 1, "strategy": "best"}, "best"),
+    ],
+)
+def test_bad_parameters_are_named(more, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.publish(COUNTS, NEAR, **more)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (COUNTS[:5], "shape"),
+        (-COUNTS, "negative"),
+        (COUNTS + 0.5, "whole numbers"),
+        (COUNTS.astype(str), "whole numbers"),
+        (np.full((6, 6), np.nan), "whole numbers"),
+    ],
+)
+def test_bad_counts_are_named(counts, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.publish(counts, NEAR, epsilon=1.0)
+
+
+def test_whole_floats_are_taken():
+    assert dh.publish(COUNTS.astype(float), NEAR, epsilon=1.0).total == COUNTS.sum()
+
+
+def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
+    import deltahist._validate as validate
+
+    monkeypatch.setattr(validate, "available_memory", lambda: 100)
+    with pytest.raises(dh.InputError, match="GiB"):
+        dh.publish(COUNTS, NEAR, dh.strategies.Identity(DOMAIN), 1.0)

@@ -1,0 +1,58 @@
+"""Strategies of whole grids of boxes."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deltahist as dh
+from deltahist.strategies import Hierarchical, ShiftedGrids, dyadic_grids
+
+
+@given(st.integers(1, 60), st.integers(1, 7))
+def test_dyadic_grids_use_every_multiple_of_delta_once(n, spacing):
+    A = dyadic_grids(dh.Domain((0, 1), (n,)), spacing)
+    lines = np.concatenate([s[0][1:] for s in A.starts])
+    assert sorted(lines.tolist()) == list(range(spacing, n, spacing))
+
+
+@given(st.integers(1, 60), st.integers(1, 6), st.integers(1, 6))
+def test_shifted_grids_use_every_multiple_of_the_shift_once(n, shift, times):
+    A = ShiftedGrids(dh.Domain((0, 1), (n,)), width=shift * times, shift=shift)
+    assert len(A.starts) == times
+    lines = np.concatenate([s[0][1:] for s in A.starts])
+    assert sorted(lines.tolist()) == list(range(shift, n, shift))
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 7))
+def test_hierarchies_are_nested_from_the_whole_domain_to_the_cells(nx, ny, branching):
+    A = Hierarchical(dh.Domain((0, 0, nx, ny), (nx, ny)), branching)
+    assert A.blocks[0] == (1, 1)
+    assert A.blocks[-1] == (nx, ny)
+    for coarse, fine in zip(A.starts[:-1], A.starts[1:], strict=True):
+        assert all(set(c) <= set(f) for c, f in zip(coarse, fine, strict=True))
+
+
+def test_shares_belong_to_levels_from_the_top():
+    A = Hierarchical(dh.Domain((0, 1), (4,)), shares=(1, 2, Fraction(1, 2)))
+    assert [(g.share, len(range(7)[g.rows])) for g in A.groups] == [(1, 1), (2, 2), (Fraction(1, 2), 4)]
+
+
+@pytest.mark.parametrize("size", [10**9, 10**19, 10**30])
+def test_blocks_beyond_the_domain_are_one_block(size):
+    domain = dh.Domain((0, 0, 1, 1), (4, 4))
+    A = ShiftedGrids(domain, widths=(size, 2), offsets=(size // 2, 1))
+    assert A.blocks == ((1, 1), (3, 3))
+    assert Hierarchical(domain, size).shape == (17, 16)
+
+
+def test_large_grids_are_measured_in_one_go():
+    domain = dh.Domain((0, 0, 1, 1), (300, 200))
+    counts = np.random.default_rng(1).integers(0, 2**40, (300, 200))
+    A = ShiftedGrids(domain, width=7, shift=7)
+    blocks = A.measure(counts).reshape(A.blocks[0])
+    assert blocks.sum() == counts.sum()
+    assert blocks[2, 3] == counts[14:21, 21:28].sum()
+    assert blocks[-1, -1] == counts[294:, 196:].sum()

@@ -1,0 +1,179 @@
+"""Answers: boxes, polygons, intervals."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.decode import interval
+from deltahist.decode.base import Moments
+from deltahist.privacy import Law
+
+DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))
+COUNTS = np.random.default_rng(1).integers(0, 50, (8, 8))
+
+
+def exact(strategy=None, sources=None):
+    """A release with hardly any noise."""
+    A = dh.strategies.Identity(DOMAIN) if strategy is None else strategy
+    return dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0, sources), A, 1000.0)
+
+
+def test_boxes_of_whole_cells():
+    table = dh.answer(exact(), dh.workloads.boxes([[0, 0, 8, 8], [1, 2, 4, 3], [7, 7, 8, 8]]))
+    assert np.allclose(table["estimate"], [COUNTS.sum(), COUNTS[1:4, 2].sum(), COUNTS[7, 7]])
+    assert list(table.columns) == ["estimate", "std_error", "low", "high"]
+
+
+def test_cut_cells_count_by_area_and_say_what_could_be():
+    table = dh.answer(exact(), dh.workloads.boxes([[0.5, 0, 2, 1.25]]))
+    share = 0.5 * COUNTS[0, 0] + COUNTS[1, 0] + 0.25 * (0.5 * COUNTS[0, 1] + COUNTS[1, 1])
+    assert table["estimate"][0] == pytest.approx(share, abs=1e-6)
+    assert table["inner"][0] == pytest.approx(COUNTS[1, 0])
+    assert table["outer"][0] == pytest.approx(COUNTS[0:2, 0:2].sum())
+
+
+def test_a_box_within_one_cell_has_nothing_inside():
+    table = dh.answer(exact(), dh.workloads.boxes([[0.25, 0.25, 0.5, 0.75]]))
+    assert table["inner"][0] == 0
+    assert table["outer"][0] == COUNTS[0, 0]
+    assert table["estimate"][0] == pytest.approx(COUNTS[0, 0] / 8)
+
+
+def test_polygons_count_by_exact_area_shares():
+    triangle = shapely.Polygon([(0.3, 0.2), (7.1, 1.4), (3.3, 6.9)])
+    ring = shapely.Point(4, 4).buffer(3).difference(shapely.Point(4, 4).buffer(1))
+    table = dh.answer(exact(), dh.workloads.regions([triangle, ring], ["triangle", "ring"]))
+    for name, shape in (("triangle", triangle), ("ring", ring)):
+        i, j = np.meshgrid(np.arange(8), np.arange(8), indexing="ij")
+        cells = shapely.box(i, j, i + 1, j + 1)
+        share = shapely.area(shapely.intersection(cells, shape))
+        assert table.loc[name, "estimate"] == pytest.approx((share * COUNTS).sum(), rel=1e-9)
+        assert table.loc[name, "outer"] == pytest.approx(COUNTS[share > 0].sum())
+        assert table.loc[name, "inner"] == pytest.approx(COUNTS[share > 1 - 1e-12].sum())
+
+
+def test_a_box_and_the_same_polygon_agree():
+    release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), dh.strategies.Hierarchical(DOMAIN), 0.5)
+    corners = [[1, 2, 5, 7], [0.5, 0.25, 3.5, 6]]
+    box = dh.answer(release, dh.workloads.boxes(corners))
+    polygon = dh.answer(release, dh.workloads.regions([shapely.box(*c) for c in corners]))
+    columns = ["estimate", "std_error", "inner", "outer"]
+    assert np.allclose(box[columns], polygon[columns])
+
+
+def test_all_ranges_and_random_squares():
+    release = exact()
+    everything = dh.answer(release, dh.workloads.all_ranges(DOMAIN))
+    assert len(everything) == 36 * 36
+    squares = dh.workloads.random_squares(2.5, 30, DOMAIN, seed=3)
+    assert len(dh.answer(release, squares)) == 30
+    again = dh.workloads.random_squares(2.5, 30, DOMAIN, seed=3)
+    assert np.array_equal(squares.corners, again.corners)
+
+
+def test_the_public_total_is_met_without_error():
+    release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), epsilon=0.1)
+    row = dh.answer(release, dh.workloads.boxes([[0, 0, 8, 8]])).iloc[0]
+    assert row["estimate"] == pytest.approx(COUNTS.sum())
+    assert row["std_error"] == 0
+
+
+def test_undetermined_strategies_state_what_is_unresolved():
+    release = exact(dh.strategies.ShiftedGrids(DOMAIN, width=4, shift=2))
+    table = dh.answer(release, dh.workloads.boxes([[0, 0, 4, 4], [0, 0, 1, 1]]))
+    assert table["unresolved"][0] == 0
+    assert table["unresolved"][1] > 0.5
+
+
+def test_one_dimension():
+    domain = dh.Domain((0, 4), (4,))
+    near = dh.Neighbourhood(domain, 1.0)
+    release = dh.publish(np.array([1, 2, 3, 4]), near, dh.strategies.Cumulative(domain), 1000.0)
+    table = dh.answer(release, dh.workloads.boxes([[1, 3], [0.5, 1]]))
+    assert np.allclose(table["estimate"], [5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        ([5, 0, 3, 1], "reversed"),
+        ([0, 5, 1, 3], "reversed"),
+        ([0, 0, 0, 1], "empty"),
+        ([-1, 0, 1, 1], "not inside the domain"),
+        ([0, 0, 9, 1], "not inside the domain"),
+        ([0, 0, math.nan, 1], "NaN"),
+    ],
+)
+def test_bad_boxes_are_named(box, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.answer(exact(), dh.workloads.boxes([[0, 0, 1, 1], box]))
+
+
+def test_other_bad_queries_are_named():
+    release = exact()
+    with pytest.raises(dh.InputError, match="it must be 4"):
+        dh.answer(release, dh.workloads.boxes([[0, 1]]))
+    with pytest.raises(dh.InputError, match="shape"):
+        dh.workloads.boxes([[0, 1, 2]])
+    with pytest.raises(dh.InputError, match="not inside"):
+        dh.answer(release, dh.workloads.regions([shapely.box(0, 0, 20, 1)]))
+    with pytest.raises(dh.InputError, match="Polygon"):
+        dh.workloads.regions([shapely.Point(0, 0)])
+    with pytest.raises(dh.InputError, match="not valid"):
+        dh.workloads.regions([shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])])
+    with pytest.raises(dh.InputError, match="at least one"):
+        dh.workloads.regions([])
+    with pytest.raises(dh.InputError, match="longer than the domain"):
+        dh.workloads.random_squares(9, 1, DOMAIN)
+    with pytest.raises(dh.InputError, match="another domain"):
+        dh.answer(release, dh.workloads.all_ranges(dh.Domain((0, 0, 1, 1), (8, 8))))
+    with pytest.raises(dh.InputError, match="level"):
+        dh.answer(release, dh.workloads.boxes([[0, 0, 1, 1]]), level=1.5)
+
+
+def test_too_many_ranges_are_not_listed():
+    domain = dh.Domain((0, 0, 1, 1), (100, 100))
+    release = dh.publish(np.ones((100, 100), dtype=int), dh.Neighbourhood(domain, 0.01), epsilon=1.0)
+    with pytest.raises(dh.InputError, match="sample"):
+        dh.answer(release, dh.workloads.all_ranges(domain))
+    sample = dh.workloads.all_ranges(domain).sample(20_000, seed=1)
+    sides = sample.corners[:, 2] - sample.corners[:, 0]
+    # The mean side of a uniform range is (n + 2) / 3 cells; five standard errors.
+    assert sides.mean() == pytest.approx(0.34, abs=5 * sides.std() / math.sqrt(len(sides)))
+
+
+def test_intervals_of_single_laplace_draws_are_wider_than_normal_ones():
+    law = (
+        Law("laplace", dh.calibration.Fraction(1000)) if hasattr(dh, "calibration") else Law("laplace", 1000)
+    )
+    moments = Moments(np.array([2e6, 2e6]), np.array([0.0, 3.0]))
+    down, up = interval(moments, law, 0.95)
+    assert np.array_equal(down, up)
+    assert down[0] == pytest.approx(1.96 * math.sqrt(2e6), rel=1e-3)
+    # The exact quantile of the Laplace law is ln 20 scales.
+    assert down[1] == pytest.approx(math.log(20) * 1000, rel=0.03)
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3, 5])
+@pytest.mark.parametrize("draws", [1, 2, 4])
+def test_whole_noise_is_held_by_whole_numbers(scale, draws):
+    law = Law("laplace", Fraction(scale))
+    k = np.arange(-400, 401)
+    pmf = np.exp(-np.abs(k) / scale)
+    pmf /= pmf.sum()
+    total = pmf
+    for _ in range(draws - 1):
+        total = np.convolve(total, pmf, mode="same")
+    variance = np.array([draws * law.variance()])
+    moments = Moments(variance, np.array([law.kurtosis() / draws]), draws=np.array([float(draws)]))
+    down, up = interval(moments, law, 0.95)
+    # The truth, estimate − noise, lies in [estimate − down, estimate + up].
+    held = total[(k <= down[0]) & (k >= -up[0])].sum()
+    assert 0.94 < held < 0.96
+    if variance[0] <= 16:  # the exact law is used: no other number of integers comes nearer
+        best = min(abs(total[(k >= -b) & (k <= a)].sum() - 0.95) for a in range(60) for b in (a, a + 1))
+        assert abs(held - 0.95) == pytest.approx(best, abs=1e-9)

@@ -1,0 +1,25 @@
+"""The public names are there, lazily, and are the ones that are documented."""
+
+import pytest
+
+import deltahist as dh
+
+
+def test_every_public_name_can_be_had():
+    for name in dh.__all__:
+        assert getattr(dh, name) is not None
+    assert set(dh.__all__) <= set(dir(dh))
+
+
+def test_functions_are_not_hidden_by_modules():
+    for name in ("sensitivity", "plan", "publish", "answer", "count", "expected_error"):
+        assert callable(getattr(dh, name))
+
+
+def test_unknown_names_are_errors():
+    with pytest.raises(AttributeError, match="magic"):
+        dh.magic  # noqa: B018
+
+
+def test_errors_are_value_errors():
+    assert issubclass(dh.InputError, ValueError)

@@ -1,0 +1,95 @@
+"""Checks on parameters: the message names the value, the rule and the cause."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist import _validate as validate
+from deltahist._validate import exact, finite, fits_memory, is_number, one_of, positive, whole
+
+
+@pytest.mark.parametrize("value", [1, 0.5, Fraction(1, 3), np.float64(0.1), np.float32(0.5), np.int64(3)])
+def test_positive_hands_numbers_back(value):
+    assert positive(delta=value) == value
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, math.nan, math.inf, -math.inf, True, "1", None, [1], 1j, np.bool_(1)]
+)
+def test_what_is_not_positive_is_named(value):
+    with pytest.raises(dh.InputError) as caught:
+        positive("in metres?", delta=value)
+    assert str(caught.value) == f"delta is {value!r}: it must be a finite number above zero (in metres?)"
+
+
+def test_zero_and_negative_numbers_are_finite():
+    assert (finite(x=0), finite(x=-2.5)) == (0, -2.5)
+    for value in (math.nan, math.inf, "0", None, False):
+        with pytest.raises(dh.InputError, match="x is"):
+            finite(x=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "least"), [(1, 1), (2.0, 1), (np.int32(7), 2), (0, 0), (Fraction(4, 2), 2)]
+)
+def test_whole_numbers_become_ints(value, least):
+    found = whole(least=least, n=value)
+    assert found == value
+    assert type(found) is int
+
+
+@pytest.mark.parametrize("value", [0, 1.5, -1, math.nan, math.inf, "2", True, None])
+def test_what_is_not_whole_is_named(value):
+    with pytest.raises(dh.InputError, match=r"n is .*: it must be a whole number of at least 1"):
+        whole(n=value)
+
+
+def test_one_of_lists_the_choices():
+    assert one_of(("a", "b"), kind="b") == "b"
+    with pytest.raises(dh.InputError, match="kind is 'c': it must be one of 'a', 'b'"):
+        one_of(("a", "b"), kind="c")
+    # A number that equals a choice of another type is not that choice.
+    for other in (1.0, True, np.ones(1)):
+        with pytest.raises(dh.InputError):
+            one_of((1, 2), norm=other)
+
+
+def test_a_float_stands_for_its_binary_value():
+    assert exact(epsilon=0.1) == Fraction(3602879701896397, 36028797018963968)
+    assert exact(epsilon=np.float64(0.1)) == Fraction(0.1)
+    assert exact(epsilon=Fraction(1, 3)) == Fraction(1, 3)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, np.float32, np.float64])
+def test_numbers_of_numpy_become_whole_numbers_of_any_length(kind):
+    # A fraction of 64-bit numbers would overflow in exact arithmetic.
+    found = exact(epsilon=kind(3))
+    assert found == 3
+    assert type(found.numerator) is type(found.denominator) is int
+
+
+def test_one_parameter_at_a_time():
+    with pytest.raises(TypeError, match="exactly one"):
+        positive(a=1, b=2)
+    with pytest.raises(TypeError, match="exactly one"):
+        finite()
+
+
+def test_numbers_are_numbers():
+    assert is_number(np.float32(1))
+    assert is_number(Fraction(1))
+    assert not any(is_number(x) for x in (True, np.bool_(True), "1", 1j, None, np.ones(1)))
+
+
+def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch):
+    monkeypatch.setattr(validate, "available_memory", lambda: 2 * 2**30)
+    fits_memory(2 * 2**30, "a map")
+    with pytest.raises(dh.InputError, match=r"a map needs about 3\.0 GiB, but 2\.0 GiB are available"):
+        fits_memory(3 * 2**30, "a map")
+
+
+def test_available_memory_is_plausible():
+    assert 2**20 < validate.available_memory() < 2**50

@@ -1,0 +1,132 @@
+"""Boxes, all ranges and random squares."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import shapely
+
+import deltahist as dh
+from deltahist import _validate as validate
+
+PLANE = dh.Domain((10, 20, 17, 25), (7, 10))
+
+
+def cells_of(domain):
+    edges = [domain.edges(a) for a in range(2)]
+    i, j = (a.ravel() for a in np.meshgrid(*(np.arange(n) for n in domain.shape), indexing="ij"))
+    return shapely.box(edges[0][i], edges[1][j], edges[0][i + 1], edges[1][j + 1])
+
+
+def test_boxes_count_cells_by_area():
+    rng = np.random.default_rng(1)
+    ends = np.sort(rng.uniform([[10], [20]], [[17], [25]], (200, 2, 2)), axis=2)
+    ends = ends[(ends[:, :, 1] - ends[:, :, 0]).min(axis=1) > 1e-3]
+    corners = np.column_stack([ends[:, 0, 0], ends[:, 1, 0], ends[:, 0, 1], ends[:, 1, 1]])
+    cells = cells_of(PLANE)
+    expected = [shapely.area(shapely.intersection(shapely.box(*c), cells)) / cells[0].area for c in corners]
+    assert np.allclose(dh.workloads.boxes(corners).matrix(PLANE).toarray(), expected, atol=1e-5)
+
+
+def test_boxes_along_edges_have_whole_cells_only():
+    # 0.1 + 0.2 is not 0.3 in floats: corners are rounded to the lattice.
+    domain = dh.Domain((0, 0, 1, 1), (10, 10))
+    ((west, east), (south, north)) = dh.workloads.boxes([[0.1 + 0.2, 0, 0.7, 0.1 * 3]]).spans(domain)
+    assert (west, east, south, north) == (3, 7, 0, 3)
+
+
+def test_one_box_may_come_alone_and_is_two_numbers_in_one_dimension():
+    line = dh.Domain((0, 4), (8,))
+    work = dh.workloads.boxes([0.25, 2])
+    assert len(work) == 1
+    assert work.matrix(line).toarray().tolist() == [[0.5, 1, 1, 1, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("shape", [(1,), (6,), (1, 1), (4, 3)])
+def test_all_ranges_are_all_different_boxes_of_whole_cells(shape):
+    domain = dh.Domain((0,) * len(shape) + shape, shape)
+    work = dh.workloads.all_ranges(domain)
+    rows = work.matrix(domain).toarray()
+    assert len(work) == len(rows) == math.prod(n * (n + 1) // 2 for n in shape)
+    assert set(np.unique(rows)) <= {0.0, 1.0}
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    spans = work.spans(domain)
+    for row, edges in zip(rows, zip(*(e for span in spans for e in span), strict=True), strict=True):
+        box = np.zeros(shape)
+        box[tuple(slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))] = 1
+        assert np.array_equal(row, box.ravel())
+
+
+def test_sampled_ranges_are_uniform():
+    domain = dh.Domain((0, 0, 3, 2), (3, 2))
+    rows = dh.workloads.all_ranges(domain).sample(9000, seed=3).matrix(domain).toarray()
+    _, number = np.unique(rows, axis=0, return_counts=True)
+    assert len(number) == 6 * 3
+    # A fixed seed; another one would fail once in a thousand.
+    assert scipy.stats.chisquare(number).pvalue > 0.001
+
+
+def test_ranges_belong_to_their_domain():
+    work = dh.workloads.all_ranges(dh.Domain((0, 4), (4,)))
+    for use in (work.matrix, work.spans):
+        with pytest.raises(dh.InputError, match="another domain"):
+            use(dh.Domain((0, 5), (4,)))
+
+
+@pytest.mark.parametrize("side", [0.01, 1.3, 5])
+def test_random_squares_are_inside_and_of_their_side(side):
+    work = dh.workloads.random_squares(side, 400, PLANE, seed=5)
+    assert work.corners.shape == (400, 4)
+    assert (work.corners[:, :2] >= PLANE.low).all()
+    assert (work.corners[:, 2:] <= PLANE.high).all()
+    assert np.allclose(work.corners[:, 2:] - work.corners[:, :2], side)
+    work.spans(PLANE)
+    # Places are uniform: west runs from 10 to 17 − side.
+    assert scipy.stats.kstest((work.corners[:, 0] - 10) / (7 - side), "uniform").pvalue > 0.001
+
+
+def test_the_seed_of_random_squares_is_a_public_choice():
+    one, two, other = (dh.workloads.random_squares(1, 9, PLANE, seed=s).corners for s in (1, 1, 2))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("side", "number", "words"),
+    [
+        (0, 1, "side is 0"),
+        (math.nan, 1, "side is nan"),
+        (5.1, 1, "longer"),
+        (1, 0, "number is 0"),
+        (1, 1.5, "1.5"),
+    ],
+)
+def test_random_squares_that_cannot_be_are_refused(side, number, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.workloads.random_squares(side, number, PLANE)
+
+
+@pytest.mark.parametrize(
+    ("corners", "words"),
+    [
+        ([[11, 21, 12, math.inf]], "finite"),
+        ([[1, 2, 3]], "shape"),
+        ([[[1, 2, 3, 4]]], "shape"),
+        ([[12, 21, 11, 22]], r"box 0 \(12,21,11,22\) is reversed"),
+        ([[11, 21, 12, 22], [11, 22, 12, 22]], "box 1 .* empty"),
+        ([[9, 21, 12, 22]], "inside the domain, whose bounds are"),
+        ([[11, 21, 12, 26]], "inside the domain"),
+        ([[11, 12]], "it must be 4"),
+    ],
+)
+def test_bad_boxes_are_named_with_their_number(corners, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.workloads.boxes(corners).spans(PLANE)
+
+
+def test_long_lists_of_explicit_queries_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(validate, "available_memory", lambda: 10**6)
+    domain = dh.Domain((0, 1), (1000,))
+    with pytest.raises(dh.InputError, match="explicit queries"):
+        dh.workloads.all_ranges(domain).matrix(domain)
