@@ -29,6 +29,8 @@ Terms = Sequence[tuple[float, tuple[Feature, ...]]]
 MOST_SOLVED = 200
 #: All ranges are thinned out to this many where their mean has no closed form.
 _SAMPLE = 2000
+#: Squared share of a vector, per cell, below which it is rounding.
+_UNSEEN = 1e-9
 #: Variances whose square a float still holds; below, noise is too rare for its kurtosis to matter.
 LEAST_SQUARED = 1e-140
 #: Simulated noise fields; their number sets Student's quantile of the interval.
@@ -96,8 +98,17 @@ class Decoder:
 
     @functools.cached_property
     def _total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """a(1) (k,), V1 (N,) and 1ᵀV1."""
+        """a(1) (k,), the direction in which estimates move onto the total (N,), and its sum.
+
+        The direction is V1 where the rows determine the total. Where they do not, what the total adds belongs
+        to what was not measured: the direction is the part of 1 that no row sees.
+        """
         ones = self.adjoint(np.ones(self.domain.size))
+        unseen = np.zeros(0)
+        if not self.strategy.determines_cells:
+            unseen = 1 - np.asarray(self.strategy.rmatvec(ones))
+        if unseen @ unseen > _UNSEEN * self.domain.size:
+            return ones, unseen, float(unseen.sum())
         direction = self.solve(self.row_variance * ones)
         return ones, direction, float(direction.sum())
 
@@ -184,11 +195,11 @@ class Decoder:
             elif variance[i] > LEAST_SQUARED:
                 kurtosis[i] = (part * part * self.row_kurtosis).sum() / variance[i] ** 2
             if not self.strategy.determines_cells:
-                # aᵀA is what is measured of q (with the total, where that is public).
-                known = self.strategy.rmatvec(weight)
-                missing = query - known
+                # aᵀA is what is measured of q; a public total adds its own share.
+                missing = query - np.asarray(self.strategy.rmatvec(weight))
                 if self.total_known:
-                    missing = missing - missing.mean()
+                    _, direction, spread = self._total
+                    missing = missing - (query @ direction) / spread
                 unresolved[i] = float(missing @ missing) / float(query @ query)
         unresolved[unresolved < 1e-9] = 0.0
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import scipy.special
@@ -32,7 +33,9 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float
     probability = (1 + level) / 2
     z = float(scipy.special.ndtri(probability))
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, probability))
-    half = (start + moments.kurtosis * ((z**3 - 3 * z) / 24)) * np.sqrt(moments.variance)
+    # No law needs more than Chebyshev's bound; draws that are nearly always 0 have a huge kurtosis.
+    most = 1 / math.sqrt(1 - level)
+    half = np.minimum(start + moments.kurtosis * ((z**3 - 3 * z) / 24), most) * np.sqrt(moments.variance)
     down, up = half.copy(), half.copy()
     if moments.draws is None:
         return down, up

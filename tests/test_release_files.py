@@ -85,3 +85,23 @@ def test_a_flipped_bit_in_the_values_is_noticed(tmp_path):
         except dh.InputError:
             continue
     assert silent == 0
+
+
+def test_a_release_replaces_an_older_one_in_one_step(tmp_path, monkeypatch):
+    path = tmp_path / "r.parquet"
+    path.write_text("old")
+    A = dh.strategies.Identity(DOMAIN)
+    release = dh.publish(np.ones((4, 4), dtype=int), dh.Neighbourhood(DOMAIN, 1), A, 1.0)
+
+    def fail(self, target):
+        assert dh.Release.load(self).describe() == release.describe()  # whole before it is seen
+        raise OSError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(path), "replace", fail)
+        with pytest.raises(OSError, match="power cut"):
+            release.save(path)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["r.parquet"]
+    release.save(path)
+    assert np.array_equal(dh.Release.load(path).values, release.values)

@@ -1,0 +1,73 @@
+"""Intervals: quantiles, heavy tails, whole numbers; never beyond what Chebyshev's inequality guarantees."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.signal
+import scipy.stats
+
+import deltahist as dh
+from deltahist.decode.base import Moments
+from deltahist.decode.intervals import interval
+from deltahist.privacy import Law
+
+WIDE = Law("laplace", Fraction(1000))
+
+
+def half_width(variance, kurtosis=0.0, level=0.95, law=WIDE, **more):
+    down, up = interval(Moments(np.array([variance]), np.array([kurtosis]), **more), law, level)
+    assert down[0] == up[0]
+    return down[0]
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99, 0.999])
+def test_without_excess_kurtosis_quantiles_are_normal(level):
+    assert half_width(9.0, level=level) == pytest.approx(3 * scipy.stats.norm.ppf((1 + level) / 2))
+
+
+def test_simulated_variances_take_students_quantile():
+    assert half_width(4.0, freedom=100) == pytest.approx(2 * scipy.stats.t.ppf(0.975, 100))
+
+
+@pytest.mark.parametrize("draws", [1, 2, 3, 5, 10])
+def test_sums_of_laplace_draws_have_their_level(draws):
+    # The exact law of the sum, on a grid of fiftieths of a scale.
+    step = 0.02
+    x = np.arange(-3000, 3001) * step
+    one = np.exp(-np.abs(x))
+    one /= one.sum()
+    pmf = one
+    for _ in range(draws - 1):
+        pmf = scipy.signal.fftconvolve(pmf, one, mode="same")
+    half = half_width(2.0 * draws, 3.0 / draws)
+    assert pmf[np.abs(x) <= half].sum() == pytest.approx(0.95, abs=0.005)
+
+
+def test_no_noise_has_no_width():
+    assert half_width(0.0) == 0
+
+
+@pytest.mark.parametrize("epsilon", [1, 10, 40, 100, 700])
+@pytest.mark.parametrize("name", ["Identity", "Cumulative", "Hierarchical", "Wavelet"])
+def test_intervals_are_never_wider_than_chebyshevs(epsilon, name):
+    """Rare noise has a huge kurtosis; an expansion in it leaves what any noise of that variance keeps to.
+
+    An interval of whole numbers is at least half a number wide on either side, whatever the variance.
+    """
+    domain = dh.Domain((0, 0, 1, 1), (9, 9))
+    A = getattr(dh.strategies, name)(domain)
+    release = dh.publish(np.ones((9, 9), dtype=int), dh.Neighbourhood(domain, 1 / 9), A, float(epsilon))
+    table = dh.answer(release, dh.workloads.all_ranges(domain))
+    limit = np.maximum(table["std_error"] / math.sqrt(0.05), 0.5) + 0.5
+    assert (table["estimate"] - table["low"] <= limit).all()
+    assert (table["high"] - table["estimate"] <= limit).all()
+
+
+def test_a_higher_level_is_wider():
+    levels = [0.5, 0.8, 0.9, 0.95, 0.99]
+    for law in (Law("laplace", Fraction(1, 3)), Law("gaussian", Fraction(4)), WIDE):
+        moments = Moments(np.array([law.variance()]), np.array([law.kurtosis()]), draws=np.array([1.0]))
+        width = [sum(interval(moments, law, level))[0] for level in levels]
+        assert width == sorted(width)

@@ -1,0 +1,53 @@
+"""Nested grids: the passes up and down, their closed forms, and the small corrections."""
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.calibration import calibrate
+from deltahist.decode.general import DenseDecoder
+from deltahist.decode.trees import TreeDecoder
+
+
+def both(shape, branching, known=False, shares=None, budget=None):
+    domain = dh.Domain((0,) * len(shape) + shape, shape)
+    A = dh.strategies.Hierarchical(domain, branching, shares)
+    laws = calibrate(A, dh.Neighbourhood(domain, 1), **(budget or {"epsilon": 1.0}))
+    return domain, TreeDecoder(A, laws, known), DenseDecoder(A, laws, known)
+
+
+@pytest.mark.parametrize(("shape", "branching"), [((64,), 2), ((81,), 3), ((16, 16), 2), ((16, 16), 4)])
+@pytest.mark.parametrize("known", [False, True])
+def test_kurtosis_of_single_cells_is_that_of_their_draws(shape, branching, known):
+    domain, tree, dense = both(shape, branching, known)
+    low = np.argwhere(np.ones(shape))
+    work = dh.workloads.boxes(np.column_stack([low, low + 1]))
+    truth = dense.moments(work)
+    assert truth.kurtosis.min() > 1  # a few draws make most of a cell's noise
+    assert np.allclose(tree.moments(work).kurtosis, truth.kurtosis, atol=0.01)
+
+
+@pytest.mark.parametrize(("shape", "branching"), [((64,), 2), ((16, 16), 2), ((8, 16), 2), ((27, 9), 3)])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("budget", [{"epsilon": 0.3}, {"rho": 2.0}])
+def test_closed_forms_of_regular_trees_are_exact(shape, branching, known, budget):
+    levels = {(64,): 7, (16, 16): 5, (8, 16): 5, (27, 9): 4}[shape]
+    domain, tree, dense = both(shape, branching, known, tuple(range(1, levels + 1)), budget)
+    work = dh.workloads.all_ranges(domain).sample(300, seed=1)
+    if tree.regular:
+        assert tree.note == "exact"
+        assert np.allclose(tree.moments(work).variance, dense.moments(work).variance, rtol=1e-9, atol=1e-9)
+    else:
+        assert (tree.moments(work).variance >= dense.moments(work).variance * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize("shape", [(1500,), (40, 27), (33, 33)])
+@pytest.mark.parametrize("known", [False, True])
+def test_large_irregular_trees_state_a_bound_and_say_so(shape, known):
+    domain, tree, _ = both(shape, 2, known)
+    assert "bound" in tree.note
+    work = dh.workloads.all_ranges(domain).sample(40, seed=2)
+    solved = tree._solve_each(work.matrix(domain))
+    found = tree.moments(work).variance
+    assert (found >= solved.variance * (1 - 1e-9)).all()
+    assert np.median(found / solved.variance) < 1.1
