@@ -47,9 +47,21 @@ def main() -> None:
             ours, theirs = (statistics.median(p[i] for p in pairs) for i in (0, 1))
             ratio = statistics.median(b / a for a, b in pairs)
             print(f"{kind:<9} {scale:7g} {DRAWS / ours:12,.0f} {DRAWS / theirs:12,.0f} {ratio:7.0f}")
-    print(
-        f"a million random words: {1000 * min(seconds(lambda: Stream().words(10**6)) for _ in range(5)):.1f} ms"
-    )
+    million()
+
+
+def million() -> None:
+    """Print the time of a million words, of noise for a million cells, and of first calls, which make the tables."""
+    best = min(seconds(lambda: Stream().words(10**6)) for _ in range(5))
+    print(f"\na million random words: {1000 * best:.1f} ms ({10**6 / (1000 * best):,.0f} words per ms)")
+    print(f"{'law':<9} {'scale':>7} {'a million cells':>16} {'first call':>11}")
+    for scale in (2.0, 10.0, 300.0, 10_000.0):
+        for kind, own in (("laplace", discrete_laplace), ("gaussian", discrete_gaussian)):
+            # A scale nobody has drawn from: tables are kept by the exact scale.
+            first = seconds(lambda own=own, scale=scale: own(scale * (1 + 2**-40), 1))
+            own(scale, 1)
+            cells = min(seconds(lambda own=own, scale=scale: own(scale, 10**6)) for _ in range(ROUNDS))
+            print(f"{kind:<9} {scale:7g} {1000 * cells:13.0f} ms {1000 * first:8.1f} ms")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Points per side at which a projection is examined; scale factors are smooth, extremes lie on the rim.
 _SAMPLES = 65
+#: Half-axis in metres and flattening of the ellipsoid on which ground metres are counted, WGS 84.
+_EQUATOR, _FLATTENING = 6378137.0, 1 / 298.257223563
 
 
 def utm_code(lon: float, lat: float) -> str:
@@ -50,17 +52,33 @@ def check_projected(domain: Domain) -> None:
         )
     if not crs.is_projected or domain.ndim != 2:
         raise InputError(f"crs is {domain.crs!r}: it must be a projected CRS, on a 2-D domain")
-    lon = _inverse(domain)[0]
-    if not np.isfinite(lon).all():
+    x, y = _samples(domain)
+    lon, lat = _to_ground(domain, x, y)
+    if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
         raise InputError(
             f"bounds are {domain.bounds}: they leave the area where {domain.crs} is defined "
             "(are they in metres of that CRS, in the order west, south, east, north?)"
         )
-    jump = max(np.abs(np.diff(lon, axis=0)).max(), np.abs(np.diff(lon, axis=1)).max())
-    if jump > 180 or float(np.ptp(lon)) > 359:
+
+
+def refuse_seams(domain: Domain) -> None:
+    """Raise InputError if places near each other on the ground lie far apart on the map.
+
+    Between two places the map's length is at most the largest scale times the ground's along a geodesic that
+    stays inside. Three times as much between places on the rim means that the domain reaches a seam of the
+    map, such as the antimeridian, from both sides.
+    """
+    import pyproj
+
+    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in _samples(domain))
+    lon, lat = _to_ground(domain, x, y)
+    i, j = np.triu_indices(len(x), 1)
+    metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
+    on_map = np.hypot(x[i] - x[j], y[i] - y[j])
+    if (on_map > 3 * float(domain.scale or 1.0) * metres + 1e-6 * on_map.max()).any():
         raise InputError(
-            f"bounds are {domain.bounds} in {domain.crs}: the domain reaches the antimeridian from both "
-            "sides, so that points near each other on the ground lie far apart on the map; "
+            f"bounds are {domain.bounds} in {domain.crs}: the domain reaches the antimeridian (or another seam of the "
+            "map) from both sides, so that points near each other on the ground lie far apart on the map; "
             "use two domains or another projection"
         )
 
@@ -68,32 +86,49 @@ def check_projected(domain: Domain) -> None:
 def largest_scale(domain: Domain) -> float:
     """Largest ratio of map units to ground metres, in any direction, over the domain's bounds.
 
-    The maximum of the Tissot ellipse's long half-axis over a lattice that includes the rim, rounded up in
-    the seventh digit.
+    At each of a lattice of places that includes the rim, the derivatives of longitude and latitude along the
+    map's axes, in metres on the ellipsoid, make a 2 × 2 matrix; the inverse of its least singular value is the
+    largest local scale. (The factors that projections state of themselves are those of a sphere for some.)
+    Rounded up in the seventh digit.
     """
-    import pyproj
-
-    crs = read_crs(str(domain.crs))
-    lon, lat = _inverse(domain)
-    factors = pyproj.Proj(crs).get_factors(lon.ravel(), lat.ravel(), errcheck=False)
-    largest = float(np.max(factors.tissot_semimajor))
-    if not math.isfinite(largest) or largest > 100:
+    x, y = _samples(domain)
+    # Wide enough that longitudes keep their digits, narrow enough that scales do not change.
+    h = max(max(abs(b) for b in domain.bounds) * 1e-6, 1e-3)
+    lat = _to_ground(domain, x, y)[1]
+    e2 = _FLATTENING * (2 - _FLATTENING)
+    bend = 1 - e2 * np.sin(np.radians(lat)) ** 2
+    east_metres = np.radians(_EQUATOR / np.sqrt(bend) * np.cos(np.radians(lat)))
+    north_metres = np.radians(_EQUATOR * (1 - e2) / bend**1.5)
+    rows = []
+    for dx, dy in ((h, 0.0), (0.0, h)):
+        (lon1, lat1), (lon0, lat0) = _to_ground(domain, x + dx, y + dy), _to_ground(domain, x - dx, y - dy)
+        turn = (lon1 - lon0 + 180) % 360 - 180  # across the antimeridian
+        rows.append(np.stack([turn * east_metres, (lat1 - lat0) * north_metres], axis=-1) / (2 * h))
+    ground = np.stack(rows, axis=-2)
+    ground = ground[np.isfinite(ground).all(axis=(-1, -2))]
+    least = float(np.linalg.svd(ground, compute_uv=False)[..., -1].min()) if len(ground) else 0.0
+    largest = 1 / least if least > 0 else math.inf
+    if not largest < 100:
         raise InputError(
             f"bounds are {domain.bounds} in {domain.crs}: lengths on this map are up to {largest:.3g} times "
             "those on the ground; choose a projection made for the region"
         )
-    per_metre = 1.0 / float(crs.axis_info[0].unit_conversion_factor)
-    return math.ceil(largest * per_metre * 1e7) / 1e7
+    return math.ceil(largest * 1e7) / 1e7
 
 
-def _inverse(domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _samples(domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Places of a lattice over the bounds, rim included."""
+    sides = (np.linspace(lo, hi, _SAMPLES) for lo, hi in zip(domain.low, domain.high, strict=True))
+    x, y = np.meshgrid(*sides, indexing="ij")
+    return x, y
+
+
+def _to_ground(
+    domain: Domain, x: NDArray[np.float64], y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Longitude and latitude in degrees, whatever units and meridian the CRS itself counts in."""
     import pyproj
 
-    crs = read_crs(str(domain.crs))
-    x, y = np.meshgrid(
-        *(np.linspace(lo, hi, _SAMPLES) for lo, hi in zip(domain.low, domain.high, strict=True)),
-        indexing="ij",
-    )
-    back = pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True)
+    back = pyproj.Transformer.from_crs(read_crs(str(domain.crs)), "EPSG:4326", always_xy=True)
     lon, lat = back.transform(x, y)
     return np.asarray(lon), np.asarray(lat)

@@ -78,7 +78,10 @@ def exact(**parameter: Any) -> Fraction:
     """
     name, value = _one(parameter)
     positive(**{name: value})
-    return Fraction(value)
+    # Numbers of fixed length would overflow in fractions: only Python's own go in.
+    if isinstance(value, numbers.Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(float(value))
 
 
 def available_memory() -> int:

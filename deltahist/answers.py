@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist._validate import InputError, is_number
 from deltahist.decode import box_sums, interval
 from deltahist.release import Release
 from deltahist.workloads import AllRanges, Boxes, Span
@@ -52,7 +52,7 @@ def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float 
     """
     import pandas as pd
 
-    if not 0 < level < 1:
+    if not is_number(level) or not 0 < level < 1:
         raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")
     columns = {}
     if isinstance(work, Regions):

@@ -110,11 +110,12 @@ class Domain:
         if max(n * k for n, k in zip(shape, self.steps, strict=True)) > _MOST_STEPS:
             raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
         if self.crs is not None:
-            from deltahist._crs import check_projected, largest_scale
+            from deltahist._crs import check_projected, largest_scale, refuse_seams
 
             check_projected(self)
             if self.scale is None:
                 object.__setattr__(self, "scale", largest_scale(self))
+                refuse_seams(self)
         positive(scale=self.scale if self.crs is not None else 1.0)
 
     @classmethod

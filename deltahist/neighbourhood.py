@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
@@ -63,6 +64,9 @@ class Neighbourhood:
     sources: str | BaseGeometry | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.delta, numbers.Real):  # of any library, kept as a number that JSON has
+            plain = int(self.delta) if isinstance(self.delta, numbers.Integral) else float(self.delta)
+            object.__setattr__(self, "delta", plain)
         length = self.domain.length(self.delta, name="delta")
         if length < max(self.domain.step):
             raise InputError(

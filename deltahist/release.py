@@ -25,6 +25,8 @@ from deltahist.strategies.registry import from_description
 
 FORMAT = "deltahist-release"
 VERSION = 1
+#: What may have been left out before counting.
+DROPS = ("bad rows", "points outside")
 _KEY = b"deltahist"
 #: Longest description that is read; a real one has a few kilobytes.
 _MOST_DESCRIPTION = 64 << 20
@@ -138,14 +140,14 @@ class Release:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        group = np.empty(len(self.values), dtype=np.int16)
-        for i, g in enumerate(self.strategy.groups):
-            group[g.rows] = i
+        group = _group_of_rows(self.strategy)
         meta = {_KEY: json.dumps(self.describe()).encode()}
         schema = pa.schema([("group", pa.int16()), ("value", pa.int64())], metadata=meta)
         table = pa.Table.from_arrays([pa.array(group), pa.array(self.values)], schema=schema)
         target = Path(path)
-        write_whole(target, lambda part: pq.write_table(table, part, compression="zstd"))
+        write_whole(
+            target, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True)
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Release:
@@ -164,7 +166,7 @@ class Release:
         if not path.is_file():
             raise InputError(f"release file {str(path)!r} does not exist")
         try:
-            file = pq.ParquetFile(path)
+            file = pq.ParquetFile(path, page_checksum_verification=True)
         except (pa.ArrowException, OSError, ValueError) as problem:
             raise InputError(
                 f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
@@ -227,21 +229,37 @@ class Release:
             raise InputError(
                 f"release file {path!r} has columns {names}: they must be group and value (int64)"
             )
-        column = file.read(columns=["value"]).column("value")
+        table = file.read()
+        column = table.column("value")
         if column.null_count:
             raise InputError(
                 f"release file {path!r} has {column.null_count:,} missing values: there must be none"
             )
         epsilon, rho, total = description["epsilon"], description["rho"], description["total"]
+        dropped = tuple(one_of(DROPS, dropped=d) for d in description["dropped"])
+        if not isinstance(description["dropped"], list) or (
+            "points outside" in dropped and near.sources != "boundary"
+        ):
+            raise InputError(f"release file {path!r} states drops that do not go with its sources (altered?)")
+        if (total is not None) != (near.fixed_membership and not dropped):
+            raise InputError(
+                f"release file {path!r} states a number of points against its own membership rule (altered?)"
+            )
+        if description["groups"] != [g.name for g in strategy.groups] or not np.array_equal(
+            table.column("group").to_numpy(), _group_of_rows(strategy)
+        ):
+            raise InputError(
+                f"release file {path!r} has groups of rows that are not its strategy's (altered?)"
+            )
         release = cls(
             near,
             strategy,
             column.to_numpy(),
             epsilon=None if epsilon is None else Fraction(epsilon),
             rho=None if rho is None else Fraction(rho),
-            total=None if total is None else whole(least=0, total=total),
+            total=None if total is None else _total(total),
             contributions=whole(contributions=description["contributions"]),
-            dropped=tuple(str(d) for d in description["dropped"]),
+            dropped=dropped,
             publishable=bool(one_of((True, False), publishable=description["publishable"])),
         )
         if [law.describe() for law in release.laws] != description["laws"]:
@@ -261,6 +279,21 @@ class Release:
         from deltahist.statement import statement
 
         return statement(self)
+
+
+def _total(value: Any) -> int:
+    number = whole(least=0, total=value)
+    if number >= 1 << 63:
+        raise InputError(f"total is {value!r}: it must be less than 2^63")
+    return number
+
+
+def _group_of_rows(strategy: Strategy) -> NDArray[np.int16]:
+    """Number of the group of each row."""
+    group = np.empty(strategy.shape[0], dtype=np.int16)
+    for i, g in enumerate(strategy.groups):
+        group[g.rows] = i
+    return group
 
 
 def write_whole(target: Path, write: Any) -> None:

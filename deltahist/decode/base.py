@@ -199,7 +199,7 @@ class Decoder:
                 missing = query - np.asarray(self.strategy.rmatvec(weight))
                 if self.total_known:
                     _, direction, spread = self._total
-                    missing = missing - (query @ direction) / spread
+                    missing = missing - (query @ direction) / spread if spread > 0 else missing
                 unresolved[i] = float(missing @ missing) / float(query @ query)
         unresolved[unresolved < 1e-9] = 0.0
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)

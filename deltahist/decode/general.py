@@ -86,7 +86,8 @@ class DenseDecoder(Decoder):
         missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
         if self.total_known:
             _, direction, spread = self._total
-            missing -= (queries @ direction)[:, None] / spread
+            if spread > 0:
+                missing -= (queries @ direction)[:, None] / spread
         unresolved = (missing * missing).sum(axis=1) / (queries * queries).sum(axis=1)
         unresolved[unresolved < 1e-9] = 0.0
         return variance, kurtosis, unresolved

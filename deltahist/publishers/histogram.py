@@ -14,13 +14,13 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
 from deltahist.planner import plan
 from deltahist.privacy import Law
-from deltahist.release import Release
+from deltahist.release import DROPS, Release
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes
 from deltahist.workloads.polygons import Regions
 
-#: What may have been left out before counting.
-DROPS = ("bad rows", "points outside")
+#: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
+_MOST_POINTS = 1 << 52
 
 
 def publish(
@@ -120,11 +120,15 @@ def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     array = np.asarray(counts)
     if array.shape != near.domain.shape:
         raise InputError(f"counts have shape {array.shape}: the domain has {near.domain.shape} (axis 0 is x)")
-    whole_floats = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    whole_floats = array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
     if not (np.issubdtype(array.dtype, np.integer) or whole_floats):
         raise InputError(f"counts are of type {array.dtype}: they must be whole numbers")
     if array.size and array.min() < 0:
         raise InputError("counts have a negative entry: they must be numbers of points")
+    if float(array.sum(dtype=np.float64)) >= _MOST_POINTS:
+        raise InputError(
+            f"counts add up to {float(array.sum(dtype=np.float64)):.3g}: at most 2^52 points can be counted"
+        )
     return array.astype(np.int64, copy=False)
 
 

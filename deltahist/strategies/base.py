@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from deltahist._validate import InputError, positive
+from deltahist._validate import InputError, exact, positive
 from deltahist.domain import Domain
 
 if TYPE_CHECKING:
@@ -133,7 +134,9 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
         raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
     # A float is read as the decimal that it prints as: 0.1 is a tenth.
     checked = [positive(share=s) for s in shares]
-    return tuple(Fraction(repr(s)) if isinstance(s, float) else Fraction(s) for s in checked)
+    return tuple(
+        exact(share=s) if isinstance(s, numbers.Rational) else Fraction(repr(float(s))) for s in checked
+    )
 
 
 def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:

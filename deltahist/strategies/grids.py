@@ -207,7 +207,9 @@ class Hierarchical(Grids):
 
     @functools.cached_property
     def starts(self) -> tuple[Starts, ...]:
-        return tuple(tuple(np.arange(0, n, width) for n in self.domain.shape) for width in self.widths)
+        return tuple(
+            tuple(np.arange(0, n, min(width, n)) for n in self.domain.shape) for width in self.widths
+        )
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -287,7 +289,7 @@ class ShiftedGrids(Grids):
         longest = max(self.domain.shape)
         user = np.full(longest, -1)
         for grid, (width, offset) in enumerate(zip(self.widths or (), self.offsets or (), strict=True)):
-            lines = np.arange(offset % width or width, longest, width)
+            lines = _lines(width, offset, longest)
             taken = lines[user[lines] >= 0]
             if len(taken):
                 other = int(user[taken[0]])
@@ -301,10 +303,7 @@ class ShiftedGrids(Grids):
     @functools.cached_property
     def starts(self) -> tuple[Starts, ...]:
         return tuple(
-            tuple(
-                np.concatenate([[0], np.arange(offset % width or width, n, width)]).astype(np.int64)
-                for n in self.domain.shape
-            )
+            tuple(np.append(0, _lines(width, offset, n)) for n in self.domain.shape)
             for width, offset in zip(self.widths or (), self.offsets or (), strict=True)
         )
 
@@ -317,6 +316,11 @@ class ShiftedGrids(Grids):
 
     def describe(self) -> dict[str, Any]:
         return {k: v for k, v in super().describe().items() if k not in ("width", "shift", "m")}
+
+
+def _lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
+    """Places of a grid's lines strictly inside an axis of n cells; width and offset may be of any size."""
+    return np.arange(min(offset % width or width, n), n, min(width, n), dtype=np.int64)
 
 
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:

@@ -116,7 +116,7 @@ class Cumulative(Product):
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         # Entries are 0 or 1, so both norms count rows. Cell u (from 0; mirrored for prefix sums) is in the
         # box of (u_x + 1)(u_y + 1) rows; two cells share (min u_x + 1)(min u_y + 1) of them. The difference
-        # grows with the move and towards the far corner, whether or not the move's signs agree.
+        # grows with the move and towards the far corner; moves whose signs differ cost less.
         shape = self.domain.shape
         most = 0
         for move in near.frontier.tolist():
@@ -124,9 +124,7 @@ class Cumulative(Product):
                 most = max(most, move[0])
                 continue
             (nx, ny), (dx, dy) = shape, move
-            along = nx * ny - (nx - dx) * (ny - dy)
-            across = (nx - dx) * dy + dx * (ny - dy)
-            most = max(most, along, across)
+            most = max(most, nx * ny - (nx - dx) * (ny - dy))
         if near.source_cells.any():
             cells = np.argwhere(near.source_cells)
             if self.direction == "prefix":

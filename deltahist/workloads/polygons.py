@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,11 @@ from numpy.typing import NDArray
 
 from deltahist._validate import InputError
 from deltahist.domain import Domain
+
+#: Shares of a cell closer than this to none or all of it are none or all.
+_ROUNDING = 1e-9
+#: Vertices closer than this to a cell's edge, in cells, are on it.
+_NEAR_EDGE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,23 +91,31 @@ def make_regions(geometries: Iterable[Any], names: Sequence[str] | None = None) 
 
 
 def _shares(geometry: Any, domain: Domain) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Flat cells that a polygon touches and the share of each inside it."""
+    """Flat cells that a polygon touches and the share of each inside it (cell edges are found to a hundred-millionth)."""
     import shapely
 
-    (cx, cy), (nx, ny) = domain.cell, domain.shape
-    west, south, east, north = geometry.bounds
-    x0 = min(max(int((west - domain.low[0]) / cx), 0), nx - 1)
-    x1 = min(max(int(np.ceil((east - domain.low[0]) / cx)), x0 + 1), nx)
-    y0 = min(max(int((south - domain.low[1]) / cy), 0), ny - 1)
-    y1 = min(max(int(np.ceil((north - domain.low[1]) / cy)), y0 + 1), ny)
-    ex, ey = domain.edges(0), domain.edges(1)
+    nx, ny = domain.shape
+
+    def to_cells(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        place = (at - domain.low) / domain.cell
+        edge = np.rint(place)
+        return np.where(np.abs(place - edge) < _NEAR_EDGE, edge, place)
+
+    in_cells = shapely.transform(geometry, to_cells)
+    if not shapely.is_valid(in_cells):  # rounding can make a ring touch itself
+        in_cells = shapely.make_valid(in_cells)
+    west, south, east, north = shapely.bounds(in_cells)
+    x0, x1 = max(int(west), 0), min(math.ceil(east), nx)
+    y0, y1 = max(int(south), 0), min(math.ceil(north), ny)
     i, j = (a.ravel() for a in np.meshgrid(np.arange(x0, x1), np.arange(y0, y1), indexing="ij"))
-    cells = shapely.box(ex[i], ey[j], ex[i + 1], ey[j + 1])
-    shapely.prepare(geometry)
-    touched = shapely.intersects(geometry, cells)
-    whole = shapely.contains_properly(geometry, cells)
+    cells = shapely.box(i, j, i + 1, j + 1)
+    shapely.prepare(in_cells)
+    touched = shapely.intersects(in_cells, cells)
+    whole = shapely.contains_properly(in_cells, cells)
     share = whole.astype(np.float64)
     rim = touched & ~whole
-    share[rim] = shapely.area(shapely.intersection(cells[rim], geometry)) / (cx * cy)
-    keep = share > 0
-    return (i[keep] * ny + j[keep]).astype(np.int64), np.minimum(share[keep], 1.0)
+    share[rim] = shapely.area(shapely.intersection(cells[rim], in_cells))
+    # A billionth of a cell is rounding in the areas.
+    share[share > 1 - _ROUNDING] = 1.0
+    keep = share > _ROUNDING
+    return (i[keep] * ny + j[keep]).astype(np.int64), share[keep]

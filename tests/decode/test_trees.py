@@ -19,7 +19,7 @@ def both(shape, branching, known=False, shares=None, budget=None):
 @pytest.mark.parametrize(("shape", "branching"), [((64,), 2), ((81,), 3), ((16, 16), 2), ((16, 16), 4)])
 @pytest.mark.parametrize("known", [False, True])
 def test_kurtosis_of_single_cells_is_that_of_their_draws(shape, branching, known):
-    domain, tree, dense = both(shape, branching, known)
+    _, tree, dense = both(shape, branching, known)
     low = np.argwhere(np.ones(shape))
     work = dh.workloads.boxes(np.column_stack([low, low + 1]))
     truth = dense.moments(work)

@@ -83,9 +83,9 @@ def test_thresholds_equal_sums_of_the_pmf(kind):
     st.sampled_from(["gaussian", "magnitude", "geometric"]),
     st.integers(0, 40),
     st.integers(-1, 1),
-    st.integers(0, 2**64 - 1),
+    st.sampled_from([0, 1, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1),
 )
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=300, deadline=None)
 def test_a_draw_is_where_its_real_falls(parameter, kind, at, nudge, further):
     # Words on or beside a threshold, with further bits; the answer is checked with bounds at 640 bits.
     table = LAWS[kind][0](parameter)
@@ -101,6 +101,69 @@ def test_a_draw_is_where_its_real_falls(parameter, kind, at, nudge, further):
         assert real + 1 > table.bounds(drawn - 1, 640)[0]
 
 
+def test_a_real_that_ties_with_several_thresholds_keeps_its_bits():
+    # 1 − F(k) = e^(−(k+1)/3.7): with k = 164, 165, 166 it is 0.79, 0.60, 0.46 of 2^-64, all below the last word.
+    table = discrete._geometric_table(Fraction(37, 10))
+    most = 2**64 - 1
+    assert table.thresholds.tolist().count(most) == 3 == len(table.thresholds) - 164
+    for share, found in [(0.1, 164), (0.3, 165), (0.5, 166), (0.7, 167)]:
+        # The word after the deciding one would tell the opposite.
+        words = Listed(most, int(share * 2**64), 0 if share > 0.4 else most, 0)
+        assert table.draw(1, words)[0] == found
+
+
+def test_beyond_the_table_a_magnitude_goes_on_as_a_geometric_variable():
+    scale, most = Fraction(37, 10), 2**64 - 1
+    length = len(discrete._magnitude_table(scale).thresholds)
+    fifth = int(discrete._geometric_table(scale).thresholds[4]) + 1
+    assert discrete._magnitudes(scale, 1, Listed(most, most, fifth)).tolist() == [length + 5]
+
+
+def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
+    most = 2**64 - 1
+    length = len(discrete._gaussian_table(Fraction(4)).thresholds)
+    asked = []
+    monkeypatch.setattr(discrete, "_gaussian_tail", lambda variance, start, words: asked.append(start) or start + 3)
+    assert discrete._gaussian_magnitudes(Fraction(4), 1, Listed(most, most)).tolist() == [length + 3]
+    assert asked == [length]
+
+
+@pytest.mark.parametrize("variance", [Fraction(160_001), Fraction(10**13, 3), Fraction(500) ** 2])
+def test_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch, variance):
+    # |y| / t + γ(y) − y² / (2 σ²) must be one constant; every decision is forced to be the exact one.
+    scales, chances = [], []
+    offers = np.arange(65) * int(math.sqrt(variance) / 20)
+    geometric = iter([offers, np.zeros(65, dtype=np.int64)])
+    monkeypatch.setattr(discrete, "_MARGIN", 2.0)
+    monkeypatch.setattr(discrete, "_geometric", lambda scale, *_: scales.append(scale) or next(geometric))
+    exp_bounds = discrete.exp_bounds
+    monkeypatch.setattr(discrete, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
+    discrete._gaussian_by_rejection(variance, 1, Listed(*[1] * 65))
+    assert len(set(scales)) == 1
+    assert len(chances) == 65
+    constants = {
+        y / scales[0] + gamma - Fraction(y * y) / (2 * variance)
+        for y, gamma in zip(offers.tolist(), chances, strict=True)
+    }
+    assert len(constants) == 1
+
+
+@pytest.mark.parametrize(("variance", "start"), [(Fraction(4), 3), (Fraction(22, 7), 40)])
+def test_tail_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch, variance, start):
+    scales, chances = [], []
+    offers = iter(range(5))
+    exp_bounds = discrete.exp_bounds
+    monkeypatch.setattr(discrete, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
+    monkeypatch.setattr(discrete, "_geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)]))
+    # The fifth offer is accepted, whatever the words.
+    monkeypatch.setattr(discrete, "less_than", lambda word, bounds, words: bool(bounds(64)) and len(scales) == 5)
+    assert discrete._gaussian_tail(variance, start, Listed(*[0] * 5)) == start + 4
+    constants = {
+        j / scales[j] + gamma - Fraction((start + j) ** 2) / (2 * variance) for j, gamma in enumerate(chances)
+    }
+    assert (len(chances), len(constants)) == (5, 1)
+
+
 @pytest.mark.parametrize("offer", [1, 500, 501, 900])
 @pytest.mark.parametrize("above", [False, True])
 def test_acceptance_at_large_sigma_is_decided_by_the_exact_chance(monkeypatch, offer, above):
@@ -110,11 +173,11 @@ def test_acceptance_at_large_sigma_is_decided_by_the_exact_chance(monkeypatch, o
     with decimal.localcontext(decimal.Context(prec=120)):
         chance = int(power(gamma) * 2**128)
     tie, following = chance >> 64, (chance & (2**64 - 1)) + (1 if above else -1)
-    offers = [iter([np.array([offer] * 65), np.zeros(65, dtype=np.int64), np.array([7] * 65), np.zeros(65, np.int64)])]
-    monkeypatch.setattr(discrete, "_geometric", lambda scale, size, words: next(offers[0]))
+    zeros = np.zeros(65, dtype=np.int64)
+    geometric = iter([np.full(65, offer), zeros, np.full(65, 7), zeros])
+    monkeypatch.setattr(discrete, "_geometric", lambda scale, size, words: next(geometric))
     accept, reject = 0, 2**64 - 1
-    first = [tie] + [reject] * 64
-    words = Listed(*first, following, accept, *[reject] * 64)
+    words = Listed(tie, *[reject] * 64, following, accept, *[reject] * 64)
     found = discrete._gaussian_by_rejection(variance, 1, words)
     assert found.tolist() == [7 if above else offer]
 

@@ -1,0 +1,160 @@
+"""Every script runs small, finds its main figures, and writes CSV and PNG files."""
+
+import csv
+import contextlib
+import importlib
+import io
+
+import pytest
+
+from experiments import SCRIPTS
+from experiments.__main__ import main as run_all
+
+COLUMNS = {
+    "table1_2": "published|first count|last count|simulated|exact, discrete|exact, continuous",
+    "table3": "range size|queries|"
+    + "|".join(
+        f"{name} {kind}" for name in ("I_4", "C_4") for kind in ("printed", "worst", "exact", "discrete")
+    ),
+    "table3_search": "neighbourhood|sets that determine all ranges|smallest total|attained by sets|next total|"
+    "for example",
+    "table4": "strategy|error|power of|printed|fitted",
+    "table4_errors": "strategy|bins|delta in bins|max error|total error",
+    "table5": "dataset|query range|k|mse|squared bias|noise variance|paper",
+    "figure1": "square|x|y",
+    "figure2": "matrix|row|c1|c2|c3|c4",
+    "figure3": "dataset|points|paper|share in the fullest 1 % of cells|share of cells that are empty",
+    "figure4": "dataset|size|best k|best histogram|delta|decoder|width|grids|sensitivity|mse|gain|best width|"
+    "gain with hindsight",
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The folder of one small run of everything, and what it printed."""
+    folder, printed = tmp_path_factory.mktemp("experiments"), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        run_all(["--small", "--out", str(folder / "out")])
+    return folder / "out", printed.getvalue()
+
+
+def table(results, name):
+    with (results[0] / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_picture_is_written(results, name):
+    data = (results[0] / f"{name}.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(data) > 15_000
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_the_csv_has_its_columns(results, name):
+    rows = table(results, name)
+    assert list(rows[0]) == COLUMNS[name].split("|")
+    assert all(None not in row.values() for row in rows)
+
+
+def test_the_summary_names_every_script(results):
+    summary = results[1].split("== main figures")[1]
+    for name in SCRIPTS:
+        assert f"\n{name} " in summary
+
+
+@pytest.mark.parametrize("name", ["table3", "figure2"])
+def test_a_script_runs_by_itself_and_again_the_same(results, name, tmp_path, capsys):
+    importlib.import_module(f"experiments.{name}").main(["--small", "--out", str(tmp_path)])
+    assert f"CSV and PNG files are in {tmp_path}" in capsys.readouterr().out
+    for kind in ("csv", "png"):
+        file = f"{name}.{kind}"
+        assert (tmp_path / file).read_bytes() == (results[0] / file).read_bytes()
+
+
+def test_tables_1_and_2_simulated_variances_are_the_exact_ones(results):
+    for row in table(results, "table1_2"):
+        # 20,000 repetitions: the relative standard error of a variance is at most √(6.7 / 20,000) = 1.8 %.
+        assert float(row["simulated"]) == pytest.approx(float(row["exact, discrete"]), rel=0.08)
+        assert float(row["exact, discrete"]) < float(row["exact, continuous"])
+
+
+def test_table_3(results):
+    rows = table(results, "table3")
+    for name in ("I_4", "C_4"):
+        for row in rows[:4]:  # the paper prints the worst range of each size
+            assert float(row[f"{name} printed"]) == float(row[f"{name} worst"])
+    total = {
+        name: float(value)
+        for name, value in rows[4].items()
+        if name.startswith(("I_4 e", "I_4 d", "C_4 e", "C_4 d"))
+    }
+    assert total["C_4 exact"] == pytest.approx(32, abs=0.01)
+    assert total["I_4 exact"] == pytest.approx(160, abs=0.01)
+    assert total["C_4 discrete"] == pytest.approx(29.46, abs=0.01)
+    assert total["I_4 discrete"] == pytest.approx(156.71, abs=0.01)
+
+
+def test_table_3_the_optimum(results):
+    left, unused, public = table(results, "table3_search")
+    assert (left["smallest total"], left["attained by sets"]) == ("32.0", "1")
+    assert left["for example"].split() == ["0001", "0011", "0111", "1111"]  # C_4
+    assert (unused["smallest total"], unused["attained by sets"]) == ("32.0", "2")
+    assert public["smallest total"] == "24.0"
+
+
+def test_table_4(results):
+    for row in table(results, "table4"):
+        fitted, right = (
+            float(row["fitted"]),
+            float(row["printed"][-1]),
+        )  # "1; should be 2" ends in the right one
+        assert fitted == pytest.approx(right, abs=0.6 if row["power of"] == "log n" else 0.03)
+
+
+def test_table_5_is_a_trade_off_between_bias_and_noise(results):
+    for row in table(results, "table5"):
+        parts = float(row["squared bias"]) + float(row["noise variance"])
+        assert float(row["mse"]) == pytest.approx(parts, abs=0.02)
+    indoors = {
+        row["k"]: float(row["mse"])
+        for row in table(results, "table5")
+        if (row["dataset"], row["query range"]) == ("3", "0.1")
+    }
+    assert len(indoors) == 16
+    assert indoors["0.0025"] > 3 * indoors["0.0075"] < indoors["0.04"] / 3
+
+
+def test_figure_1_adds_the_shifted_squares(results):
+    squares = {
+        kind: {(int(r["x"]), int(r["y"])) for r in table(results, "figure1") if r["square"] == kind}
+        for kind in ("base", "added")
+    }
+    assert squares["base"] == {(i, j) for i in range(0, 8, 2) for j in range(0, 8, 2)}
+    assert squares["added"] == {(i, j) for i in range(1, 7, 2) for j in range(1, 7, 2)}
+    assert "sensitivity before and after                " in results[1]
+    assert "2 and 2" in results[1]
+
+
+def test_figure_2_shows_the_matrices(results):
+    rows = table(results, "figure2")
+    assert [sum(r["matrix"] == name for r in rows) for name in ("H_4", "Y_4", "I_4", "C_4")] == [7, 4, 4, 4]
+
+
+def test_figure_3_has_the_paper_s_numbers_of_points(results):
+    assert all(row["points"] == row["paper"] for row in table(results, "figure3"))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "delta", "decoder"), [("2", "0.0001", "average"), ("3", "0.01", "least squares")]
+)
+def test_figure_4_shifted_grids_beat_the_best_histogram(results, dataset, delta, decoder):
+    rows = [
+        r
+        for r in table(results, "figure4")
+        if (r["dataset"], r["delta"], r["decoder"]) == (dataset, delta, decoder)
+    ]
+    assert [float(r["size"]) for r in rows] == [0.02, 0.1, 0.3]
+    for row in rows:
+        assert row["sensitivity"] == "4"
+        assert float(row["gain"]) > 1

@@ -1,0 +1,118 @@
+"""What Table 5 and Figure 4 are computed with, against the library and against the definitions."""
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.decode import box_sums
+from experiments import _shifted
+from experiments._shifted import Prior, Shifted, averaged, least_squares
+from experiments._squares import (
+    Squares,
+    block_counts,
+    equi_width,
+    grid_answers,
+    squared_shares,
+    true_counts,
+)
+
+POINTS = np.random.default_rng(1).random((500, 2))
+SIZES = (0.1, 0.35)
+
+
+def test_true_counts():
+    corners = dh.workloads.random_squares(0.3, 20, dh.Domain((0, 0, 1, 1), (1, 1)), seed=3).corners
+    low, high = corners[:, None, :2], corners[:, None, 2:]
+    expected = np.logical_and(low <= POINTS, POINTS < high).all(axis=2).sum(axis=1)  # noqa: SIM300
+    np.testing.assert_array_equal(true_counts(POINTS, corners), expected)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(0.25, 0.75, 0.25), (0.5, 2.25, 1.3125), (1, 3, 2), (0.5, 1, 0.25)]
+)
+def test_squared_shares(low, high, expected):
+    assert squared_shares(np.array([low]), np.array([high])) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("width", [0.1, 0.15])
+def test_equi_width_is_the_library_s_error(width):
+    squares = Squares.of(POINTS, SIZES, 30)
+    domain = dh.Domain.from_cell((0, 0, 1, 1), width)
+    # The boundary as a source: the total is not public, as in the paper's baseline.
+    near = dh.Neighbourhood(domain, delta=width, sources="boundary")
+    A = dh.strategies.Identity(domain)
+    noise = squares.mean(dh.expected_error(A, near, squares.boxes, 1.0, continuous=True))
+    cells = dh.count(POINTS, domain).astype(float)
+    bias = squares.mean((box_sums(cells, squares.boxes.spans(domain)) - squares.truth) ** 2)
+    np.testing.assert_allclose(equi_width(POINTS, squares, width), (bias, noise))
+
+
+def test_blocks_are_what_the_strategy_measures():
+    grids = Shifted(0.05, 0.2, 0.025)
+    counts = dh.count(POINTS, grids.domain)
+    cells = grids.domain.locate(POINTS)
+    blocks = [block_counts(cells, s, grids.domain.shape).ravel() for s in grids.strategy.starts]
+    np.testing.assert_array_equal(np.concatenate(blocks), grids.strategy.measure(counts))
+    assert (len(blocks), grids.sensitivity) == (4, 4)
+
+
+def test_sensitivity_is_exact_for_the_finest_delta_too():
+    assert Shifted(0.0001, 0.002, 0.0001).sensitivity == 4
+    assert Shifted(0.01, 0.01, 0.005).sensitivity == 2  # one grid
+
+
+def test_averages_of_real_releases_have_the_computed_error():
+    grids = Shifted(0.05, 0.2, 0.05)
+    squares = Squares.of(POINTS, SIZES, 50)
+    near = dh.Neighbourhood(grids.domain, 0.05)
+    counts, spans = dh.count(POINTS, grids.domain), squares.boxes.spans(grids.domain)
+    rng = np.random.default_rng(2)
+    total = np.zeros(len(squares.truth))
+    for _ in range(400):
+        release = dh.publish(counts, near, grids.strategy, epsilon=1, rng=rng)
+        answers = np.zeros_like(total)
+        for group, starts in zip(grids.strategy.groups, grids.strategy.starts, strict=True):
+            blocks = release.values[group.rows].reshape([len(s) for s in starts]).astype(float)
+            fine = blocks
+            for axis, first in enumerate(starts):
+                width = np.diff(first, append=grids.domain.shape[axis])
+                shape = [-1 if a == axis else 1 for a in (0, 1)]
+                fine = np.repeat(fine / width.reshape(shape), width, axis=axis)
+            answers += box_sums(fine, spans) / len(grids.strategy.starts)
+        total += (answers - squares.truth) ** 2 / 400
+    # Discrete noise of scale 4 has a variance 0.5 % below 32; the rest is chance.
+    np.testing.assert_allclose(squares.mean(total), sum(averaged(POINTS, squares, grids)), rtol=0.06)
+
+
+@pytest.mark.parametrize("length", [0.0, 0.1])
+def test_least_squares_is_its_definition(length, monkeypatch):
+    prior, grids = Prior(clusters=6.5e6, length=length), Shifted(0.1, 0.2, 0.1)
+    squares = Squares.of(POINTS, SIZES, 20)
+    monkeypatch.setattr(_shifted, "_NOISE", {})
+    A, n = grids.strategy.matrix().toarray().astype(float), grids.domain.shape[0]
+    from scipy.fft import dct
+
+    wave = np.kron(*[dct(np.eye(n), axis=0, norm="ortho")] * 2)
+    penalty = wave.T @ np.diag(prior.penalty(n).ravel() if length else np.ones(n * n)) @ wave
+    inverse = np.linalg.inv(A.T @ A + grids.noise * n * n / prior.spread * penalty) @ A.T
+    queries = squares.boxes.matrix(grids.domain).toarray()
+    counts, mean = dh.count(POINTS, grids.domain).ravel(), len(POINTS) / n**2
+    bias = squares.mean((queries @ (inverse @ (A @ (counts - mean)) + mean) - squares.truth) ** 2)
+    noise = squares.mean(grids.noise * ((queries @ inverse) ** 2).sum(axis=1))
+    found = least_squares(POINTS, squares, grids, prior)
+    np.testing.assert_allclose(found[0], bias, rtol=1e-3)
+    np.testing.assert_allclose(found[1], noise, rtol=0.5)  # two simulated fields only
+
+
+def test_the_prior_keeps_the_variance_of_a_cell():
+    assert np.mean(1 / Prior(10, length=0.05).penalty(40)) == pytest.approx(1)
+
+
+def test_grid_answers_count_every_point_once():
+    grids = Shifted(0.1, 0.3, 0.1)
+    spans = dh.workloads.boxes([[0, 0, 1, 1]]).spans(grids.domain)
+    cells = grids.domain.locate(POINTS)
+    for starts in grids.strategy.starts:
+        answers, shares = grid_answers(cells, starts, grids.domain.shape, spans)
+        assert answers == pytest.approx(len(POINTS))
+        assert shares == pytest.approx(len(starts[0]) * len(starts[1]))
