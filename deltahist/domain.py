@@ -88,6 +88,9 @@ class Domain:
         shape = tuple(
             whole("cells per axis", shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object))
         )
+        if self.crs is not None and not isinstance(self.crs, str):  # a number, or a CRS object of pyproj
+            number = isinstance(self.crs, int)
+            object.__setattr__(self, "crs", f"EPSG:{self.crs}" if number else self.crs.to_string())
         object.__setattr__(self, "bounds", bounds)
         object.__setattr__(self, "shape", shape)
         if len(bounds) not in (2, 4) or len(shape) * 2 != len(bounds):

@@ -91,7 +91,7 @@ def make_regions(geometries: Iterable[Any], names: Sequence[str] | None = None) 
 
 
 def _shares(geometry: Any, domain: Domain) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Flat cells that a polygon touches and the share of each inside it (cell edges are found to a hundred-millionth)."""
+    """Flat cells that a polygon touches and the share of each inside it."""
     import shapely
 
     nx, ny = domain.shape
