@@ -27,6 +27,13 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats is no use as a parameter
+        return False
+
+
 def positive(hint: str = "", /, **parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number above zero.
 
@@ -38,7 +45,7 @@ def positive(hint: str = "", /, **parameter: Any) -> Any:
     deltahist._validate.InputError: epsilon is -1: it must be a finite number above zero
     """
     name, value = _one(parameter)
-    if not is_number(value) or not math.isfinite(value) or value <= 0:
+    if not is_number(value) or not _is_finite(value) or value <= 0:
         raise InputError(f"{name} is {value!r}: it must be a finite number above zero" + _because(hint))
     return value
 
@@ -46,7 +53,7 @@ def positive(hint: str = "", /, **parameter: Any) -> Any:
 def finite(hint: str = "", /, **parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
     name, value = _one(parameter)
-    if not is_number(value) or not math.isfinite(value):
+    if not is_number(value) or not _is_finite(value):
         raise InputError(f"{name} is {value!r}: it must be a finite number" + _because(hint))
     return value
 
@@ -54,7 +61,7 @@ def finite(hint: str = "", /, **parameter: Any) -> Any:
 def whole(hint: str = "", /, *, least: int = 1, **parameter: Any) -> int:
     """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
     name, value = _one(parameter)
-    if not is_number(value) or not math.isfinite(value) or value != int(value) or value < least:
+    if not is_number(value) or not _is_finite(value) or value != int(value) or value < least:
         raise InputError(
             f"{name} is {value!r}: it must be a whole number of at least {least}" + _because(hint)
         )
