@@ -1,7 +1,7 @@
 """Every script runs small, finds its main figures, and writes CSV and PNG files."""
 
-import csv
 import contextlib
+import csv
 import importlib
 import io
 

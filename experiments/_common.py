@@ -1,0 +1,80 @@
+"""What every script shares: its two options, tables on the screen, CSV and PNG files."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: What a script returns: its main figures by name.
+Found = dict[str, Any]
+Row = Mapping[str, Any]
+
+BLUE, ORANGE, GREEN, RED, GREY = "#1f5fa8", "#e07b00", "#2a8a3e", "#b3261e", "#6f6f6f"
+
+
+def arguments_of(what: str, arguments: Sequence[str] | None) -> tuple[Path, bool]:
+    """The folder to write to, which is made, and whether to run small."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument(
+        "--small", action="store_true", help="a reduced run of a few seconds, to see that it works"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("experiments/out"), metavar="DIR", help="where CSV and PNG files go"
+    )
+    chosen = parser.parse_args(arguments)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    return chosen.out, chosen.small
+
+
+def command(run: Callable[[Path, bool], Found], what: str | None, arguments: Sequence[str] | None) -> None:
+    """Run one script from the command line and print its main figures."""
+    out, small = arguments_of((what or "").splitlines()[0], arguments)
+    found = run(out, small)
+    print()
+    for name, value in found.items():
+        print(f"{name}: {text_of(value)}")
+    print(f"CSV and PNG files are in {out}")
+
+
+def write_csv(file: Path, rows: Sequence[Row]) -> None:
+    """Write rows that share their columns; numbers in full."""
+    with file.open("w", newline="", encoding="utf-8") as target:
+        writer = csv.DictWriter(target, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """Print rows that share their columns, aligned."""
+    table = [list(rows[0]), *([text_of(v) for v in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def text_of(value: Any) -> str:
+    """A number with five significant digits at least, anything else as it is."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure, size in inches, that needs no window system."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    out = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(out)
+    return out
+
+
+def save(drawn: Figure, file: Path) -> None:
+    """Write the figure as PNG; the same run gives the same bytes."""
+    drawn.savefig(file, dpi=130, metadata={"Software": None})
