@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -335,8 +334,3 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
         offsets.append(widths[-1])
         widths.append(2 * widths[-1])
     return ShiftedGrids(domain, widths=tuple(widths), offsets=tuple(offsets))
-
-
-def optional_shares(shares: Sequence[Any] | None) -> tuple[Fraction, ...] | None:
-    """Shares read back from a description."""
-    return None if shares is None else tuple(Fraction(s) for s in shares)
