@@ -46,7 +46,7 @@ def positive(hint: str = "", /, **parameter: Any) -> Any:
     """
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value) or value <= 0:
-        raise InputError(f"{name} is {value!r}: it must be a finite number above zero" + _because(hint))
+        raise InputError(f"{name} is {_shown(value)}: it must be a finite number above zero" + _because(hint))
     return value
 
 
@@ -54,7 +54,7 @@ def finite(hint: str = "", /, **parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value):
-        raise InputError(f"{name} is {value!r}: it must be a finite number" + _because(hint))
+        raise InputError(f"{name} is {_shown(value)}: it must be a finite number" + _because(hint))
     return value
 
 
@@ -63,7 +63,7 @@ def whole(hint: str = "", /, *, least: int = 1, **parameter: Any) -> int:
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value) or value != int(value) or value < least:
         raise InputError(
-            f"{name} is {value!r}: it must be a whole number of at least {least}" + _because(hint)
+            f"{name} is {_shown(value)}: it must be a whole number of at least {least}" + _because(hint)
         )
     return int(value)
 
@@ -73,7 +73,7 @@ def one_of(choices: tuple[Any, ...], hint: str = "", /, **parameter: Any) -> Any
     name, value = _one(parameter)
     if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
         listed = ", ".join(repr(c) for c in choices)
-        raise InputError(f"{name} is {value!r}: it must be one of {listed}" + _because(hint))
+        raise InputError(f"{name} is {_shown(value)}: it must be one of {listed}" + _because(hint))
     return value
 
 
@@ -111,6 +111,19 @@ def fits_memory(needed: int, what: str) -> None:
             f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: "
             "use larger cells or a smaller domain"
         )
+
+
+def _shown(value: Any) -> str:
+    """A value for a message; numbers that no float holds are not written out."""
+    if is_number(value) and not isinstance(value, float) and not _is_finite(value):
+        try:
+            float(value)
+        except OverflowError:
+            return "beyond 10^308"
+    try:
+        return repr(value)
+    except ValueError:  # thousands of digits
+        return "a number of thousands of digits"
 
 
 def _because(hint: str) -> str:

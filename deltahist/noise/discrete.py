@@ -120,13 +120,11 @@ def _exact(most: int, **parameter: Any) -> Fraction:
     """
     ((name, value),) = parameter.items()
     rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}"
-    try:
-        positive(**parameter)
-        over, shown = value > most, f"{float(value):.3g}"
-    except OverflowError:  # an integer or a fraction beyond all floats
-        over, shown = value > 0, "beyond 10^308"
-    if over:
-        raise InputError(f"{name} is {shown}: {rule}, so that no int64 overflows (is the budget far too small?)")
+    positive(**parameter)
+    if value > most:
+        raise InputError(
+            f"{name} is {float(value):.3g}: {rule}, so that no int64 overflows (is the budget far too small?)"
+        )
     if isinstance(value, numbers.Rational):
         out = Fraction(int(value.numerator), int(value.denominator))
     else:  # floats of any width
