@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._validate import InputError, is_number
-from deltahist.decode import box_sums, interval
+from deltahist.decode import aligned_spans, box_sums, interval
 from deltahist.release import Release
 from deltahist.workloads import AllRanges, Boxes, Span
 from deltahist.workloads.polygons import Regions
@@ -70,7 +70,7 @@ def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float 
         spans = work.spans(release.domain)
         estimate = box_sums(release.cells(), spans, release.prefix)
         moments = release.decoder.moments(work)
-        if any((edge != np.floor(edge)).any() for span in spans for edge in span):
+        if not aligned_spans(spans).all():
             columns = {
                 name: _sums_of_whole_cells(release, [_whole(span, name == "inner") for span in spans])
                 for name in ("inner", "outer")

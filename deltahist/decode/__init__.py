@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deltahist.decode.base import Decoder, Moments, box_sums, prefix_sums
+from deltahist.decode.base import Decoder, Moments, aligned_spans, box_sums, prefix_sums
 from deltahist.decode.general import MOST_DENSE, DenseDecoder, IterativeDecoder
 from deltahist.decode.intervals import interval
 from deltahist.decode.products import CellsDecoder, ProductDecoder
@@ -14,7 +14,7 @@ from deltahist.strategies.base import Strategy
 from deltahist.strategies.grids import Hierarchical, Identity
 from deltahist.strategies.product import Product
 
-__all__ = ["Decoder", "Moments", "box_sums", "decoder", "interval", "prefix_sums"]
+__all__ = ["Decoder", "Moments", "aligned_spans", "box_sums", "decoder", "interval", "prefix_sums"]
 
 
 def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:

@@ -125,10 +125,9 @@ def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
         raise InputError(f"counts are of type {array.dtype}: they must be whole numbers")
     if array.size and array.min() < 0:
         raise InputError("counts have a negative entry: they must be numbers of points")
-    if float(array.sum(dtype=np.float64)) >= _MOST_POINTS:
-        raise InputError(
-            f"counts add up to {float(array.sum(dtype=np.float64)):.3g}: at most 2^52 points can be counted"
-        )
+    total = float(array.sum(dtype=np.float64))
+    if total >= _MOST_POINTS:
+        raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")
     return array.astype(np.int64, copy=False)
 
 
