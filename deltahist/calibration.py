@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from deltahist._validate import InputError, exact, fits_memory, one_of, whole
+from deltahist._validate import InputError, exact, one_of, whole
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy, whole_shares
@@ -72,15 +72,12 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
     For small domains, for strategies without a closed form, and to test closed forms against.
     """
     shares, denominator = whole_shares([g.share for g in strategy.groups])
-    rows = strategy.matrix()
-    edges = near.incidence()
-    fits_memory(48 * rows.nnz * max(1, edges.nnz // max(1, near.domain.size)), "the matrix A E")
-    change = abs(rows @ edges)
+    change = abs(strategy.changes(near))
     if norm == 2:
         change = change.multiply(change)
     change = change.tocsr()
     # Shares may be fractions of any length: their products are Python's whole numbers, which never overflow.
-    total = np.zeros(edges.shape[1], dtype=object)
+    total = np.zeros(change.shape[1], dtype=object)
     for group, share in zip(strategy.groups, shares, strict=True):
         total += share**norm * change[group.rows].sum(axis=0).astype(object)
     return Fraction(max(total.tolist(), default=0), denominator**norm)

@@ -124,7 +124,7 @@ class Release:
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "rho": None if self.rho is None else str(self.rho),
             "laws": [law.describe() for law in self.laws],
-            "groups": [group.name for group in self.strategy.groups],
+            "groups": [part.name for part in self.strategy.parts],
             "total": self.total,
             "contributions": self.contributions,
             "dropped": list(self.dropped),
@@ -245,7 +245,7 @@ class Release:
             raise InputError(
                 f"release file {path!r} states a number of points against its own membership rule (altered?)"
             )
-        if description["groups"] != [g.name for g in strategy.groups] or not np.array_equal(
+        if description["groups"] != [g.name for g in strategy.parts] or not np.array_equal(
             table.column("group").to_numpy(), _group_of_rows(strategy)
         ):
             raise InputError(
@@ -289,10 +289,10 @@ def _total(value: Any) -> int:
 
 
 def _group_of_rows(strategy: Strategy) -> NDArray[np.int16]:
-    """Number of the group of each row."""
+    """Number of the group of each released value."""
     group = np.empty(strategy.shape[0], dtype=np.int16)
-    for i, g in enumerate(strategy.groups):
-        group[g.rows] = i
+    for i, part in enumerate(strategy.parts):
+        group[part.rows] = i
     return group
 
 

@@ -133,7 +133,9 @@ def count_file(
             "mend them, or leave them out with --drop-bad-rows (drop_bad_rows=True)"
         )
     if bad == rows:
-        raise InputError(f"none of the {rows:,} rows of {path.name!r} can be used: are these the right columns?")
+        raise InputError(
+            f"none of the {rows:,} rows of {path.name!r} can be used: are these the right columns?"
+        )
     if bound is not None:
         cells = bound.cells()
         tally.add(cells[cells >= 0])

@@ -309,7 +309,9 @@ def _open_vector(path: Path, request: Request) -> Source:
     try:
         layers = [str(name) for name, _ in pyogrio.list_layers(path)]
         if request.layer is None and len(layers) > 1:
-            raise InputError(f"input {path.name!r} has layers {', '.join(layers)}: choose one with --layer (layer=)")
+            raise InputError(
+                f"input {path.name!r} has layers {', '.join(layers)}: choose one with --layer (layer=)"
+            )
         info = pyogrio.read_info(path, layer=request.layer)
     except InputError:
         raise

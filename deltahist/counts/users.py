@@ -48,7 +48,9 @@ class UserBound:
         if not isinstance(key, bytes) or len(key) != 32:
             raise InputError("key is unsuitable: it must be 32 secret bytes, or None for fresh ones")
         self._name_key = hashlib.blake2b(b"users", key=key, digest_size=32).digest()
-        self._cipher = Cipher(algorithms.AES(hashlib.blake2b(b"rows", key=key, digest_size=32).digest()), modes.ECB())
+        self._cipher = Cipher(
+            algorithms.AES(hashlib.blake2b(b"rows", key=key, digest_size=32).digest()), modes.ECB()
+        )
         self._codes: dict[Any, int] = {}
         self._hashes = np.zeros(0, dtype=np.uint64)  # of the user ids
         self._seen = np.zeros(0, dtype=np.int64)  # rows so far, per user

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deltahist.decode.base import Decoder, Moments, aligned_spans, box_sums, prefix_sums
+from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import MOST_DENSE, DenseDecoder, IterativeDecoder
 from deltahist.decode.intervals import interval
 from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.trees import TreeDecoder
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
+from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity
 from deltahist.strategies.product import Product
 
@@ -34,5 +36,7 @@ def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> De
         return TreeDecoder(strategy, laws, total_known)
     if isinstance(strategy, Product):
         return ProductDecoder(strategy, laws, total_known)
+    if isinstance(strategy, Flow):
+        return FlowDecoder(strategy, laws, total_known)
     small = strategy.domain.size <= MOST_DENSE
     return (DenseDecoder if small else IterativeDecoder)(strategy, laws, total_known)

@@ -81,17 +81,17 @@ class Decoder:
         return None
 
     @functools.cached_property
-    def row_variance(self) -> NDArray[np.float64]:
-        """Variance of each released value (k,)."""
-        return self._per_row([law.variance() for law in self.laws])
+    def draw_variance(self) -> NDArray[np.float64]:
+        """Variance of each noise draw (draws,)."""
+        return self._per_draw([law.variance() for law in self.laws])
 
     @functools.cached_property
-    def row_kurtosis(self) -> NDArray[np.float64]:
-        """Excess kurtosis of each released value's noise (k,)."""
-        return self._per_row([law.kurtosis() for law in self.laws])
+    def draw_kurtosis(self) -> NDArray[np.float64]:
+        """Excess kurtosis of each noise draw (draws,)."""
+        return self._per_draw([law.kurtosis() for law in self.laws])
 
-    def _per_row(self, figures: Sequence[float]) -> NDArray[np.float64]:
-        out = np.empty(self.strategy.shape[0])
+    def _per_draw(self, figures: Sequence[float]) -> NDArray[np.float64]:
+        out = np.empty(self.strategy.draws)
         for group, figure in zip(self.strategy.groups, figures, strict=True):
             out[group.rows] = figure
         return out
@@ -109,7 +109,7 @@ class Decoder:
             unseen = 1 - np.asarray(self.strategy.rmatvec(ones))
         if unseen @ unseen > _UNSEEN * self.domain.size:
             return ones, unseen, float(unseen.sum())
-        direction = self.solve(self.row_variance * ones)
+        direction = self.solve(self.strategy.scatter(self.draw_variance * self.strategy.gather(ones)))
         return ones, direction, float(direction.sum())
 
     def estimate(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
@@ -188,12 +188,13 @@ class Decoder:
         for i in range(queries.shape[0]):
             query = queries[[i]].toarray()[0]
             weight = self.coefficients(query)
-            part = weight * weight * self.row_variance
+            noise = self.strategy.gather(weight)
+            part = noise * noise * self.draw_variance
             variance[i] = part.sum()
             if variance[i] < self._speck:
                 variance[i] = 0.0
             elif variance[i] > LEAST_SQUARED:
-                kurtosis[i] = (part * part * self.row_kurtosis).sum() / variance[i] ** 2
+                kurtosis[i] = (part * part * self.draw_kurtosis).sum() / variance[i] ** 2
             if not self.strategy.determines_cells:
                 # aᵀA is what is measured of q; a public total adds its own share.
                 missing = query - np.asarray(self.strategy.rmatvec(weight))
@@ -207,10 +208,11 @@ class Decoder:
     def _simulate(self, spans: Sequence[Span]) -> Moments:
         """Variance from simulated noise: it needs public figures only, so anybody may draw it."""
         rng = np.random.default_rng(20140604)
-        spread = np.sqrt(self.row_variance)
+        spread = np.sqrt(self.draw_variance)
         total = np.zeros(len(spans[0][0]))
         for _ in range(REPLICATES):
-            cells = self.estimate(rng.normal(size=len(spread)) * spread, 0 if self.total_known else None)
+            noise = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
+            cells = self.estimate(noise, 0 if self.total_known else None)
             total += box_sums(cells, spans) ** 2
         variance = total / REPLICATES
         return Moments(

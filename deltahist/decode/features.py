@@ -95,28 +95,46 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Square(Feature):
-    """Σ_k a_k² of the coefficients a = F⁻ᵀq."""
+class Quadratic(Feature):
+    """wᵀ G w for an interval q = Σ_e w_e P_e, where P_e holds all before edge e of a row of blocks.
 
-    table: Table
+    Parameters
+    ----------
+    form : G (m + 1, m + 1), symmetric, or its diagonal (m + 1,) alone.
+    edges : where each cell edge lies among the blocks, in blocks (n + 1,); None if blocks are cells.
+    """
+
+    form: NDArray[np.float64]
+    edges: NDArray[np.float64] | None = None
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        gram = self.table.gram
+        if self.edges is not None:
+            cell = np.arange(len(self.edges))
+            low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
         (i, f), (j, g) = _split(low), _split(high)
-        row, flat = gram.shape[1], gram.ravel()
         if not f.any() and not g.any():
-            return flat[i * row + i] + flat[j * row + j] - 2 * flat[i * row + j]
+            return self._at(i, i) + self._at(j, j) - 2 * self._at(i, j)
         corners = [(i, f - 1), (i + (f > 0), -f), (j, 1 - g), (j + (g > 0), g)]
         out = np.zeros(len(low))
         for a, (x, wx) in enumerate(corners):
             for b, (y, wy) in enumerate(corners[: a + 1]):
-                out += (1.0 if a == b else 2.0) * wx * wy * flat[x * row + y]
+                out += (1.0 if a == b else 2.0) * wx * wy * self._at(x, y)
         return out
 
+    def _at(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self.form.ndim == 1:
+            return np.where(i == j, self.form[i], 0.0)
+        return self.form.ravel()[i * self.form.shape[1] + j]
+
     def mean(self, n: int) -> float:
-        # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges
-        gram = self.table.gram
-        return float((n + 1) * np.trace(gram) - gram.sum()) / (n * (n + 1) / 2)
+        # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
+        place, share = _split(np.arange(n + 1.0) if self.edges is None else self.edges)
+        after = np.minimum(place + 1, len(self.form) - 1)
+        own = (1 - share) ** 2 * self._at(place, place) + share**2 * self._at(after, after)
+        own += 2 * share * (1 - share) * self._at(place, after)
+        weight = np.bincount(place, 1 - share, len(self.form)) + np.bincount(after, share, len(self.form))
+        whole = float(weight @ (self.form * weight if self.form.ndim == 1 else self.form @ weight))
+        return ((n + 1) * float(own.sum()) - whole) / (n * (n + 1) / 2)
 
 
 @dataclass(frozen=True, eq=False)

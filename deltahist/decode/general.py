@@ -36,7 +36,7 @@ class DenseDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         # Without noise all rows are alike.
-        variance = self.row_variance if self.row_variance.all() else np.ones(strategy.shape[0])
+        variance = self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
         dense = strategy.matrix().toarray().astype(np.float64)
         if strategy.determines_cells:
             weighted = dense / variance[:, None]
@@ -63,7 +63,7 @@ class DenseDecoder(Decoder):
 
     def mean_variance(self, work: AllRanges) -> float:
         # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that hold both i and j)
-        spread = self._full_inverse * np.sqrt(self.row_variance)
+        spread = self._full_inverse * np.sqrt(self.draw_variance)
         return max(0.0, float(np.einsum("ij,ij->", spread @ spread.T, range_gram(self.domain))) / len(work))
 
     @functools.cached_property
@@ -76,12 +76,12 @@ class DenseDecoder(Decoder):
 
     def _moments_of(self, queries: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         weight = queries @ self._full_inverse
-        part = weight * weight * self.row_variance
+        part = weight * weight * self.draw_variance
         variance = part.sum(axis=1)
         variance[variance < self._speck] = 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
             kurtosis = np.where(
-                variance > LEAST_SQUARED, (part * part) @ self.row_kurtosis / variance**2, 0.0
+                variance > LEAST_SQUARED, (part * part) @ self.draw_kurtosis / variance**2, 0.0
             )
         missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
         if self.total_known:
@@ -95,7 +95,7 @@ class DenseDecoder(Decoder):
     @functools.cached_property
     def _corners(self) -> NDArray[np.float64]:
         """Covariance of the prefix sums at all pairs of corners, flat."""
-        spread = self._full_inverse * np.sqrt(self.row_variance)
+        spread = self._full_inverse * np.sqrt(self.draw_variance)
         cube = spread.reshape(*self.domain.shape, -1)
         for axis in range(self.domain.ndim):
             pad = [(0, 0)] * cube.ndim
@@ -132,7 +132,7 @@ class IterativeDecoder(Decoder):
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        self.precision = 1 / self.row_variance if self.row_variance.all() else np.ones(strategy.shape[0])
+        self.precision = 1 / self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._invert(self._gather(self.precision * values))

@@ -14,7 +14,7 @@ from deltahist.decode.features import (
     BlockPower,
     Feature,
     Fourth,
-    Square,
+    Quadratic,
     Table,
     Times,
     WithTotal,
@@ -105,7 +105,7 @@ class ProductDecoder(Decoder):
                 return None
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
             return [(law.kurtosis() * law.variance() ** 2, tuple(Fourth(t) for t in self.tables))]
-        own: Terms = [(law.variance(), tuple(Square(t) for t in self.tables))]
+        own: Terms = [(law.variance(), tuple(Quadratic(t.gram) for t in self.tables))]
         if not self.total_known:
             return own
         spread = float(np.prod([t.total for t in self.tables]))

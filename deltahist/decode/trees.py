@@ -184,8 +184,8 @@ class TreeDecoder(Decoder):
                 box = np.zeros(shape)
                 box[tuple(slice(c, c + s + 1) for c, s in zip(corner, sides, strict=True))] = 1.0
                 weight = decoder.coefficients(box.ravel())
-                part = weight * weight * decoder.row_variance
-                found.append((part * part * decoder.row_kurtosis).sum() / part.sum() ** 2)
+                part = weight * weight * decoder.draw_variance
+                found.append((part * part * decoder.draw_kurtosis).sum() / part.sum() ** 2)
             out[sides] = np.mean(found)
         return out
 

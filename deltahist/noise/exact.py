@@ -110,7 +110,9 @@ class _Recorded:
         return np.array(out, dtype=np.uint64)
 
 
-def certified(bounds: list[tuple[int, int]], exact: Callable[[int, int], tuple[int, int]]) -> NDArray[np.uint64]:
+def certified(
+    bounds: list[tuple[int, int]], exact: Callable[[int, int], tuple[int, int]]
+) -> NDArray[np.uint64]:
     """floor(2^64 F(k)) from bounds at 192 bits; where rounding leaves it open, from more bits."""
     out = np.empty(len(bounds), dtype=np.uint64)
     most = (1 << 64) - 1

@@ -1,4 +1,4 @@
-"""Publishing a histogram: y = A c + η, exact integers throughout."""
+"""Publishing a histogram: y = A c + R(η), exact integers throughout."""
 
 from __future__ import annotations
 
@@ -99,11 +99,10 @@ def publish(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
             "may depend on a person; use more cells, or mend the rows"
         )
-    # A copy of its own, since a strategy may hand its input back and noise is added in place.
-    values = np.array(strategy.measure(private))
+    drawn = np.empty(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, laws, strict=True):
-        size = len(np.empty(strategy.shape[0], dtype=np.int8)[group.rows])
-        values[group.rows] += _draw(law, size, rng)
+        drawn[group.rows] = _draw(law, len(drawn[group.rows]), rng)
+    values = strategy.measure(private) + strategy.scatter(drawn)
     return Release(
         near,
         strategy,

@@ -2,6 +2,7 @@
 
 from deltahist.strategies.base import Group, Strategy
 from deltahist.strategies.cuts import CutAugmented
+from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.registry import from_description
@@ -9,6 +10,7 @@ from deltahist.strategies.registry import from_description
 __all__ = [
     "Cumulative",
     "CutAugmented",
+    "Flow",
     "Group",
     "Hierarchical",
     "Identity",

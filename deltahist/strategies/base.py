@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from deltahist._validate import InputError, exact, positive
+from deltahist._validate import InputError, exact, fits_memory, positive
 from deltahist.domain import Domain
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of a strategy that get noise of one scale.
+    """Noise draws of one scale; of a strategy whose noise is added row by row, the rows that get them.
 
     Parameters
     ----------
     name : what the rows are, for people.
-    rows : which rows, a slice or an index array.
-    share : the rows count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
+    rows : which draws, a slice or an index array.
+    share : the draws count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
         largest sum over edges of share · |change|.
     """
 
@@ -41,7 +41,7 @@ class Group:
 
 
 class Strategy(LinearOperator):
-    """A strategy A: k integer rows over the N cells. A workload is a strategy without noise.
+    """A strategy A: k integer rows over the N cells, and how noise enters. A workload has no noise.
 
     A strategy is a frozen dataclass and a scipy linear operator: `A @ counts.ravel()` measures, `A.T @ y`
     is the adjoint, both exact in int64. A new one needs only
@@ -52,12 +52,19 @@ class Strategy(LinearOperator):
 
     and is then already measured, priced and decoded correctly by the general (dense) methods. Two optional
     methods make it fast: `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε).
+
+    Noise is added row by row, y = A c + η, unless the strategy says otherwise: then y = A c + R(η), where R
+    takes `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the whole numbers U_e
+    for which R(η + U_e) = R(η) + A E_e exactly, whatever η. That is all that privacy needs
+    (docs/privacy/factorisation.md).
     Source: 2014, section 5.2 (the matrix A); Li et al. 2010 for the term.
     """
 
     domain: Domain
     #: Whether the rows determine every cell; None if not known without looking at the rank.
     determines_cells: ClassVar[bool | None] = None
+    #: Whether the noise leaves the number of points as it is, so that a release gives it away.
+    keeps_total: bool = False
 
     @functools.cached_property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
@@ -72,6 +79,30 @@ class Strategy(LinearOperator):
     def groups(self) -> tuple[Group, ...]:
         """The groups of rows, each with its share of ε; together they hold every row once."""
         return (Group("all rows", slice(0, self.shape[0])),)
+
+    @property
+    def parts(self) -> tuple[Group, ...]:
+        """The groups of released values; the same as `groups` where noise is added row by row."""
+        return self.groups
+
+    @property
+    def draws(self) -> int:
+        """Number of noise draws."""
+        return self.shape[0]
+
+    def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
+        """R(η) (k,) of noise draws η (draws,): whole numbers exactly; of floats the linear part of R."""
+        return noise
+
+    def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The adjoint of the linear part of R: how draws enter what weights (k,) make of the values."""
+        return weights
+
+    def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
+        """U (draws, M): by how much each draw must differ to make up for an edge; the definition of cost."""
+        rows, edges = self.matrix(), near.incidence()
+        fits_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
+        return (rows @ edges).tocsr()
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
         """Exact largest sum over the edges' columns of (share · |entry of A E|)^norm; None: no closed form."""
@@ -100,6 +131,11 @@ class Strategy(LinearOperator):
             if field.name != "domain":
                 out[field.name] = _plain(getattr(self, field.name))
         return out
+
+    @classmethod
+    def restore(cls, domain: Domain, **parameters: Any) -> Strategy:
+        """The strategy of a description, whose parameters come from an untrusted file."""
+        return cls(domain, **parameters)  # type: ignore[call-arg]
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return self._matmat(x.reshape(-1, 1))

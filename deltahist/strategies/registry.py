@@ -9,11 +9,13 @@ from deltahist._validate import InputError
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.cuts import CutAugmented
+from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids
 from deltahist.strategies.product import Cumulative, Wavelet
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    cls.__name__: cls for cls in (Identity, Cumulative, Hierarchical, Wavelet, ShiftedGrids, CutAugmented)
+    cls.__name__: cls
+    for cls in (Identity, Cumulative, Hierarchical, Wavelet, ShiftedGrids, CutAugmented, Flow)
 }
 
 
@@ -38,7 +40,7 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
         elif isinstance(value, list):
             parameters[key] = _tuples(value)
     try:
-        return STRATEGIES[name](domain, **parameters)
+        return STRATEGIES[name].restore(domain, **parameters)
     except TypeError as problem:
         raise InputError(f"strategy {name} has unknown or missing parameters: {problem}") from None
 

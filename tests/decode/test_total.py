@@ -43,7 +43,7 @@ def test_estimates_are_least_squares_subject_to_the_total(name):
         start = np.full(n, 50 / n)
         for kind in (decoder, DenseDecoder, IterativeDecoder):
             found = kind(A, laws, total_known=True)
-            expected = start + definition(A, found.row_variance) @ (values - A @ start)
+            expected = start + definition(A, found.draw_variance) @ (values - A @ start)
             estimate = found.estimate(values, 50)
             assert np.allclose(estimate.ravel(), expected, atol=1e-5)
             assert estimate.sum() == pytest.approx(50)
@@ -56,12 +56,12 @@ def test_errors_are_those_of_least_squares_subject_to_the_total(name):
             continue
         work = dh.workloads.all_ranges(A.domain)
         for found in (decoder(A, laws, total_known=True), DenseDecoder(A, laws, True)):
-            weight = work.matrix(A.domain) @ definition(A, found.row_variance)
-            part = weight**2 * found.row_variance
+            weight = work.matrix(A.domain) @ definition(A, found.draw_variance)
+            part = weight**2 * found.draw_variance
             variance, moments = part.sum(axis=1), found.moments(work)
             assert np.allclose(moments.variance, variance, atol=1e-7)
             assert found.mean_variance(work) == pytest.approx(variance.mean(), rel=1e-9, abs=1e-9)
             some = variance > 1e-6
             if name == "Identity" or isinstance(found, DenseDecoder):
-                kurtosis = (part**2 @ found.row_kurtosis)[some] / variance[some] ** 2
+                kurtosis = (part**2 @ found.draw_kurtosis)[some] / variance[some] ** 2
                 assert np.allclose(moments.kurtosis[some], kurtosis, atol=1e-6)

@@ -31,7 +31,7 @@ def test_the_total_goes_to_the_cells_that_are_open(sets, kind):
     laws = (Law("laplace", Fraction(2)),)
     values = A.measure(COUNTS) + np.arange(len(sets))
     found = kind(A, laws, True)
-    expected = constrained_least_squares(A.matrix().toarray(), found.row_variance, values, 100)
+    expected = constrained_least_squares(A.matrix().toarray(), found.draw_variance, values, 100)
     assert np.allclose(found.estimate(values, 100), expected, atol=1e-6)
 
 
@@ -53,6 +53,6 @@ def test_grids_that_add_up_to_the_total_share_it_out():
     counts = np.arange(36).reshape(6, 6)
     release = dh.publish(counts, near, A, 0.5)
     dense = constrained_least_squares(
-        A.matrix().toarray(), release.decoder.row_variance, release.values, counts.sum()
+        A.matrix().toarray(), release.decoder.draw_variance, release.values, counts.sum()
     )
     assert np.allclose(release.cells().ravel(), dense, atol=1e-6)

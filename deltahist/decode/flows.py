@@ -1,0 +1,186 @@
+"""Decoding flows: block sums are the estimate as they come; cells share what their block gains."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist.decode.base import Decoder, Moments, Terms, box_sums
+from deltahist.decode.features import BlockPower, Feature, Quadratic
+from deltahist.decode.products import MOST_TABLED
+from deltahist.strategies.flow import BITS, Flow
+from deltahist.strategies.grids import spread_blocks, sum_blocks
+from deltahist.strategies.lines import Lines
+from deltahist.workloads import AllRanges, Boxes
+
+_ONE = float(1 << BITS)
+
+
+class FlowDecoder(Decoder):
+    """Cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁), for cells y₁, block sums y₂ and N the sizes of the blocks.
+
+    With blocks of single cells ĉ = y₂. A box's variance is the sum over its four sides of the variance of the
+    flow across (docs/theory.md, section 5), with the diagonal moves at its corners counted once.
+    """
+
+    strategy: Flow
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        flow = self.strategy
+        sums = values[flow.shape[0] - flow.size :].reshape(flow.blocks) / _ONE
+        if flow.plain:
+            return sums.ravel()
+        cells = values[: self.domain.size].reshape(self.domain.shape)
+        gain = (sums - sum_blocks(cells, flow.starts)) / self._block_sizes
+        return (cells + spread_blocks(gain, flow.starts, self.domain.shape)).ravel()
+
+    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        flow = self.strategy
+        if flow.plain:
+            return query / _ONE
+        box = query.reshape(self.domain.shape)
+        share = sum_blocks(box, flow.starts) / self._block_sizes
+        rest = box - spread_blocks(share, flow.starts, self.domain.shape)
+        return np.concatenate([rest.ravel(), share.ravel() / _ONE])
+
+    def estimate(self, values: NDArray[np.float64], total: int | None) -> NDArray[np.float64]:
+        if self.strategy.keeps_total:  # it is the public total already
+            return self.solve(np.asarray(values, dtype=np.float64)).reshape(self.domain.shape)
+        return super().estimate(values, total)
+
+    def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
+
+    @functools.cached_property
+    def _block_sizes(self) -> NDArray[np.float64]:
+        return sum_blocks(np.ones(self.domain.shape), self.strategy.starts)
+
+    @functools.cached_property
+    def _variance(self) -> dict[str, float]:
+        """Variance of a draw by the name of its group, a flow being counted in points."""
+        unit = {"cells": 1.0}
+        return {
+            group.name: law.variance() * unit.get(group.name, _ONE**-2)
+            for group, law in zip(self.strategy.groups, self.laws, strict=True)
+        }
+
+    @functools.cached_property
+    def _closed(self) -> bool:
+        """Whether variances have a closed form: tables fit, and a public total says nothing new."""
+        return max(self.strategy.blocks) <= MOST_TABLED and (
+            self.strategy.keeps_total or not self.total_known
+        )
+
+    def terms(self, order: int) -> Terms | None:
+        return self._second if order == 2 and self._closed else None
+
+    @functools.cached_property
+    def _second(self) -> Terms:
+        flow, variance = self.strategy, self._variance
+        edges = [None if flow.plain else np.interp(np.arange(n + 1), np.append(s, n), np.arange(len(s) + 1.0))
+                 for n, s in zip(self.domain.shape, flow.starts, strict=True)]  # fmt: skip
+        rims: list[Feature] = []
+        for m, edge in zip(flow.blocks, edges, strict=True):
+            inner = np.ones(m + 1)
+            inner[[0, -1]] = 0
+            rims.append(Quadratic(inner, edge))
+        if len(edges) == 1:
+            out: Terms = [(variance["straight flows"], (rims[0],))]
+        else:
+            out = self._across(rims, edges)
+        if flow.plain:
+            return out
+        inside = tuple(BlockPower(1, 2) for _ in edges)
+        cut = [
+            np.append(s, n).astype(np.float64) for n, s in zip(self.domain.shape, flow.starts, strict=True)
+        ]
+        shared = tuple(Quadratic(np.minimum.outer(c, c), e) for c, e in zip(cut, edges, strict=True))
+        return [*out, (variance["cells"], inside), (-variance["cells"], shared)]
+
+    def _across(self, rims: list[Feature], edges: Sequence[NDArray[np.float64] | None]) -> Terms:
+        """Sides along y times ends along x, and the other way round; then the corners."""
+        flow, variance = self.strategy, self._variance
+        diagonal = variance["diagonal flows"]
+        sums = [variance[g.name] for g in flow.groups if "through" in g.name]
+        # The lines that cross x run along y, and their table is over places along y.
+        along_y, along_x = (
+            [Quadratic(form, edge) for form in _forms(line, variance["straight flows"], diagonal, sums)]
+            for line, edge in zip(flow.lines, reversed(edges), strict=True)
+        )
+        rim_x, rim_y = rims
+        side_x, low_x, high_x = along_x
+        side_y, low_y, high_y = along_y
+        return [
+            (1.0, (rim_x, side_y)),
+            (1.0, (side_x, rim_y)),
+            (diagonal, (rim_x, rim_y)),
+            (2 * diagonal, (rim_x, low_y)),
+            (2 * diagonal, (low_x, rim_y)),
+            (2 * diagonal, (low_x, low_y)),
+            (-2 * diagonal, (high_x, high_y)),
+        ]
+
+    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        found = super().moments(work)
+        if self._entry and self._closed and not isinstance(work, scipy.sparse.sparray):
+            found.variance[...] += self._entry * box_sums(self._doors, work.spans(self.domain))
+        return found
+
+    def mean_variance(self, work: AllRanges) -> float:
+        mean = super().mean_variance(work)
+        if not self._entry or not self._closed:
+            return mean
+        doors = self._doors
+        for n in reversed(self.domain.shape):
+            cell = np.arange(n)
+            doors = doors @ ((cell + 1) * (n - cell) / (n * (n + 1) / 2))
+        return mean + self._entry * float(doors)
+
+    @property
+    def _entry(self) -> float:
+        return self._variance.get("arrivals", 0.0)
+
+    @functools.cached_property
+    def _doors(self) -> NDArray[np.float64]:
+        """Share of a block in each cell, where entities may appear; a box's own share squared is less."""
+        flow = self.strategy
+        open_ = np.zeros(flow.size)
+        open_[flow.entries] = 1.0
+        sizes = np.ones(flow.blocks) if flow.plain else self._block_sizes
+        return spread_blocks(open_.reshape(flow.blocks) / sizes, flow.starts, self.domain.shape)
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        return "a bound" if self._entry and self._closed and not self.strategy.plain else "exact"
+
+
+def _forms(
+    line: Lines, straight: float, diagonal: float, sums: Sequence[float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Covariance of the estimated flow through the borders before each edge, and the corners' two tables.
+
+    The corner tables hold, for edges X and e, how the single flows just before and just after X enter the
+    estimate of the flow through the borders before e.
+    """
+    n = line.n
+    leaf = straight + diagonal * line.diagonals
+    own = np.concatenate([[0.0], leaf.cumsum()])
+    side = np.minimum.outer(own, own)
+    enters = np.tri(n + 1, n, -1)
+    if line.widths:
+        gain, theta = line.prefix_gain, line.theta
+        before = np.concatenate([np.zeros((1, len(theta))), (leaf[:, None] * theta.T).cumsum(axis=0)])
+        spread = (theta * leaf) @ theta.T + np.diag(np.array(sums)[line.level])
+        mixed = (before - gain @ (spread / 2)) @ gain.T
+        side = side - mixed - mixed.T
+        enters -= gain @ theta
+    corners = []
+    for shift in (0, 1):
+        form = np.zeros((n + 1, n + 1))
+        form[1:n] = -enters[:, shift : n - 1 + shift].T
+        corners.append((form + form.T) / 2)
+    return side, corners[0], corners[1]

@@ -1,0 +1,458 @@
+"""Flow: noise that flows between neighbouring blocks, so that a box's noise grows with its rim, not its area."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError, one_of, whole
+from deltahist.domain import Domain
+from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
+from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
+from deltahist.strategies.lines import Lines
+
+if TYPE_CHECKING:
+    from deltahist.neighbourhood import Neighbourhood
+
+#: Binary digits after the point of flows between blocks: rounding them adds less than a thousandth of a point squared.
+BITS = 4
+_ONE = 1 << BITS
+
+
+@dataclass(frozen=True, eq=False)
+class Flow(Strategy):
+    """Noise on the moves themselves: mass that flows between neighbouring blocks of cells.
+
+    Released are the block sums S c + D φ, where φ is noise on the borders between blocks and D takes flows to
+    what each block gains: the total is kept exactly, and what a box gains is what flows through its rim.
+    Along every grid line the flow across is estimated from the noise on single borders (`straight` and
+    `diagonal` moves) and on sums of `widths` borders, so that noise grows with the logarithm of the rim. With
+    blocks of several cells the cells are released as well, with noise of their own, and joined to the sums.
+    Source: docs/privacy/factorisation.md (E = K U); Blowfish (He et al. 2014; Haney et al. 2015) for the idea
+    of noise on the edges of a policy graph.
+
+    Parameters
+    ----------
+    domain : Domain
+    block : cells per side of a block, one number or one per axis. δ of at most a block costs one crossing of a
+        line per axis; longer moves cost more.
+    widths : numbers of borders whose sums get noise of their own, increasing; () for none (and in 1-D).
+    shares : of ε, for the groups in the order of `groups`: cells (blocks of several cells only), straight and
+        diagonal (2-D only) flows, one for each width, arrivals (if any); usual ones when None.
+    arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
+        blocks) or flat indices of blocks.
+
+    Raises
+    ------
+    InputError
+        If the domain is a single block, or a width or an index does not fit.
+
+    >>> import deltahist as dh
+    >>> domain = dh.Domain((0, 0, 1, 1), (8, 8))
+    >>> near = dh.Neighbourhood(domain, delta=1 / 8)
+    >>> int(dh.sensitivity(Flow(domain), near))        # straight and diagonal moves alike
+    1
+    >>> release = dh.publish([[3] * 8] * 8, near, strategy=Flow(domain), epsilon=1)
+    >>> float(release.cells().sum())                   # the total is kept exactly
+    192.0
+    """
+
+    domain: Domain
+    block: int | tuple[int, ...] = 1
+    widths: tuple[int, ...] = ()
+    shares: tuple[Fraction, ...] | None = None
+    arrivals: str | tuple[int, ...] | None = None
+
+    determines_cells: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        block = self.block if isinstance(self.block, list | tuple) else (self.block,) * self.domain.ndim
+        if len(block) != self.domain.ndim:
+            raise InputError(
+                f"block is {self.block!r}: it must be one number, or one for each of {self.domain.ndim} axes"
+            )
+        object.__setattr__(self, "block", tuple(whole(block=b) for b in block))
+        if max(self.blocks) < 2:
+            raise InputError(
+                f"block is {self.block!r}: the domain of {self.domain.shape} cells must have at least two blocks"
+            )
+        widths = tuple(whole(least=2, widths=w) for w in self.widths)
+        object.__setattr__(self, "widths", widths)
+        if list(widths) != sorted(set(widths)) or (
+            widths and (self.domain.ndim == 1 or widths[-1] > max(self.blocks))
+        ):
+            raise InputError(
+                f"widths is {widths}: they must increase, and be no longer than a line of {max(self.blocks)} blocks "
+                "(in 1-D there are no lines to sum along)"
+            )
+        if isinstance(self.arrivals, str):
+            one_of(("boundary",), "or None, or flat indices of blocks", arrivals=self.arrivals)
+        elif self.arrivals is not None:
+            cells = tuple(sorted(whole(least=0, arrivals=a) for a in self.arrivals))
+            object.__setattr__(self, "arrivals", cells or None)
+            if cells and (cells[-1] >= self.size or len(set(cells)) < len(cells)):
+                raise InputError(
+                    f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}"
+                )
+        if self.shares is not None:
+            object.__setattr__(
+                self, "shares", read_shares(self.shares, len(self._sizes), "group of the flow")
+            )
+
+    # -- what is measured ----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def starts(self) -> Starts:
+        """The first cell of every block, per axis."""
+        assert isinstance(self.block, tuple)
+        return tuple(np.arange(0, n, b) for n, b in zip(self.domain.shape, self.block, strict=True))
+
+    @functools.cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """Number of blocks along each axis."""
+        return tuple(len(s) for s in self.starts)
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Number of blocks."""
+        return math.prod(self.blocks)
+
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Whether blocks are single cells."""
+        return self.blocks == self.domain.shape
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return (self.size + (0 if self.plain else self.domain.size), self.domain.size)
+
+    @property
+    def keeps_total(self) -> bool:  # type: ignore[override]
+        return self.arrivals is None
+
+    @property
+    def parts(self) -> tuple[Group, ...]:
+        sums = Group("sums of blocks", slice(self.shape[0] - self.size, self.shape[0]))
+        return (sums,) if self.plain else (Group("cells", slice(0, self.domain.size)), sums)
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        sums = sum_blocks(X.reshape(*self.domain.shape, -1), self.starts).reshape(self.size, -1) * _ONE
+        return sums if self.plain else np.concatenate([X, sums])
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        own = X[self.shape[0] - self.size :].reshape(*self.blocks, -1) * _ONE
+        out = spread_blocks(own, self.starts, self.domain.shape).reshape(-1, X.shape[1])
+        return out if self.plain else out + X[: self.domain.size]
+
+    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        if float(counts.sum(dtype=np.float64)) >= 2.0**62 / _ONE:
+            raise InputError("counts add up to more than a flow strategy holds: at most 2^58 points")
+        return super().measure(counts)
+
+    # -- how noise enters ----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _sizes(self) -> dict[str, int]:
+        """Number of draws of each group, in order."""
+        out = {} if self.plain else {"cells": self.domain.size}
+        if self.domain.ndim == 1:
+            out["straight flows"] = self.blocks[0] - 1
+        else:
+            nx, ny = self.blocks
+            out["straight flows"] = (nx - 1) * ny + nx * (ny - 1)
+            out["diagonal flows"] = 2 * (nx - 1) * (ny - 1)
+            for w in self.widths:
+                out[f"flows through {w} borders"] = (nx - 1) * -(-ny // w) + (ny - 1) * -(-nx // w)
+        if self.arrivals is not None:
+            out["arrivals"] = len(self.entries)
+        return out
+
+    @functools.cached_property
+    def entries(self) -> NDArray[np.int64]:
+        """Flat indices of the blocks where entities may appear."""
+        if self.arrivals is None:
+            return np.zeros(0, dtype=np.int64)
+        if isinstance(self.arrivals, str):
+            rim = np.ones(self.blocks, dtype=bool)
+            rim[tuple(slice(1, -1) for _ in self.blocks)] = False
+            return np.flatnonzero(rim)
+        return np.array(self.arrivals, dtype=np.int64)
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        ends = np.cumsum([0, *self._sizes.values()]).tolist()
+        # A flow is counted in units of 1 / _ONE: that much larger, and as much less per unit.
+        return tuple(
+            Group(name, slice(lo, hi), share if name == "cells" else share / _ONE)
+            for name, lo, hi, share in zip(
+                self._sizes, ends[:-1], ends[1:], self.weights.values(), strict=True
+            )
+        )
+
+    @functools.cached_property
+    def weights(self) -> dict[str, Fraction]:
+        """Share of each group by name, a flow being counted in whole points."""
+        if self.shares is not None:
+            return dict(zip(self._sizes, self.shares, strict=True))
+        # A quarter of a straight move's share for the sums; a diagonal move crosses two lines.
+        sums = Fraction(1, 4 * len(self.widths)) if self.widths else Fraction(0)
+        rest = 1 - sums * len(self.widths)
+        usual = {
+            "cells": Fraction(1, 2),
+            "straight flows": rest,
+            "diagonal flows": 2 * rest - 1,
+            "arrivals": Fraction(1),
+        }
+        return {name: usual.get(name, sums) for name in self._sizes}
+
+    @property
+    def draws(self) -> int:
+        return sum(self._sizes.values())
+
+    @functools.cached_property
+    def lines(self) -> tuple[Lines, ...]:
+        """How the flow across a line along y, and across one along x, is estimated; none in 1-D."""
+        if self.domain.ndim == 1:
+            return ()
+        own = [self.weights[name] for name in self._sizes if "through" in name]
+        leaf = [float(1 / self.weights[f"{kind} flows"]) ** 2 for kind in ("straight", "diagonal")]
+        return tuple(
+            Lines(n, self.widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own))
+            for n in reversed(self.blocks)
+        )
+
+    def split(self, noise: NDArray[Any]) -> Flows:
+        """Views of the draws by what they are."""
+        part = {g.name: noise[g.rows] for g in self.groups}
+        straight = part["straight flows"]
+        if self.domain.ndim == 1:
+            return Flows(straight.reshape(-1, 1), straight[:0].reshape(0, 1), None, None, (), (), part)
+        nx, ny = self.blocks
+        cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
+        sums = [part[name] for name in self._sizes if "through" in name]
+        at_x, at_y = ([-(-n // w) for w in self.widths] for n in (ny, nx))
+        return Flows(
+            straight[:cut].reshape(nx - 1, ny),
+            straight[cut:].reshape(ny - 1, nx),
+            part["diagonal flows"][:half].reshape(nx - 1, ny - 1),
+            part["diagonal flows"][half:].reshape(nx - 1, ny - 1),
+            tuple(s[: (nx - 1) * p].reshape(nx - 1, p) for s, p in zip(sums, at_x, strict=True)),
+            tuple(s[(nx - 1) * at :].reshape(ny - 1, p) for s, at, p in zip(sums, at_x, at_y, strict=True)),
+            part,
+        )
+
+    def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
+        flows = self.split(noise)
+        out = np.zeros((self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
+        east, north = flows.east, flows.north
+        if flows.rising is not None and flows.falling is not None:
+            if self.widths:
+                across, up = self.lines
+                east = east + across.correction(flows.across_x(), flows.sums_x)
+                north = north + up.correction(flows.across_y(), flows.sums_y)
+            out[:-1, :-1] -= flows.rising
+            out[1:, 1:] += flows.rising
+            out[:-1, 1:] -= flows.falling
+            out[1:, :-1] += flows.falling
+            out[:, :-1] -= north.T
+            out[:, 1:] += north.T
+        out[:-1] -= east
+        out[1:] += east
+        flat = out.reshape(-1)
+        if self.arrivals is not None:
+            flat[self.entries] += flows.part["arrivals"]
+        return flat if self.plain else np.concatenate([flows.part["cells"], flat])
+
+    def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        noise = np.zeros(self.draws)
+        flows = self.split(noise)
+        flat = weights[self.shape[0] - self.size :]
+        sums = flat.reshape(self.blocks[0], -1)
+        flows.east[...] = np.diff(sums, axis=0)
+        if flows.rising is not None and flows.falling is not None:
+            flows.north[...] = np.diff(sums, axis=1).T
+            flows.rising[...] = sums[1:, 1:] - sums[:-1, :-1]
+            flows.falling[...] = sums[1:, :-1] - sums[:-1, 1:]
+            if self.widths:
+                across, up = self.lines
+                on_x = across.adjoint(flows.east, flows.sums_x)
+                on_y = up.adjoint(flows.north, flows.sums_y)
+                flows.east[...] += on_x
+                flows.north[...] += on_y
+                flows.rising[...] += on_x[:, :-1] + on_y.T[:-1]
+                flows.falling[...] += on_x[:, 1:] - on_y.T[1:]
+        if self.arrivals is not None:
+            flows.part["arrivals"][...] = flat[self.entries]
+        if not self.plain:
+            flows.part["cells"][...] = weights[: self.domain.size]
+        return noise
+
+    # -- what it costs -------------------------------------------------------------------------------------
+
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+        shares, denominator = whole_shares(list(self.weights.values()))
+        share = dict(zip(self._sizes, (s**norm for s in shares), strict=True))
+        cells = share.get("cells", 0)
+        sums = sum(s for name, s in share.items() if "through" in name)
+        straight = share["straight flows"] + sums
+        diagonal = share.get("diagonal flows", 0) + 2 * sums
+
+        def path(x: int, y: int) -> int:
+            return min(x, y) * diagonal + abs(x - y) * straight
+
+        most = 2 * cells if near.frontier.any() else 0
+        for move in near.frontier.tolist():
+            # A move by d cells leaves up to ⌈d / block⌉ blocks behind; shorter moves are moves as well.
+            far = [min(-(-d // b), n - 1) for d, b, n in zip(move, self._block, self.blocks, strict=True)]
+            x, y = (far[0], far[1] if len(far) > 1 else 0)
+            corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
+            most = max(most, *(path(i, j) + 2 * cells for i, j in corners if i or j))
+        if near.source_cells.any():
+            x, y = self._way_in(near)
+            least = np.minimum(x, y)
+            way = np.unique(np.column_stack([least, np.maximum(x, y) - least]), axis=0).tolist()
+            most = max(most, *(a * diagonal + b * straight + share["arrivals"] + cells for a, b in way))
+        return Fraction(most, denominator**norm)
+
+    @property
+    def _block(self) -> tuple[int, ...]:
+        assert isinstance(self.block, tuple)
+        return self.block
+
+    def _doors(self, near: Neighbourhood) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For every cell that touches a source its block and the nearest one where arrivals have noise."""
+        from scipy.ndimage import distance_transform_cdt
+
+        if not len(self.entries):
+            raise InputError(
+                "the neighbourhood has sources and the flow strategy has no arrivals: nothing hides who appears "
+                '(make it with Flow.tuned(near), or with arrivals="boundary")'
+            )
+        open_ = np.ones(self.blocks, dtype=bool)
+        open_.reshape(-1)[self.entries] = False
+        nearest = distance_transform_cdt(
+            open_, metric="chessboard", return_distances=False, return_indices=True
+        )
+        places = np.nonzero(near.source_cells)
+        block = tuple(p // b for p, b in zip(places, self._block, strict=True))
+        door = tuple(nearest[axis][block] for axis in range(self.domain.ndim))
+        return np.stack(block), np.stack(door)
+
+    def _way_in(self, near: Neighbourhood) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        block, door = self._doors(near)
+        far = np.abs(block - door)
+        return far[0], far[1] if len(far) > 1 else np.zeros_like(far[0])
+
+    def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
+        """A move goes along diagonals first, then straight; an arrival enters at the nearest open block."""
+        edges = near.edges()
+        moves = edges[:, 0] >= 0
+        rows: list[NDArray[np.int64]] = []
+        columns: list[NDArray[np.int64]] = []
+        values: list[NDArray[np.int64]] = []
+
+        def add(draw: NDArray[np.int64], edge: NDArray[np.int64], value: NDArray[np.int64] | int) -> None:
+            rows.append(draw)
+            columns.append(edge)
+            values.append(np.broadcast_to(np.asarray(value, dtype=np.int64), draw.shape))
+
+        number = np.arange(len(edges))
+        if not self.plain:
+            add(edges[:, 1], number, 1)
+            add(edges[moves, 0], number[moves], -1)
+        cell = np.stack(np.unravel_index(edges.clip(0), self.domain.shape))
+        block = cell // np.array(self._block)[:, None, None]
+        here, there = block[:, :, 0].copy(), block[:, :, 1]
+        if not moves.all():
+            _, door = self._doors(near)
+            # The edges list arrivals in the order of the source cells.
+            here[:, ~moves] = door
+            entry = np.searchsorted(self.entries, np.ravel_multi_index(tuple(door), self.blocks))
+            add(entry + self._offset("arrivals"), number[~moves], _ONE)
+        while True:
+            going = np.flatnonzero((here != there).any(axis=0))
+            if not len(going):
+                break
+            step = np.sign(there[:, going] - here[:, going])
+            for draw, which, value in self._crossings(here[:, going], step):
+                add(draw, going[which], value * _ONE)
+            here[:, going] += step
+        return scipy.sparse.csr_array(
+            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
+            shape=(self.draws, len(edges)),
+        )
+
+    def _offset(self, name: str) -> int:
+        names = list(self._sizes)
+        return sum(self._sizes[n] for n in names[: names.index(name)])
+
+    def _crossings(
+        self, here: NDArray[np.int64], step: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Draws that steps to a neighbouring block change: which draw, which step, by −1 or 1."""
+        index = np.arange(here.shape[1])
+        straight = self._offset("straight flows")
+        if self.domain.ndim == 1:
+            return [(straight + np.minimum(here[0], here[0] + step[0]), index, step[0])]
+        nx, ny = self.blocks
+        x, y = np.minimum(here, here + step)
+        dx, dy = step
+        left = np.where(dx > 0, here[1], here[1] + dy)  # row of the step's left end
+        low = np.where(dy > 0, here[0], here[0] + dx)  # column of its lower end
+        out = []
+        only_x, only_y, both = ((dx != 0) & (dy == 0), (dx == 0) & (dy != 0), (dx != 0) & (dy != 0))
+        out.append((straight + x * ny + y, only_x, dx))
+        out.append((straight + (nx - 1) * ny + y * nx + x, only_y, dy))
+        if both.any():
+            diagonal = self._offset("diagonal flows") + x * (ny - 1) + y
+            out.append((diagonal + np.where(dx == dy, 0, (nx - 1) * (ny - 1)), both, dx))
+        for w in self.widths:
+            start = self._offset(f"flows through {w} borders")
+            per_x, per_y = -(-ny // w), -(-nx // w)
+            out.append((start + x * per_x + left // w, dx != 0, dx))
+            out.append((start + (nx - 1) * per_x + y * per_y + low // w, dy != 0, dy))
+        return [(draw[mask], index[mask], value[mask]) for draw, mask, value in out]
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Draws of a flow, as arrays: lines along the first axis, places along the line on the second.
+
+    `east` (nx − 1, ny) crosses the line to the right of column x; `north` (ny − 1, nx) the one above row y.
+    `rising` and `falling` (nx − 1, ny − 1) are moves from (x, y) to (x + 1, y + 1) and from (x, y + 1) to
+    (x + 1, y). A diagonal move counts on a line at its left, respectively lower, end.
+    """
+
+    east: NDArray[Any]
+    north: NDArray[Any]
+    rising: NDArray[Any] | None
+    falling: NDArray[Any] | None
+    sums_x: Sequence[NDArray[Any]]
+    sums_y: Sequence[NDArray[Any]]
+    part: dict[str, NDArray[Any]]
+
+    def across_x(self) -> NDArray[Any]:
+        """Flow to the east at every place of every line along y."""
+        assert self.rising is not None
+        assert self.falling is not None
+        out = self.east.copy()
+        out[:, :-1] += self.rising
+        out[:, 1:] += self.falling
+        return out
+
+    def across_y(self) -> NDArray[Any]:
+        """Flow to the north at every place of every line along x."""
+        assert self.rising is not None
+        assert self.falling is not None
+        out = self.north.copy()
+        out[:, :-1] += self.rising.T
+        out[:, 1:] -= self.falling.T
+        return out
