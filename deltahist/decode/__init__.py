@@ -9,12 +9,14 @@ from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import MOST_DENSE, DenseDecoder, IterativeDecoder
 from deltahist.decode.intervals import interval
 from deltahist.decode.products import CellsDecoder, ProductDecoder
+from deltahist.decode.spectral import SpectralDecoder
 from deltahist.decode.trees import TreeDecoder
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity
 from deltahist.strategies.product import Product
+from deltahist.strategies.spectral import Spectral
 
 __all__ = ["Decoder", "Moments", "aligned_spans", "box_sums", "decoder", "interval", "prefix_sums"]
 
@@ -38,5 +40,7 @@ def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> De
         return ProductDecoder(strategy, laws, total_known)
     if isinstance(strategy, Flow):
         return FlowDecoder(strategy, laws, total_known)
+    if isinstance(strategy, Spectral):
+        return SpectralDecoder(strategy, laws, total_known)
     small = strategy.domain.size <= MOST_DENSE
     return (DenseDecoder if small else IterativeDecoder)(strategy, laws, total_known)

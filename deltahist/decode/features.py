@@ -111,13 +111,10 @@ class Quadratic(Feature):
         if self.edges is not None:
             cell = np.arange(len(self.edges))
             low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
-        (i, f), (j, g) = _split(low), _split(high)
-        if not f.any() and not g.any():
-            return self._at(i, i) + self._at(j, j) - 2 * self._at(i, j)
-        corners = [(i, f - 1), (i + (f > 0), -f), (j, 1 - g), (j + (g > 0), g)]
         out = np.zeros(len(low))
-        for a, (x, wx) in enumerate(corners):
-            for b, (y, wy) in enumerate(corners[: a + 1]):
+        edges = corners(low, high)
+        for a, (x, wx) in enumerate(edges):
+            for b, (y, wy) in enumerate(edges[: a + 1]):
                 out += (1.0 if a == b else 2.0) * wx * wy * self._at(x, y)
         return out
 
@@ -162,6 +159,16 @@ class WithTotal(Feature):
     def mean(self, n: int) -> float:
         along = self.table.along_total
         return float((n + 1) * (along @ along) - along.sum() ** 2) / (n * (n + 1) / 2)
+
+
+def corners(
+    low: NDArray[np.float64], high: NDArray[np.float64]
+) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Edges e and weights w_e with q = Σ_e w_e P_e for intervals q: two edges, or four if any cuts a cell."""
+    (i, f), (j, g) = _split(low), _split(high)
+    if not f.any() and not g.any():
+        return [(i, f - 1), (j, 1 - g)]
+    return [(i, f - 1), (i + (f > 0), -f), (j, 1 - g), (j + (g > 0), g)]
 
 
 def _split(place: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -6,6 +6,7 @@ from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.registry import from_description
+from deltahist.strategies.spectral import Spectral
 
 __all__ = [
     "Cumulative",
@@ -15,6 +16,7 @@ __all__ = [
     "Hierarchical",
     "Identity",
     "ShiftedGrids",
+    "Spectral",
     "Strategy",
     "Wavelet",
     "dyadic_grids",

@@ -12,10 +12,11 @@ from deltahist.strategies.cuts import CutAugmented
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids
 from deltahist.strategies.product import Cumulative, Wavelet
+from deltahist.strategies.spectral import Spectral
 
 STRATEGIES: dict[str, type[Strategy]] = {
     cls.__name__: cls
-    for cls in (Identity, Cumulative, Hierarchical, Wavelet, ShiftedGrids, CutAugmented, Flow)
+    for cls in (Identity, Cumulative, Hierarchical, Wavelet, ShiftedGrids, CutAugmented, Flow, Spectral)
 }
 
 

@@ -121,7 +121,7 @@ class AllRanges:
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
         """Every range listed, x varying slowest; refused beyond five million."""
-        _same(domain, self.domain)
+        same_domain(domain, self.domain)
         if len(self) > MOST_LISTED:
             raise InputError(
                 f"there are {len(self):,} ranges: at most {MOST_LISTED:,} are listed one by one "
@@ -150,7 +150,7 @@ class AllRanges:
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """The queries as explicit rows (m, N)."""
-        _same(domain, self.domain)
+        same_domain(domain, self.domain)
         fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
         axes = [
             scipy.sparse.csr_array(_interval_shares(*span, n))
@@ -207,6 +207,7 @@ def _interval_shares(low: NDArray[np.float64], high: NDArray[np.float64], n: int
     return np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0.0)
 
 
-def _same(domain: Domain, own: Domain) -> None:
+def same_domain(domain: Domain, own: Domain) -> None:
+    """Raise InputError unless all ranges are those of the domain in question."""
     if domain != own:
         raise InputError("all_ranges was made for another domain: make it from this one")

@@ -1,0 +1,130 @@
+"""Decoding spectral strategies: division in Fourier space; a box's variance depends on its sides alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.fft
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist.decode.base import Decoder, Moments, box_sums
+from deltahist.decode.features import corners
+from deltahist.strategies.spectral import Spectral
+from deltahist.workloads import AllRanges, Boxes, Span
+
+
+class SpectralDecoder(Decoder):
+    """ĉ = the domain's part of A⁻¹y on the torus.
+
+    The noise is the same everywhere on the torus, so that the variance of a box is a table over its sides.
+    """
+
+    strategy: Spectral
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._divide(values.reshape(self.strategy.torus))[self._inside].ravel()
+
+    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        field = np.zeros(self.strategy.torus)
+        field[self._inside] = query.reshape(self.domain.shape)
+        return self._divide(field).ravel()
+
+    def _divide(self, field: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(scipy.fft.irfftn(scipy.fft.rfftn(field) / self.strategy.transform, field.shape))
+
+    @functools.cached_property
+    def _inside(self) -> tuple[slice, ...]:
+        return tuple(slice(0, n) for n in self.domain.shape)
+
+    @functools.cached_property
+    def spectrum(self) -> NDArray[np.float64]:
+        """Variance of the estimates by frequency of the torus; without the total where it is known."""
+        out = self.laws[0].variance() / self.strategy.transform**2
+        if self.total_known and not self.strategy.pad:
+            out.flat[0] = 0.0
+        return out
+
+    @functools.cached_property
+    def table(self) -> NDArray[np.float64]:
+        """Variance of boxes by their sides (n + 1 per axis), before a total on a padded torus is used."""
+        out = self.spectrum
+        last = self.strategy.torus[-1]
+        # All frequencies of the last axis: those that a real transform leaves out mirror the others.
+        mirror = np.minimum(np.arange(last), last - np.arange(last))
+        out = out[..., mirror]
+        for axis, n in enumerate(self.domain.shape):
+            out = np.moveaxis(_lengths(np.moveaxis(out, axis, -1), n), -1, axis)
+        return np.maximum(out, 0.0)
+
+    @functools.cached_property
+    def _with_total(self) -> tuple[NDArray[np.float64], float] | None:
+        """Covariance of each cell with the total, and the total's variance, if a public total adds to it."""
+        if not self.total_known or not self.strategy.pad:
+            return None
+        along = self.solve(self.laws[0].variance() * self.adjoint(np.ones(self.domain.size)))
+        return along.reshape(self.domain.shape), float(along.sum())
+
+    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        if isinstance(work, scipy.sparse.sparray):
+            return super().moments(work)
+        spans = work.spans(self.domain)
+        variance = self._of_boxes(spans)
+        if self._with_total is not None:
+            along, spread = self._with_total
+            variance = variance - box_sums(along, spans) ** 2 / spread
+        variance = np.where(variance < self._speck * self.table.flat[-1], 0.0, variance)
+        return Moments(variance, np.zeros(len(variance)))
+
+    @property
+    def _speck(self) -> float:
+        return 1e-12
+
+    def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        # q = Σ w_e P_e has the correlation −½ Σ w_e w_f tri(e − f) along each axis, the weights adding up to 0.
+        flat, row = self.table.ravel(), self.table.shape[-1]
+        pairs = []
+        for low, high in spans:
+            edges = corners(low, high)
+            pairs.append([(np.abs(i - j), -0.5 * v * w) for i, v in edges for j, w in edges])
+        out = np.zeros(len(spans[0][0]))
+        if len(spans) == 1:
+            for side, weight in pairs[0]:
+                out += weight * flat[side]
+            return out
+        for side, weight in pairs[0]:
+            for other, factor in pairs[1]:
+                out += weight * factor * flat[side * row + other]
+        return out
+
+    def mean_variance(self, work: AllRanges) -> float:
+        out = self.table
+        for n in reversed(self.domain.shape):
+            out = out[..., 1:] @ (np.arange(n, 0, -1) / (n * (n + 1) / 2))
+        if self._with_total is None:
+            return float(out)
+        along, spread = self._with_total
+        both = along
+        for n in self.domain.shape:
+            cell = np.arange(n)
+            often = (
+                (np.minimum.outer(cell, cell) + 1.0) * (n - np.maximum.outer(cell, cell)) / (n * (n + 1) / 2)
+            )
+            both = np.moveaxis(np.tensordot(often, both, axes=(1, 0)), 0, -1)
+        return float(out) - float((along * both).sum()) / spread
+
+
+def _lengths(spectrum: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """(1/P) Σ_ω S(ω) |D_l(ω)|² for interval lengths l = 0, ..., n, along the last axis."""
+    p = spectrum.shape[-1]
+    omega = 2 * np.pi * np.arange(1, p) / p
+    scaled = np.zeros_like(spectrum)
+    scaled[..., 1:] = spectrum[..., 1:] / (2 * np.sin(omega / 2) ** 2)
+    waves = scipy.fft.rfft(scaled, axis=-1).real
+    length = np.arange(n + 1)
+    place = np.minimum(length % p, p - length % p)
+    return np.asarray(
+        (scaled.sum(axis=-1, keepdims=True) - waves[..., place] + spectrum[..., :1] * length**2.0) / p
+    )
