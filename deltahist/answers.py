@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._validate import InputError, is_number
-from deltahist.decode import aligned_spans, box_sums, interval
+from deltahist.decode import aligned_spans, interval, prefix_sums, sums_between
 from deltahist.release import Release
 from deltahist.workloads import AllRanges, Boxes, Span
 from deltahist.workloads.polygons import Regions
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float = 0.95) -> pd.DataFrame:
-    """Unbiased answers to a workload, with the joint noise of everything that enters each of them.
+def answer(
+    release: Release, work: Boxes | AllRanges | Regions, *, level: float = 0.95, nonnegative: bool = False
+) -> pd.DataFrame:
+    """Answers to a workload, unbiased by default, with the joint noise of everything that enters each of them.
 
     Parameters
     ----------
     release : what was published.
     work : boxes, all ranges, or regions.
     level : of the interval, between 0 and 1.
+    nonnegative : answer from the nearest cells that are not negative (`Release.cells`): usually nearer to the
+        truth, no longer unbiased. Standard errors stay those of the unbiased answers, and the interval is the
+        unbiased one, cut to what counts can be and widened to hold the estimate: it covers at least as often.
 
     Returns
     -------
@@ -57,8 +62,8 @@ def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float 
     columns = {}
     if isinstance(work, Regions):
         rows = work.matrix(release.domain)
-        cells = release.cells().ravel()
-        estimate = rows @ cells
+        cells = release.cells(nonnegative=nonnegative).ravel()
+        unbiased, estimate = rows @ release.cells().ravel(), rows @ cells
         moments = release.decoder.moments(rows)
         rim = rows.data < 1
         if rim.any():
@@ -68,22 +73,23 @@ def answer(release: Release, work: Boxes | AllRanges | Regions, *, level: float 
             columns = {"inner": inner @ cells, "outer": outer @ cells}
     else:
         spans = work.spans(release.domain)
-        estimate = box_sums(release.cells(), spans, release.prefix)
+        unbiased = sums_between(release.prefix, spans)
+        prefix = prefix_sums(release.cells(nonnegative=True)) if nonnegative else release.prefix
+        estimate = sums_between(prefix, spans) if nonnegative else unbiased
         moments = release.decoder.moments(work)
         if not aligned_spans(spans).all():
             columns = {
-                name: _sums_of_whole_cells(release, [_whole(span, name == "inner") for span in spans])
+                name: _sums_of_whole_cells(prefix, [_whole(span, name == "inner") for span in spans])
                 for name in ("inner", "outer")
             }
     error = np.sqrt(moments.variance)
     down, up = interval(moments, release.laws[0], level)
-    table = {
-        "estimate": estimate,
-        "std_error": error,
-        "low": estimate - down,
-        "high": estimate + up,
-        **columns,
-    }
+    low, high = unbiased - down, unbiased + up
+    if nonnegative:
+        most = np.inf if release.total is None else float(release.total)
+        low = np.minimum(np.clip(low, 0.0, most), estimate)
+        high = np.maximum(np.clip(high, 0.0, most), estimate)
+    table = {"estimate": estimate, "std_error": error, "low": low, "high": high, **columns}
     if release.strategy.determines_cells is not True:
         unresolved = moments.unresolved
         table["unresolved"] = np.full(len(error), np.nan) if unresolved is None else unresolved
@@ -98,10 +104,10 @@ def _whole(span: Span, inwards: bool) -> Span:
     return (np.ceil(low), np.floor(high)) if inwards else (np.floor(low), np.ceil(high))
 
 
-def _sums_of_whole_cells(release: Release, spans: Sequence[Span]) -> NDArray[np.float64]:
+def _sums_of_whole_cells(prefix: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
     """Sums over boxes of whole cells; an inner box that is empty sums to nothing."""
     empty = np.zeros(len(spans[0][0]), dtype=bool)
     for low, high in spans:
         empty |= low >= high
     clipped = [(np.where(empty, 0.0, low), np.where(empty, 0.0, high)) for low, high in spans]
-    return box_sums(release.cells(), clipped, release.prefix)
+    return sums_between(prefix, clipped)

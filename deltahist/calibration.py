@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from deltahist._validate import InputError, exact, one_of, whole
+from deltahist._validate import InputError, exact, one_of, positive, whole
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.privacy import Law
+from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.strategies.base import Strategy, whole_shares
 
 
@@ -111,3 +112,66 @@ def calibrate(
     assert isinstance(largest, Root)
     variance = times * times * largest.squared / (2 * exact(rho=rho))
     return tuple(Law("gaussian", variance / g.share**2) for g in strategy.groups)
+
+
+def approximate_epsilon(
+    laws: Sequence[Law], strategy: Strategy, guarantee: Guarantee, probability: float
+) -> float:
+    """ε of the (ε, δ_prob) guarantee of a release at a failure probability δ_prob; for pure ε itself.
+
+    The better of what zCDP implies and of what is proved for Gaussian noise itself.
+    """
+    known = guarantee.approximate(probability)
+    variances = [float(law.parameter) for law in laws if law.kind == "gaussian" and law.parameter]
+    if guarantee.rho is None or not variances:
+        return known
+    tight = gaussian_epsilon(
+        float(guarantee.rho), probability, least_variance=min(variances), draws=strategy.draws
+    )
+    return min(known, tight)
+
+
+def rho_for(
+    strategy: Strategy,
+    near: Neighbourhood,
+    *,
+    epsilon: float | Fraction,
+    probability: float,
+    contributions: int = 1,
+) -> Fraction:
+    """The largest ρ whose Gaussian noise on a strategy is (ε, δ_prob)-private, rounded down.
+
+    Raises
+    ------
+    InputError
+        Unless epsilon is finite and above zero and the probability lies between 0 and 1.
+
+    >>> import deltahist as dh
+    >>> domain = dh.Domain((0, 0, 1, 1), (64, 64))
+    >>> near = dh.Neighbourhood(domain, delta=1 / 64)
+    >>> rho = rho_for(dh.strategies.Spectral(near), near, epsilon=1, probability=1e-6)
+    >>> round(float(1 / (2 * rho)) ** 0.5, 3)         # σ for a sensitivity of one
+    4.225
+    """
+    target = float(exact(epsilon=epsilon))
+    positive(probability=probability)
+    if probability >= 1:
+        raise InputError(f"probability is {probability!r}: it must lie between 0 and 1, such as 1e-6")
+
+    unit = calibrate(strategy, near, rho=Fraction(1), contributions=contributions)
+
+    def spent(rho: Fraction) -> float:
+        laws = [Law(law.kind, law.parameter / rho) for law in unit]
+        return approximate_epsilon(laws, strategy, Guarantee(rho=rho), probability)
+
+    low, high = Fraction(0), Fraction(1)
+    while spent(high) <= target:
+        low, high = high, high * 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spent(middle) <= target else (low, middle)
+    if not low:
+        raise InputError(
+            f"epsilon is {epsilon!r}: no Gaussian noise reaches it at a probability of {probability!r}"
+        )
+    return low

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-from deltahist._validate import InputError
-from deltahist.calibration import sensitivity
+from deltahist._validate import InputError, exact
+from deltahist.calibration import rho_for, sensitivity
 from deltahist.decode.products import MOST_TABLED
 from deltahist.error import planned_decoder, queries_of
 from deltahist.neighbourhood import Neighbourhood
@@ -17,12 +18,15 @@ from deltahist.strategies import (
     CutAugmented,
     Hierarchical,
     Identity,
+    Optimal,
     ShiftedGrids,
+    Spectral,
     Strategy,
     Wavelet,
     dyadic_grids,
 )
 from deltahist.strategies.cuts import boxes, range_gram
+from deltahist.strategies.tuning import longest_move, tuned
 from deltahist.workloads import AllRanges, Boxes, all_ranges
 from deltahist.workloads.polygons import Regions
 
@@ -32,21 +36,24 @@ BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
 _MOST_PSEUDO = 256
 #: Greedy rows are tried while candidates times cells squared stay below this.
 _MOST_GREEDY = 40_000_000
+#: The convex programme takes seconds on more cells, where the spectral strategy is near enough.
+_MOST_OPTIMAL = 400
 #: Boxes of a longer workload are thinned out to this many.
 _MOST_QUERIES = 50_000
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One strategy of a plan.
+    """One strategy of a plan, with one kind of noise.
 
     Parameters
     ----------
     strategy : the strategy.
     label : name with its parameters.
-    cost : its sensitivity (1-norm for ε, 2-norm for ρ).
+    cost : its sensitivity (1-norm for Laplace, 2-norm for Gaussian noise).
     rmse : expected root mean square error per query, in points; of the resolved part if not resolved.
     resolves : whether it determines the queries; if not, the error is unknown and can be larger.
+    epsilon, rho : the budget that its noise has, one of them.
     """
 
     strategy: Strategy
@@ -54,6 +61,13 @@ class Candidate:
     cost: float
     rmse: float
     resolves: bool
+    epsilon: Fraction | None = None
+    rho: Fraction | None = None
+
+    @property
+    def noise(self) -> str:
+        """ "laplace" or "gaussian"."""
+        return "laplace" if self.rho is None else "gaussian"
 
 
 def plan(
@@ -62,6 +76,7 @@ def plan(
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
+    probability: float | None = None,
     contributions: int = 1,
 ) -> list[Candidate]:
     """Strategies ranked by expected root mean square error on a workload; those that resolve it come first.
@@ -71,6 +86,8 @@ def plan(
     near : the neighbourhood.
     work : the queries; all ranges when None.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
+    probability : with epsilon, the failure probability δ_prob that is allowed: Laplace noise at ε and Gaussian
+        noise that is (ε, δ_prob)-private are then ranked together.
     contributions : points per user that move at once.
 
     Returns
@@ -84,28 +101,61 @@ def plan(
     """
     if epsilon is None and rho is None:
         epsilon = 1.0
+    if (epsilon is not None) and (rho is not None):
+        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
+    if probability is not None and rho is not None:
+        raise InputError(
+            "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
+        )
     work = all_ranges(near.domain) if work is None else work
     if isinstance(work, Boxes) and len(work) > _MOST_QUERIES:
         work = Boxes(work.corners[:: -(-len(work) // _MOST_QUERIES)])
     found = []
-    for label, strategy in candidates(near, work):
-        plan_of = planned_decoder(strategy, near, epsilon=epsilon, rho=rho, contributions=contributions)
-        if isinstance(work, AllRanges):
-            mean = plan_of.mean_variance(work)
-        else:
-            mean = float(plan_of.moments(queries_of(work, strategy)).variance.mean())
-        cost = sensitivity(strategy, near, norm=1 if rho is None else 2)
-        found.append(
-            Candidate(strategy, label, float(cost), math.sqrt(mean), bool(strategy.determines_cells))
-        )
-    if not found:
-        raise InputError("no strategy fits the domain")
+    if epsilon is not None:
+        found += [
+            _priced(label, strategy, near, work, contributions, {"epsilon": exact(epsilon=epsilon)})
+            for label, strategy in candidates(near, work, norm=1)
+        ]
+    if rho is not None or probability is not None:
+        for label, strategy in candidates(near, work, norm=2):
+            allowed = exact(rho=rho) if rho is not None else None
+            if allowed is None:
+                assert epsilon is not None
+                assert probability is not None
+                allowed = rho_for(
+                    strategy, near, epsilon=epsilon, probability=probability, contributions=contributions
+                )
+            found.append(_priced(label, strategy, near, work, contributions, {"rho": allowed}))
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))
 
 
-def candidates(near: Neighbourhood, work: Boxes | AllRanges | Regions) -> Iterator[tuple[str, Strategy]]:
-    """The strategies that are tried, with their labels."""
+def _priced(
+    label: str,
+    strategy: Strategy,
+    near: Neighbourhood,
+    work: Boxes | AllRanges | Regions,
+    contributions: int,
+    budget: dict[str, Any],
+) -> Candidate:
+    found = planned_decoder(strategy, near, contributions=contributions, **budget)
+    if isinstance(work, AllRanges):
+        mean = found.mean_variance(work)
+    else:
+        mean = float(found.moments(queries_of(work, strategy)).variance.mean())
+    cost = float(sensitivity(strategy, near, norm=1 if "epsilon" in budget else 2))
+    return Candidate(strategy, label, cost, math.sqrt(mean), bool(strategy.determines_cells), **budget)
+
+
+def candidates(
+    near: Neighbourhood, work: Boxes | AllRanges | Regions, norm: int = 1
+) -> Iterator[tuple[str, Strategy]]:
+    """The strategies that are tried for Laplace (norm 1) or Gaussian noise (norm 2), with their labels."""
     domain = near.domain
+    if norm == 2 and domain.size > 1:
+        if domain.size <= _MOST_OPTIMAL:
+            yield "Optimal", Optimal(near, work)
+        yield "Spectral", Spectral(near, work)
+    yield from _flows(near, work, norm)
     yield "Identity", Identity(domain)
     longest = max(domain.shape)
     if longest <= MOST_TABLED:
@@ -135,3 +185,17 @@ def candidates(near: Neighbourhood, work: Boxes | AllRanges | Regions) -> Iterat
             rows = work.matrix(domain)
             gram = (rows.T @ rows).toarray()
         yield "CutAugmented (cells)", CutAugmented.greedy(Identity(domain), near, gram, boxes(domain))
+
+
+def _flows(
+    near: Neighbourhood, work: Boxes | AllRanges | Regions, norm: int
+) -> Iterator[tuple[str, Strategy]]:
+    """Flows between blocks as long as a move within δ, and twice as long."""
+    block = longest_move(near)
+    for times in (1, 2):
+        sides = tuple(times * b for b in block)
+        if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
+            flow = tuned(near, work, norm=norm, block=sides)
+            cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
+            sums = f", sums of {', '.join(map(str, flow.widths))}" if flow.widths else ""
+            yield f"Flow (blocks of {cells}{sums})", flow

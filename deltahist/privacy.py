@@ -115,3 +115,56 @@ class Guarantee:
             -math.log(probability) + (alpha - 1) * np.log1p(-1 / alpha) - np.log(alpha)
         ) / (alpha - 1)
         return max(0.0, float(value.min()))
+
+
+#: Parts of the variance that are set aside to make the discrete Gaussian a rounded continuous one.
+_SET_ASIDE = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+#: Relative error allowed to the float evaluation of the Gaussian mechanism's failure probability.
+_FLOAT_ERROR = 1e-9
+
+
+def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, draws: int) -> float:
+    """ε at a failure probability δ_prob of discrete Gaussian noise whose zCDP is ρ; infinite if none is proved.
+
+    A discrete Gaussian of variance σ² is, up to a factor within e^(±κ), a continuous one of variance σ² − τ²
+    that is rounded at random: the guarantee is that of the continuous mechanism (Balle and Wang 2018, theorem
+    8) with μ² = 2ρ σ² / (σ² − τ²), at ε − 2κ and δ_prob / e^κ. Proof: docs/privacy/gaussian.md.
+
+    Parameters
+    ----------
+    rho : Σ over draws of (change)² / (2 σ²), at most.
+    probability : δ_prob.
+    least_variance : smallest variance parameter among the draws. draws : their number.
+    """
+    positive(rho=rho)
+    positive(probability=probability)
+    best = math.inf
+    for aside in _SET_ASIDE:
+        if aside >= least_variance:
+            break
+        # Poisson summation: the rounding's normalising sums vary by a relative 2 Σ_m exp(−2 π² τ² m²).
+        theta = 2.0001 * math.exp(-2 * math.pi**2 * aside)
+        kappa = 2.1 * theta * draws
+        if kappa > 0.1:
+            continue
+        mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
+        target = probability * math.exp(-kappa) * (1 - _FLOAT_ERROR)
+        best = min(best, _epsilon_of(mu, target) + 2 * kappa)
+    return best
+
+
+def _epsilon_of(mu: float, probability: float) -> float:
+    """Smallest ε with Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) ≤ probability, rounded up."""
+    from scipy.special import log_ndtr
+
+    def failure(epsilon: float) -> float:
+        first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+        return float(math.exp(first) * -math.expm1(min(second - first, 0.0)))
+
+    low, high = 0.0, 1.0
+    while failure(high) > probability:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if failure(middle) > probability else (low, middle)
+    return high * (1 + 1e-12)

@@ -15,8 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._validate import InputError, fits_memory, one_of, whole
-from deltahist.calibration import calibrate
-from deltahist.decode import Decoder, decoder, prefix_sums
+from deltahist.calibration import approximate_epsilon, calibrate
+from deltahist.decode import (
+    Decoder,
+    Projection,
+    SpectralDecoder,
+    decoder,
+    metric,
+    nonnegative,
+    prefix_sums,
+)
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
@@ -104,14 +112,35 @@ class Release:
         cells.flags.writeable = False
         return cells
 
-    def cells(self) -> NDArray[np.float64]:
-        """Least-squares estimates of all cells (domain.shape), unbiased, so some are negative."""
-        return self._cells
+    @functools.cached_property
+    def projection(self) -> Projection:
+        """Non-negative estimates with their certificate: `cells(nonnegative=True)` and how near they are."""
+        decoder = self.decoder
+        known = decoder.total_known
+        field = (
+            decoder.on_torus(self.values, self.total) if isinstance(decoder, SpectralDecoder) else self._cells
+        )
+        found = nonnegative(field, metric(decoder), self.total if known else None)
+        found.cells.flags.writeable = False
+        return found
+
+    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
+        """Estimates of all cells (domain.shape).
+
+        Least squares by default: unbiased, so that some are negative. With `nonnegative` the nearest cells, in
+        the noise's own metric, that are not negative and add up to the total if that is public: biased, but
+        usually much nearer where many cells are empty.
+        """
+        return self.projection.cells if nonnegative else self._cells
 
     @functools.cached_property
     def prefix(self) -> NDArray[np.float64]:
         """Sums of the estimates from the low corner to every cell edge."""
         return prefix_sums(self._cells)
+
+    def approximate(self, probability: float) -> float:
+        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; a pure release's own ε."""
+        return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability)
 
     def describe(self) -> dict[str, Any]:
         """The complete public description, JSON-ready; with `values` it makes the release again."""

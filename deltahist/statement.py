@@ -77,7 +77,7 @@ def facts(release: Release) -> dict[str, Any]:
         "total": release.total,
         "dropped": list(release.dropped),
         "noise": [
-            {"rows": group.name, "law": law.kind, "std": math.sqrt(law.variance())}
+            {"rows": group.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(group.unit)}
             for group, law in zip(release.strategy.groups, release.laws, strict=True)
         ],
         "determines_cells": _determined(release),
@@ -85,7 +85,7 @@ def facts(release: Release) -> dict[str, Any]:
         "values": len(release.values),
     }
     if release.rho is not None:
-        out["epsilon_at_1e-6"] = release.guarantee.approximate(1e-6)
+        out["epsilon_at_1e-6"] = release.approximate(1e-6)
     if not near.fixed_membership:
         anywhere = _cost(release, near.anywhere())
         out["appear_anywhere"] = float(anywhere)

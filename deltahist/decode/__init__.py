@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deltahist.decode.base import Decoder, Moments, aligned_spans, box_sums, prefix_sums
+from deltahist.decode.base import Decoder, Moments, aligned_spans, box_sums, prefix_sums, sums_between
 from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import MOST_DENSE, DenseDecoder, IterativeDecoder
 from deltahist.decode.intervals import interval
+from deltahist.decode.nonnegative import Metric, Projection, metric, nonnegative
 from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.spectral import SpectralDecoder
 from deltahist.decode.trees import TreeDecoder
@@ -15,10 +16,25 @@ from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity
+from deltahist.strategies.optimal import Optimal
 from deltahist.strategies.product import Product
 from deltahist.strategies.spectral import Spectral
 
-__all__ = ["Decoder", "Moments", "aligned_spans", "box_sums", "decoder", "interval", "prefix_sums"]
+__all__ = [
+    "Decoder",
+    "Metric",
+    "Moments",
+    "Projection",
+    "SpectralDecoder",
+    "aligned_spans",
+    "box_sums",
+    "decoder",
+    "interval",
+    "metric",
+    "nonnegative",
+    "prefix_sums",
+    "sums_between",
+]
 
 
 def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:
@@ -42,5 +58,5 @@ def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> De
         return FlowDecoder(strategy, laws, total_known)
     if isinstance(strategy, Spectral):
         return SpectralDecoder(strategy, laws, total_known)
-    small = strategy.domain.size <= MOST_DENSE
+    small = strategy.domain.size <= MOST_DENSE or isinstance(strategy, Optimal)
     return (DenseDecoder if small else IterativeDecoder)(strategy, laws, total_known)

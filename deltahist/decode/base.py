@@ -256,11 +256,13 @@ def prefix_sums(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     return out
 
 
-def box_sums(
-    cells: NDArray[np.float64], spans: Sequence[Span], prefix: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """Sums of cells over boxes; a cut cell counts by its share (linear interpolation of the prefix sums)."""
-    total = prefix_sums(cells) if prefix is None else prefix
+def box_sums(cells: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
+    """Sums of cells over boxes; a cut cell counts by its share."""
+    return sums_between(prefix_sums(cells), spans)
+
+
+def sums_between(total: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
+    """Sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
     flat = total.ravel()
     aligned = bool(aligned_spans(spans).all())
     if len(spans) == 1:

@@ -62,9 +62,8 @@ class FlowDecoder(Decoder):
     @functools.cached_property
     def _variance(self) -> dict[str, float]:
         """Variance of a draw by the name of its group, a flow being counted in points."""
-        unit = {"cells": 1.0}
         return {
-            group.name: law.variance() * unit.get(group.name, _ONE**-2)
+            group.name: law.variance() * float(group.unit) ** 2
             for group, law in zip(self.strategy.groups, self.laws, strict=True)
         }
 

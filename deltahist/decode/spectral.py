@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -25,36 +26,48 @@ class SpectralDecoder(Decoder):
     strategy: Spectral
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._divide(values.reshape(self.strategy.torus))[self._inside].ravel()
+        return self._divide(values.reshape(self.strategy.torus))[self.inside].ravel()
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         field = np.zeros(self.strategy.torus)
-        field[self._inside] = query.reshape(self.domain.shape)
+        field[self.inside] = query.reshape(self.domain.shape)
         return self._divide(field).ravel()
 
     def _divide(self, field: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(scipy.fft.irfftn(scipy.fft.rfftn(field) / self.strategy.transform, field.shape))
 
     @functools.cached_property
-    def _inside(self) -> tuple[slice, ...]:
+    def inside(self) -> tuple[slice, ...]:
+        """The domain's part of the torus."""
         return tuple(slice(0, n) for n in self.domain.shape)
+
+    @property
+    def _same(self) -> bool:
+        return self.strategy.torus == self.domain.shape
 
     @functools.cached_property
     def spectrum(self) -> NDArray[np.float64]:
         """Variance of the estimates by frequency of the torus; without the total where it is known."""
         out = self.laws[0].variance() / self.strategy.transform**2
-        if self.total_known and not self.strategy.pad:
+        if self.total_known and self._same:
             out.flat[0] = 0.0
         return out
+
+    @property
+    def torus_spectrum(self) -> NDArray[np.float64]:
+        """The same over all frequencies: those of the last axis that a real transform leaves out mirror others."""
+        last = self.strategy.torus[-1]
+        return self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
+
+    def on_torus(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
+        """Estimates of the whole torus, which hold the total where it is known."""
+        field = self._divide(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
+        return field if total is None else field + (total - field.sum()) / field.size
 
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:
         """Variance of boxes by their sides (n + 1 per axis), before a total on a padded torus is used."""
-        out = self.spectrum
-        last = self.strategy.torus[-1]
-        # All frequencies of the last axis: those that a real transform leaves out mirror the others.
-        mirror = np.minimum(np.arange(last), last - np.arange(last))
-        out = out[..., mirror]
+        out = self.torus_spectrum
         for axis, n in enumerate(self.domain.shape):
             out = np.moveaxis(_lengths(np.moveaxis(out, axis, -1), n), -1, axis)
         return np.maximum(out, 0.0)
@@ -62,7 +75,7 @@ class SpectralDecoder(Decoder):
     @functools.cached_property
     def _with_total(self) -> tuple[NDArray[np.float64], float] | None:
         """Covariance of each cell with the total, and the total's variance, if a public total adds to it."""
-        if not self.total_known or not self.strategy.pad:
+        if not self.total_known or self._same:
             return None
         along = self.solve(self.laws[0].variance() * self.adjoint(np.ones(self.domain.size)))
         return along.reshape(self.domain.shape), float(along.sum())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._validate import InputError, exact, fits_memory, one_of, whole
-from deltahist.calibration import calibrate
+from deltahist.calibration import calibrate, rho_for
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
-from deltahist.planner import plan
+from deltahist.planner import Candidate, plan
 from deltahist.privacy import Law
 from deltahist.release import DROPS, Release
 from deltahist.strategies.base import Strategy
@@ -31,6 +32,7 @@ def publish(
     *,
     rho: float | Fraction | None = None,
     noise: str | None = None,
+    probability: float | None = None,
     workload: Boxes | AllRanges | Regions | None = None,
     contributions: int = 1,
     dropped: Iterable[str] = (),
@@ -48,7 +50,9 @@ def publish(
     strategy : what to measure, or "auto": the best one for the workload, chosen from public data alone.
     epsilon : pure ε with Laplace noise; or
     rho : ρ-zCDP with Gaussian noise.
-    noise : "laplace" or "gaussian", if it is to be said; it must fit epsilon or rho.
+    probability : with epsilon, the failure probability δ_prob that is allowed: a strategy then gets the
+        Gaussian noise that is (ε, δ_prob)-private, and "auto" chooses among both noises.
+    noise : "laplace" or "gaussian", if it is to be said; it must fit the budget.
     workload : what "auto" plans for; all ranges when None.
     contributions : points of one user that may move at once (the unit of privacy is then the user).
     dropped : what was left out before counting: "bad rows", "points outside" (the latter needs the boundary
@@ -71,17 +75,8 @@ def publish(
     >>> release.total, release.publishable
     (64, True)
     """
-    if noise is not None:
-        one_of(("laplace", "gaussian"), noise=noise)
-        if (noise == "gaussian") != (rho is not None):
-            raise InputError(
-                f"noise is {noise!r} with {'rho' if rho is not None else 'epsilon'}: Laplace noise takes epsilon "
-                "(pure), Gaussian noise takes rho (zCDP); Gaussian noise is never pure"
-            )
     times = whole(contributions=contributions)
-    if (epsilon is None) == (rho is None):
-        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
-    budget = {"epsilon": exact(epsilon=epsilon)} if epsilon is not None else {"rho": exact(rho=rho)}
+    budget = _budget(epsilon, rho, noise, probability)
     left_out = tuple(one_of(DROPS, dropped=d) for d in dropped)
     if "points outside" in left_out and near.sources != "boundary":
         raise InputError(
@@ -91,8 +86,19 @@ def publish(
     private = _checked(counts, near)
     if isinstance(strategy, str):
         one_of(("auto",), "or a strategy object", strategy=strategy)
-        strategy = plan(near, workload, contributions=times, **budget)[0].strategy
-    fits_memory(40 * sum(strategy.shape), f"a release of {strategy.shape[0]:,} values")
+        best = _best(near, workload, budget, noise, times, bool(left_out))
+        strategy, budget = (
+            best.strategy,
+            {"rho": best.rho} if best.rho is not None else {"epsilon": best.epsilon},
+        )
+    elif "probability" in budget:
+        budget = {"rho": rho_for(strategy, near, contributions=times, **budget)}
+    if left_out and strategy.keeps_total:
+        raise InputError(
+            f"rows were dropped, and {strategy.name} keeps the number of points exactly, which may then depend on a "
+            "person: take another strategy, or mend the rows"
+        )
+    fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
     laws = calibrate(strategy, near, contributions=times, **budget)
     if left_out and not all(law.parameter for law in laws):
         raise InputError(
@@ -113,6 +119,51 @@ def publish(
         publishable=rng is None,
         **budget,
     )
+
+
+def _budget(
+    epsilon: float | Fraction | None,
+    rho: float | Fraction | None,
+    noise: str | None,
+    probability: float | None,
+) -> dict[str, Any]:
+    """The budget's own name and exact value; beside ε the probability, if Gaussian noise may be used."""
+    if (epsilon is None) == (rho is None):
+        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
+    if noise is not None:
+        one_of(("laplace", "gaussian"), noise=noise)
+        if noise == "gaussian" and rho is None and probability is None:
+            raise InputError(
+                "noise is 'gaussian' with epsilon alone: Gaussian noise is never pure; give rho (zCDP), or the "
+                "failure probability that is allowed, such as probability=1e-6"
+            )
+        if noise == "laplace" and rho is not None:
+            raise InputError("noise is 'laplace' with rho: Laplace noise takes epsilon (pure)")
+    if rho is not None:
+        if probability is not None:
+            raise InputError(
+                "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
+            )
+        return {"rho": exact(rho=rho)}
+    if probability is None or noise == "laplace":
+        return {"epsilon": exact(epsilon=epsilon)}
+    return {"epsilon": exact(epsilon=epsilon), "probability": probability}
+
+
+def _best(
+    near: Neighbourhood,
+    workload: Boxes | AllRanges | Regions | None,
+    budget: dict[str, Any],
+    noise: str | None,
+    times: int,
+    left_out: bool,
+) -> Candidate:
+    """The best candidate whose noise is wanted, and which does not give away a number that is not public."""
+    found = plan(near, workload, contributions=times, **budget)
+    fits = [c for c in found if (noise in (None, c.noise)) and not (left_out and c.strategy.keeps_total)]
+    if not fits:
+        raise InputError("no strategy fits the domain and the noise that is asked for")
+    return fits[0]
 
 
 def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:

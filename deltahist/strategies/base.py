@@ -33,11 +33,13 @@ class Group:
     rows : which draws, a slice or an index array.
     share : the draws count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
         largest sum over edges of share · |change|.
+    unit : what a draw of one is in points.
     """
 
     name: str
     rows: slice | NDArray[np.int64]
     share: Fraction = Fraction(1)
+    unit: Fraction = Fraction(1)
 
 
 class Strategy(LinearOperator):

@@ -189,11 +189,12 @@ class Flow(Strategy):
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
         ends = np.cumsum([0, *self._sizes.values()]).tolist()
-        # A flow is counted in units of 1 / _ONE: that much larger, and as much less per unit.
+        # A flow is counted in small units: a move is that many of them, and each counts that much less.
+        units = [Fraction(1) if name == "cells" else Fraction(1, _ONE) for name in self._sizes]
         return tuple(
-            Group(name, slice(lo, hi), share if name == "cells" else share / _ONE)
-            for name, lo, hi, share in zip(
-                self._sizes, ends[:-1], ends[1:], self.weights.values(), strict=True
+            Group(name, slice(lo, hi), share * unit, unit)
+            for name, lo, hi, share, unit in zip(
+                self._sizes, ends[:-1], ends[1:], self.weights.values(), units, strict=True
             )
         )
 

@@ -11,12 +11,13 @@ from deltahist.strategies.base import Strategy
 from deltahist.strategies.cuts import CutAugmented
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids
+from deltahist.strategies.optimal import Optimal
 from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.spectral import Spectral
 
 STRATEGIES: dict[str, type[Strategy]] = {
     cls.__name__: cls
-    for cls in (Identity, Cumulative, Hierarchical, Wavelet, ShiftedGrids, CutAugmented, Flow, Spectral)
+    for cls in (Identity, Cumulative, Hierarchical, Wavelet, ShiftedGrids, CutAugmented, Flow, Spectral, Optimal)
 }
 
 

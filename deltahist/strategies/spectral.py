@@ -61,7 +61,8 @@ class Spectral(Strategy):
     ----------
     near : the neighbourhood whose moves are constraints; one with sources protects arrivals in every cell.
     work : the queries; all ranges when None. Only their sizes matter.
-    pad : cells by which the torus is longer than the domain, along each axis.
+    pad : cells by which the torus is longer than the domain, along each axis; a quarter of it when None.
+        Beyond the domain there is nothing, which makes non-negative estimates sharper.
 
     Raises
     ------
@@ -78,12 +79,13 @@ class Spectral(Strategy):
 
     near: Neighbourhood
     work: Boxes | AllRanges | Regions | None = None
-    pad: int = 0
+    pad: int | None = None
 
     determines_cells: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pad", whole(least=0, pad=self.pad))
+        if self.pad is not None:
+            object.__setattr__(self, "pad", whole(least=0, pad=self.pad))
         fits_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
         if self.work is not None:
             power(self.work, self.domain, tuple(min(n, 4) for n in self.torus))  # refuses what does not fit
@@ -96,7 +98,9 @@ class Spectral(Strategy):
     def torus(self) -> tuple[int, ...]:
         """Cells of the torus along each axis."""
         # An axis of a single cell has no moves, and would leave what is added undetermined.
-        return tuple(n + self.pad if n > 1 else 1 for n in self.domain.shape)
+        return tuple(
+            n + (n // 4 if self.pad is None else self.pad) if n > 1 else 1 for n in self.domain.shape
+        )
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -165,9 +169,10 @@ class Spectral(Strategy):
         return {"strategy": "Spectral", "pad": self.pad, "kernel": pack(self.kernel[quarter])}
 
     @classmethod
-    def restore(cls, domain: Domain, *, pad: int = 0, kernel: str = "") -> Spectral:  # type: ignore[override]
+    def restore(cls, domain: Domain, *, pad: int | None = None, kernel: str = "") -> Spectral:  # type: ignore[override]
         out = object.__new__(cls)
-        out.__dict__.update(domain=domain, pad=whole(least=0, pad=pad), near=None, work=None)
+        pad = None if pad is None else whole(least=0, pad=pad)
+        out.__dict__.update(domain=domain, pad=pad, near=None, work=None)
         fits_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
         quarter = unpack(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
         index = np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in out.torus))
