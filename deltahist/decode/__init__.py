@@ -8,8 +8,8 @@ from deltahist.decode.base import Decoder, Moments, aligned_spans, box_sums, pre
 from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import MOST_DENSE, DenseDecoder, IterativeDecoder
 from deltahist.decode.intervals import interval
-from deltahist.decode.nonnegative import Metric, Projection, metric, nonnegative
 from deltahist.decode.products import CellsDecoder, ProductDecoder
+from deltahist.decode.projection import Metric, Projection, metric, nonnegative
 from deltahist.decode.spectral import SpectralDecoder
 from deltahist.decode.trees import TreeDecoder
 from deltahist.privacy import Law
