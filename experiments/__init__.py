@@ -1,8 +1,18 @@
-"""The tables and figures of the 2014 paper, one short script each.
+"""The tables and figures of the 2014 paper, one short script each, and what goes beyond them.
 
 `python -m experiments.table3 [--small] [--out DIR]` runs one, `python -m experiments` all of them.
 docs/experiments.md says what each shows and how it compares with what the paper prints.
 """
 
 #: In the order of the paper.
-SCRIPTS = ("table1_2", "table3", "figure1", "figure2", "table4", "figure3", "table5", "figure4")
+SCRIPTS = (
+    "table1_2",
+    "table3",
+    "figure1",
+    "figure2",
+    "table4",
+    "figure3",
+    "table5",
+    "figure4",
+    "flow_squares",
+)

@@ -9,7 +9,7 @@ from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import MOST_DENSE, DenseDecoder, IterativeDecoder
 from deltahist.decode.intervals import interval
 from deltahist.decode.products import CellsDecoder, ProductDecoder
-from deltahist.decode.projection import Metric, Projection, metric, nonnegative
+from deltahist.decode.projection import Metric, Projection, metric, nonnegative, simulated_metric
 from deltahist.decode.spectral import SpectralDecoder
 from deltahist.decode.trees import TreeDecoder
 from deltahist.privacy import Law
@@ -33,6 +33,7 @@ __all__ = [
     "metric",
     "nonnegative",
     "prefix_sums",
+    "simulated_metric",
     "sums_between",
 ]
 

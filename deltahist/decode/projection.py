@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +20,8 @@ from deltahist.decode.spectral import SpectralDecoder
 _STEPS, _MOST_STEPS = 20, 6000
 #: Squared distance from the best estimate, in standard errors, at which the method ends.
 CLOSE = 0.1
+#: Cells times steps at most, a minute or two.
+_MOST_WORK = 1 << 31
 #: Over-relaxation (Boyd et al. 2011, section 3.4.3).
 _RELAX = 1.7
 #: Numbers of simulated noise are drawn to learn its spectrum, in 4 to 100 fields.
@@ -80,21 +84,33 @@ def metric(decoder: Decoder) -> Metric:
         if decoder.total_known:
             spectrum.flat[0] = 0.0
         return _trusted(Metric(spectrum, decoder.strategy.torus, True, decoder.inside))
-    domain, total = decoder.domain, 0 if decoder.total_known else None
-    fields = int(np.clip(_MOST_DRAWN // domain.size, 4, REPLICATES))
+    total = 0 if decoder.total_known else None
     rng = np.random.default_rng(20140605)
     spread = np.sqrt(decoder.draw_variance)
-    power = np.zeros(domain.shape)
-    for _ in range(fields):
+
+    def field() -> NDArray[np.float64]:
         noise = decoder.strategy.scatter(rng.normal(size=len(spread)) * spread)
-        power += scipy.fft.dctn(decoder.estimate(noise, total), norm="ortho", workers=-1) ** 2
+        return decoder.estimate(noise, total)
+
+    return simulated_metric(field, decoder.domain.shape, total_known=decoder.total_known)
+
+
+def simulated_metric(
+    field: Callable[[], NDArray[np.float64]], grid: tuple[int, ...], *, total_known: bool
+) -> Metric:
+    """The metric of noise that `field` draws on a grid, in cosines."""
+    size = math.prod(grid)
+    fields = int(np.clip(_MOST_DRAWN // size, 4, REPLICATES))
+    power = np.zeros(grid)
+    for _ in range(fields):
+        power += scipy.fft.dctn(field(), norm="ortho", workers=-1) ** 2
     power /= fields
-    origin = 0.0 if decoder.total_known else power.flat[0]
-    power.flat[0] = power.flat[min(1, power.size - 1)]  # the origin is apart: neighbours must not feel it
+    origin = 0.0 if total_known else power.flat[0]
+    power.flat[0] = power.flat[min(1, size - 1)]  # the origin is apart: neighbours must not feel it
     power = scipy.ndimage.uniform_filter(power, 3 if fields > REPLICATES // 4 else 5, mode="reflect")
     power = np.maximum(power, _LEAST * power.mean())
     power.flat[0] = origin
-    return _trusted(Metric(power, domain.shape, False, tuple(slice(0, n) for n in domain.shape)))
+    return _trusted(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
 
 
 def _trusted(metric: Metric) -> Metric:
@@ -147,19 +163,20 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
     DeltaHistWarning
         If the certificate is not reached; the result is valid, but may be less accurate.
     """
-    inside, variance = metric.inside, metric.variance
-    if (total is not None and total <= 0) or not variance.any():
-        return Projection(np.maximum(field[inside], 0.0) * (total != 0), 0.0, 0)
+    if (total is not None and total <= 0) or not metric.variance.any():
+        return Projection(np.maximum(field[metric.inside], 0.0) * (total != 0), 0.0, 0)
+    variance = metric.variance
     most = np.zeros(metric.grid)
-    most[inside] = np.inf
+    most[metric.inside] = np.inf
     weight = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
     # Large steps suit long waves, small ones short waves; the number of waves across the grid settles it.
-    step = max(metric.grid) / float(variance.mean())
+    step = 2 * max(metric.grid) / float(variance.mean())
     pull = step * variance / (1 + step * variance)
     z = np.clip(field, 0.0, most)
     u = np.zeros_like(field)
-    best, done = Projection(z[inside], np.inf, 0), 0
-    while done < _MOST_STEPS and best.distance > CLOSE:
+    cells, nearest, done = z, np.inf, 0
+    limit = min(_MOST_STEPS, max(_STEPS, _MOST_WORK // field.size))
+    while done < limit and nearest > CLOSE:
         for _ in range(_STEPS):
             x = field + metric.filter(z - u - field, pull)
             u += _RELAX * x + (1 - _RELAX) * z
@@ -168,7 +185,11 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
         done += _STEPS
         point = z
         if total is not None:
-            point = z * (total / z.sum()) if z.any() else np.where(most > 0, total / most[inside].size, 0.0)
+            point = (
+                z * (total / z.sum())
+                if z.any()
+                else np.where(most > 0, total / most[metric.inside].size, 0.0)
+            )
         # For multipliers ν ≥ 0 (of either sign beyond the domain) the least of ½ |c − ĉ|²_M − νᵀc over all c of
         # the right total is −νᵀĉ − ½ νᵀM⁻¹ν.
         away, multiplier = point - field, -step * u
@@ -176,13 +197,13 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
         dual = -float((multiplier * (field + metric.filter(multiplier, variance) / 2)).sum())
         # Strong convexity: ½ |c − c*|²_M ≤ primal − dual.
         distance = max(2 * (primal - dual), 0.0)
-        if distance < best.distance:
-            best = Projection(point[inside], distance, done)
-    if best.distance > CLOSE:
+        if distance < nearest:
+            cells, nearest = point, distance
+    if nearest > CLOSE:
         warnings.warn(
-            f"non-negative estimates are certified to {best.distance**0.5:.2g} standard errors of the nearest ones "
-            f"after {done:,} steps (aimed at {CLOSE**0.5:.2g}): they are valid, but may be less accurate",
+            f"non-negative estimates are certified to {nearest**0.5:.2g} standard errors of the nearest ones after "
+            f"{done:,} steps (aimed at {CLOSE**0.5:.2g}): they are valid, but may be less accurate",
             DeltaHistWarning,
             stacklevel=2,
         )
-    return Projection(best.cells, best.distance, done)
+    return Projection(cells[metric.inside], nearest, done)

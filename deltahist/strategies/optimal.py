@@ -30,7 +30,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, is_number, positive
+from deltahist._validate import InputError, positive
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.cuts import range_gram
@@ -75,7 +75,7 @@ class Certificate:
     @property
     def gap(self) -> float:
         """primal / dual - 1: the strategy is at most this much (as a share) worse than the best."""
-        return self.primal / self.dual - 1
+        return self.primal / self.dual - 1 if self.primal else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +218,7 @@ class Optimal(Strategy):
         return base64.b64encode(zlib.compress(lower.tobytes(), 9)).decode("ascii")
 
     @classmethod
-    def restore(cls, domain: Domain, *, matrix: str, primal: float, dual: float) -> Optimal:
+    def restore(cls, domain: Domain, **parameters: Any) -> Optimal:
         """The strategy of a description, which is not trusted; nothing is optimised again.
 
         The two figures of the certificate are those of whoever wrote the description; what the strategy
@@ -230,16 +230,23 @@ class Optimal(Strategy):
             If the text is damaged, of another domain's size, or its matrix is not invertible.
         """
         _check_size(domain)
-        figures = (primal, dual)
-        if not all(is_number(f) and math.isfinite(f) and f >= 0 for f in figures) or dual > 1.001 * primal:
-            raise InputError("the certificate of strategy Optimal is damaged: it must be two variances")
+        if set(parameters) != {"matrix", "primal", "dual"}:
+            raise InputError(
+                f"strategy Optimal has parameters {sorted(parameters)}: it must have dual, matrix, primal"
+            )
+        figures = primal, dual = parameters["primal"], parameters["dual"]
+        known = all(isinstance(f, float) and math.isfinite(f) and f >= 0 for f in figures)
+        if not known or dual > 1.001 * primal or (dual == 0) != (primal == 0):
+            raise InputError(
+                "the certificate of strategy Optimal is damaged: it must be two variances, dual not above primal"
+            )
         size = domain.size
         rows, columns = np.tril_indices(size)
         out = np.empty((size, size), dtype=np.int64)
-        out[rows, columns] = out[columns, rows] = _unpacked(matrix, len(rows))
+        out[rows, columns] = out[columns, rows] = _unpacked(parameters["matrix"], len(rows))
         if not _entries_fit(out) or not _invertible(out):
             raise InputError("the matrix of strategy Optimal is damaged: it is too large or not invertible")
-        return cls(kept=Kept(domain, out, Certificate(float(primal), float(dual))))
+        return cls(kept=Kept(domain, out, Certificate(primal, dual)))
 
 
 def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Kept:
@@ -452,14 +459,16 @@ def _whole(
 ) -> NDArray[np.int64]:
     """round(2^bits · A) with the fewest bits by which the mean variance rises by less than the loss (a share).
 
-    Where the total is free, one whole number is added to all entries: it cancels out of every move exactly, and
-    the total is then measured about as well as all cells together could.
+    Where the total is free, one whole number is added to all entries. It cancels out of every move exactly, and
+    out of every answer once the total is known; it measures the total as well as what is measured best, and no
+    better, because a total that is not published (rows were dropped) should stay in noise.
     """
-    exact = _mean_variance(root + np.abs(root).max() if free else root, edges, gram, free)
+    total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
+    exact = _mean_variance(root + total, edges, gram, free)
     out = np.zeros(root.shape, dtype=np.int64)
     for bits in range(6, 32):
         finer = np.rint(np.ldexp(root, bits)).astype(np.int64)
-        finer += np.abs(finer).max() if free else 0
+        finer += math.ceil(math.ldexp(total, bits))
         if not _entries_fit(finer):
             break
         out = finer
@@ -472,11 +481,8 @@ def _mean_variance(
     matrix: NDArray[Any], edges: NDArray[np.int64], gram: NDArray[np.float64], free: bool
 ) -> float:
     """Mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
-    if matrix.dtype == np.int64:
-        cost = int(edge_squares(exact_gram(matrix), edges).max())
-    else:
-        cost = float(edge_squares(matrix @ matrix, edges).max())
-    scale = math.sqrt(cost)
+    square = exact_gram(matrix) if matrix.dtype == np.int64 else matrix @ matrix
+    scale = math.sqrt(edge_squares(square, edges).max())
     try:
         inverse = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix / scale), np.eye(len(matrix)))
     except np.linalg.LinAlgError:

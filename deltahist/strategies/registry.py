@@ -17,7 +17,17 @@ from deltahist.strategies.spectral import Spectral
 
 STRATEGIES: dict[str, type[Strategy]] = {
     cls.__name__: cls
-    for cls in (Identity, Cumulative, Hierarchical, Wavelet, ShiftedGrids, CutAugmented, Flow, Spectral, Optimal)
+    for cls in (
+        Identity,
+        Cumulative,
+        Hierarchical,
+        Wavelet,
+        ShiftedGrids,
+        CutAugmented,
+        Flow,
+        Spectral,
+        Optimal,
+    )
 }
 
 

@@ -99,7 +99,7 @@ class Spectral(Strategy):
         """Cells of the torus along each axis."""
         # An axis of a single cell has no moves, and would leave what is added undetermined.
         return tuple(
-            n + (n // 4 if self.pad is None else self.pad) if n > 1 else 1 for n in self.domain.shape
+            _padded(n) if self.pad is None else n + self.pad if n > 1 else 1 for n in self.domain.shape
         )
 
     @functools.cached_property
@@ -178,6 +178,13 @@ class Spectral(Strategy):
         index = np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in out.torus))
         out.__dict__["kernel"] = quarter[index]
         return out
+
+
+def _padded(n: int) -> int:
+    """A quarter more cells, rounded up to a number that can be halved often."""
+    longer = n + n // 4
+    halves = 1 << max(0, longer.bit_length() - 6)
+    return -(-longer // halves) * halves
 
 
 def _mirrored(kernel: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,67 @@
+"""Published mechanisms for 2-D range queries, from their papers, under their own kind of neighbours: any move.
+
+One point may move anywhere and the number of points is public, so that a histogram has sensitivity 2. Papers that let
+points appear or vanish (sensitivity 1) thereby get half of the ε they state. Guidelines for grids that name ε are read
+both ways, with the half and with the whole ("finer"); which is better depends on the data. All are pure ε.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist import Domain
+from deltahist.strategies import Identity, Strategy, Wavelet
+from experiments.peers.grids import adaptive_grid, uniform_grid
+from experiments.peers.products import hdmm
+from experiments.peers.trees import hb2d, privtree, quadtree
+
+
+class Peer(Protocol):
+    """From counts (nx, ny) to estimates of all cells."""
+
+    def __call__(
+        self, counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """One release, decoded."""
+
+
+#: Mechanisms that look at the data, or that are no strategies of the toolkit.
+PEERS: Mapping[str, Peer] = {
+    "uniform grid": uniform_grid,
+    "uniform grid, finer": partial(uniform_grid, guide=1.0),
+    "adaptive grid": adaptive_grid,
+    "adaptive grid, finer": partial(adaptive_grid, guide=1.0),
+    "PrivTree": privtree,
+    "HDMM": hdmm,
+}
+
+#: Those among them whose noise does not depend on the data: they can have non-negative decoding as well.
+LINEAR = ("HDMM",)
+
+#: Mechanisms that are strategies with Laplace noise and least squares. Privelet's weights make the noise of all
+#: unnormalised Haar coefficients alike (Xiao, Wang, Gehrke 2010, section IV): that is `Wavelet`, whose sensitivity is
+#: computed exactly and is a little below their bound 2 (1 + log₂ n)².
+STRATEGIES: Mapping[str, Callable[[Domain], Strategy]] = {
+    "identity": Identity,
+    "quadtree": quadtree,
+    "HB": hb2d,
+    "Privelet": Wavelet,
+}
+
+__all__ = [
+    "LINEAR",
+    "PEERS",
+    "STRATEGIES",
+    "Peer",
+    "adaptive_grid",
+    "hb2d",
+    "hdmm",
+    "privtree",
+    "quadtree",
+    "uniform_grid",
+]

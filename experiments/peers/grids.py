@@ -1,0 +1,70 @@
+"""Uniform and adaptive grids (Qardaji, Yang, Li 2013, "Differentially private grids for geospatial data")."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Their constants c and c₂ = c / 2 (sections IV-A, IV-B), and the first level's share of ε.
+_C, _C2, _ALPHA = 10.0, 5.0, 0.5
+
+
+def uniform_grid(
+    counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator, guide: float = 0.5
+) -> NDArray[np.float64]:
+    """UG: m × m blocks, m = √(n ε / c), each spread evenly over its cells (guideline 1).
+
+    `guide` times ε stands for ε in the guideline: a half is the ε of their neighbours, who add or remove a point, that
+    has the same noise as ours; one is the letter.
+    """
+    m = max(10, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
+    edges = [_edges(0, n, m) for n in counts.shape]
+    sums = _block_sums(counts, *edges).astype(np.float64)
+    sums += rng.laplace(scale=2 / epsilon, size=sums.shape)
+    return _evenly(sums, *edges)
+
+
+def adaptive_grid(
+    counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator, guide: float = 0.5
+) -> NDArray[np.float64]:
+    """AG: m₁ × m₁ blocks, m₁ = max(10, √(n ε / c) / 4), each cut into m₂ × m₂, m₂ = √(n' (1 − α) ε / c₂).
+
+    n' is the block's noisy count. Both levels are joined by constrained inference (section IV-B). `guide` as above.
+    """
+    own = guide * epsilon
+    m = max(10, math.ceil(math.sqrt(counts.sum() * own / _C) / 4))
+    xs, ys = (_edges(0, n, m) for n in counts.shape)
+    coarse = _block_sums(counts, xs, ys) + rng.laplace(
+        scale=2 / (_ALPHA * epsilon), size=(len(xs) - 1, len(ys) - 1)
+    )
+    out = np.empty(counts.shape)
+    for i, (x0, x1) in enumerate(pairwise(xs)):
+        for j, (y0, y1) in enumerate(pairwise(ys)):
+            cut = max(1, math.ceil(math.sqrt(max(coarse[i, j], 0.0) * (1 - _ALPHA) * own / _C2)))
+            fine_x, fine_y = (_edges(0, hi - lo, cut) for lo, hi in ((x0, x1), (y0, y1)))
+            fine = _block_sums(counts[x0:x1, y0:y1], fine_x, fine_y).astype(np.float64)
+            fine += rng.laplace(scale=2 / ((1 - _ALPHA) * epsilon), size=fine.shape)
+            # Weights by precision: one noisy count of the block, fine.size of its parts.
+            weight = _ALPHA**2 * fine.size
+            best = (weight * coarse[i, j] + (1 - _ALPHA) ** 2 * fine.sum()) / (weight + (1 - _ALPHA) ** 2)
+            fine += (best - fine.sum()) / fine.size
+            out[x0:x1, y0:y1] = _evenly(fine, fine_x, fine_y)
+    return out
+
+
+def _edges(low: int, high: int, parts: int) -> NDArray[np.int64]:
+    """Whole-cell edges of so many nearly equal parts, fewer where cells run out."""
+    return np.unique(np.rint(np.linspace(low, high, parts + 1)).astype(np.int64))
+
+
+def _block_sums(counts: NDArray[np.int64], xs: NDArray[np.int64], ys: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.add.reduceat(np.add.reduceat(counts, xs[:-1], axis=0), ys[:-1], axis=1)
+
+
+def _evenly(sums: NDArray[np.float64], xs: NDArray[np.int64], ys: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Cells that share their block's sum evenly."""
+    width, height = np.diff(xs), np.diff(ys)
+    return np.repeat(np.repeat(sums / np.outer(width, height), width, axis=0), height, axis=1)

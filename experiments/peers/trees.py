@@ -1,0 +1,65 @@
+"""Trees of boxes: quadtree with geometric budget, HB, PrivTree."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist import Domain, Neighbourhood
+from deltahist.error import planned_decoder
+from deltahist.strategies import Hierarchical
+from deltahist.workloads import all_ranges
+
+
+def quadtree(domain: Domain) -> Hierarchical:
+    """Full quadtree; each level has 2^(1/3) times the ε of the one above (Cormode et al. 2012, section IV-B).
+
+    Least squares over all levels is their post-processing (section V).
+    """
+    levels = len(Hierarchical(domain, 2).groups)
+    return Hierarchical(domain, 2, shares=tuple(round(2 ** (level / 3), 6) for level in range(levels)))
+
+
+def hb2d(domain: Domain) -> Hierarchical:
+    """HB: equal ε per level, branching chosen for the least mean error over all ranges (Qardaji, Yang, Li 2013).
+
+    Their closed form for the best branching is an approximation of that mean; the mean itself is minimised here.
+    """
+    near = Neighbourhood(domain, 10.0 * max(domain.high))
+    ranges = all_ranges(domain)
+    tried = [Hierarchical(domain, b) for b in (2, 3, 4, 5, 6, 8, 10, 12, 16) if b < max(domain.shape)]
+    return min(tried, key=lambda s: planned_decoder(s, near, epsilon=1.0).mean_variance(ranges))
+
+
+#: PrivTree: children of a split box, and the budget's half for the tree.
+_FANOUT, _TREE = 4, 0.5
+
+
+def privtree(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) -> NDArray[np.float64]:
+    """PrivTree (Zhang, Xiao, Xie 2016, algorithm 2): boxes are split while their biased noisy count is above 0.
+
+    λ = (2 β − 1) / (β − 1) / ε₁ and δ = λ ln β for β = 4 children (corollary 1), with ε₁ and the leaves' ε₂ halved
+    twice: once for the two parts, once for any move. Leaves' counts are spread evenly over their cells.
+    """
+    side = 1 << max(n - 1 for n in counts.shape).bit_length()
+    field = np.zeros((side, side), dtype=np.int64)
+    field[: counts.shape[0], : counts.shape[1]] = counts
+    own = epsilon * _TREE / 2
+    scale = (2 * _FANOUT - 1) / (_FANOUT - 1) / own
+    bias = scale * math.log(_FANOUT)
+    open_ = np.ones((1, 1), dtype=bool)
+    out = np.zeros((side, side))
+    depth, width = 0, side
+    while open_.any():
+        blocks = side // width
+        sums = field.reshape(blocks, width, blocks, width).sum(axis=(1, 3)).astype(np.float64)
+        biased = np.maximum(sums - depth * bias, -bias) + rng.laplace(scale=scale, size=sums.shape)
+        split = open_ & (biased > 0) & (width > 1)
+        leaf = open_ & ~split
+        noisy = (sums + rng.laplace(scale=2 / (epsilon * (1 - _TREE)), size=sums.shape)) / width**2
+        out += np.kron(np.where(leaf, noisy, 0.0), np.ones((width, width)))
+        open_ = np.kron(split, np.ones((2, 2), dtype=bool)) if width > 1 else np.zeros((1, 1), dtype=bool)
+        depth, width = depth + 1, max(width // 2, 1)
+    return out[: counts.shape[0], : counts.shape[1]]
