@@ -1,0 +1,372 @@
+"""The optimal Gaussian strategy: against a general convex solver, its certificate, its exact cost, its file form."""
+
+import base64
+import json
+import math
+import warnings
+import zlib
+
+import examples
+import numpy as np
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.calibration import explicit_edge_cost
+from deltahist.error import planned_decoder
+from deltahist.strategies import optimal
+from deltahist.strategies.cuts import range_gram
+from deltahist.strategies.optimal import Optimal, exact_gram, workload_gram
+
+
+def neighbourhood(shape, cells, sources=None):
+    """δ in cells, on cells of side one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dh.DeltaHistWarning)
+        return dh.Neighbourhood(dh.Domain((*(0 for _ in shape), *shape), shape), float(cells), sources)
+
+
+def restored(A, domain=None):
+    description = json.loads(json.dumps(A.describe()))
+    assert description.pop("strategy") == "Optimal"
+    return Optimal.restore(domain or A.domain, **description)
+
+
+def best_by_solver(near, gram):
+    """The least mean variance for σ = 1, by semidefinite programming."""
+    import cvxpy as cp
+
+    E = near.incidence().toarray().astype(float)
+    size = near.domain.size
+    Z = np.linalg.svd(np.ones((1, size)))[2][1:].T if near.fixed_membership else np.eye(size)
+    value, vector = np.linalg.eigh(Z.T @ gram @ Z)
+    X = cp.Variable((Z.shape[1],) * 2, PSD=True)
+    inside = Z.T @ E
+    squares = cp.sum(cp.multiply(inside, X @ inside), axis=0)
+    problem = cp.Problem(
+        cp.Minimize(cp.matrix_frac(vector * np.sqrt(np.maximum(value, 0)), X)), [squares <= 1]
+    )
+    problem.solve(solver=cp.CLARABEL, tol_gap_rel=1e-9, tol_gap_abs=1e-9, tol_feas=1e-9)
+    return problem.value
+
+
+@pytest.mark.parametrize(
+    ("shape", "cells", "sources"),
+    [
+        ((6,), 1, None),
+        ((6,), 3, "left"),
+        ((8,), 2, "boundary"),
+        ((8,), 1, "right"),
+        ((12,), 2, None),
+        ((12,), 3, "left"),
+        ((4, 4), 1, None),
+        ((4, 4), 2, "boundary"),
+        ((5, 3), 1, shapely.Point(0, 0)),
+        ((5, 3), 3, None),
+    ],
+)
+def test_the_optimum_is_that_of_a_general_solver(shape, cells, sources):
+    near = neighbourhood(shape, cells, sources)
+    A = Optimal(near)
+    optimum = best_by_solver(near, range_gram(near.domain) / len(dh.workloads.all_ranges(near.domain)))
+    found = A.certificate
+    assert found.dual <= optimum * (1 + 1e-6)
+    assert optimum <= found.primal * (1 + 1e-6)
+    assert 0 <= found.gap <= 1e-3
+
+
+@pytest.mark.parametrize("sources", [None, "boundary"])
+def test_a_workload_of_its_own_is_weighed_and_only_its_error_counts(sources):
+    near = neighbourhood((4, 4), 1, sources)
+    work = dh.workloads.random_squares(1.7, 40, near.domain)
+    A = Optimal(near, work)
+    assert A.certificate.gap < 1e-3
+    optimum = best_by_solver(near, workload_gram(work, near.domain))
+    assert math.isclose(A.certificate.primal, optimum, rel_tol=1e-3)
+    variance = dh.expected_error(A, near, work, rho=0.5, continuous=True)
+    assert math.isclose(variance.mean(), A.certificate.primal, rel_tol=1e-6)
+    assert variance.mean() < dh.expected_error(Optimal(near), near, work, rho=0.5).mean()
+
+
+@pytest.mark.parametrize("sources", [None, "boundary"])
+def test_a_single_query_is_answered_as_if_it_were_measured_alone(sources):
+    near = neighbourhood((6, 5), 2, sources)
+    for box in ([0, 0, 3, 5], [1, 2, 4, 4]):
+        work = dh.workloads.boxes([box])
+        A = Optimal(near, work)
+        assert A.certificate.dual <= 1 + 1e-9
+        assert 1 <= A.certificate.primal <= 1.001
+        assert dh.expected_error(A, near, work, rho=0.5, continuous=True)[0] == pytest.approx(1, rel=2e-3)
+
+
+@pytest.mark.parametrize("sources", [None, "boundary"])
+def test_the_certified_figure_is_the_expected_error_of_all_ranges(sources):
+    near = neighbourhood((5, 4), 2, sources)
+    work = dh.workloads.all_ranges(near.domain)
+    A = Optimal(near)
+    variance = dh.expected_error(A, near, work, rho=0.5, continuous=True)
+    assert math.isclose(variance.mean(), A.certificate.primal, rel_tol=1e-9)
+    regions = dh.workloads.regions([shapely.box(0, 0, 2.5, 2), shapely.box(1, 1, 4, 3)])
+    B = Optimal(near, regions)
+    variance = dh.expected_error(B, near, regions, rho=0.5, continuous=True)
+    assert math.isclose(variance.mean(), B.certificate.primal, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_all_ranges_are_the_default_workload(explicit):
+    domain = dh.Domain((0, 0, 3, 4), (3, 4))
+    work = dh.workloads.all_ranges(domain)
+    gram = work.matrix(domain).toarray()
+    assert np.allclose(workload_gram(work if explicit else None, domain), gram.T @ gram / len(work))
+
+
+def test_any_weights_give_a_lower_bound_and_any_scaled_form_is_feasible():
+    near = neighbourhood((4, 3), 2, "boundary")
+    gram, edges = range_gram(near.domain), near.edges()
+    optimum, rng = best_by_solver(near, gram), np.random.default_rng(5)
+    parts = optimal._parts(near, gram, free=False)
+    for power in (1, 4, 30):
+        weight = rng.random(len(edges)) ** power
+        weight /= weight.sum()
+        laplacian = optimal._laplacian(weight, edges, near.domain.size)
+        E = near.incidence().toarray()
+        assert np.allclose(laplacian, (E * weight) @ E.T)
+        # By the definition, with no use of the symmetry.
+        value, vector = np.linalg.eigh(laplacian)
+        root = (vector * np.sqrt(np.maximum(value, 0))) @ vector.T
+        plain = np.sqrt(np.maximum(np.linalg.eigvalsh(root @ gram @ root), 0)).sum()
+        assert plain**2 <= optimum * (1 + 1e-6)
+        form, value, bound = optimal._mean(parts, laplacian)
+        assert bound**2 <= optimum * (1 + 1e-6)
+        cost = np.einsum("ie,ij,je->e", E, form, E)
+        assert np.allclose(cost, optimal.edge_squares(form, edges))
+        assert value * cost.max() >= optimum * (1 - 1e-6)
+        assert math.isclose(np.trace(gram @ np.linalg.inv(form)), value, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7,), (6, 5), (1, 4)])
+@pytest.mark.parametrize("sources", [None, "boundary", "corner"])
+def test_the_parts_add_up_to_the_workload(shape, sources):
+    if sources == "corner":
+        sources = shapely.Point(*([0] * 2))
+    near = neighbourhood(shape, 1, sources)
+    size = near.domain.size
+    free = near.fixed_membership
+    gram = range_gram(near.domain)
+    parts = optimal._parts(near, gram, free)
+    total = sum(p.outside(p.factor @ p.factor.T) for p in parts)
+    inside = np.eye(size) - free * np.full((size, size), 1 / size)
+    assert np.allclose(total, inside @ gram @ inside)
+    assert sum(p.basis.shape[1] for p in parts) == size
+    if sources == "boundary":
+        assert len(parts) == 2 ** sum(n > 1 for n in shape)
+
+
+def test_the_exact_cost_is_that_of_the_definition():
+    rng = np.random.default_rng(11)
+    for _ in range(12):
+        domain = examples.random_domain(rng)
+        near, other = (examples.random_neighbourhood(rng, domain) for _ in range(2))
+        A = Optimal(near, gap=0.01)
+        for norm in (1, 2):
+            for relation in (near, other, near.anywhere()):
+                cost = A.edge_cost(relation, norm)
+                assert type(cost) is int
+                assert cost == explicit_edge_cost(A, relation, norm)
+
+
+def test_the_matrix_is_symmetric_and_determines_what_edges_change():
+    rng = np.random.default_rng(12)
+    for _ in range(8):
+        domain = examples.random_domain(rng)
+        near = examples.random_neighbourhood(rng, domain)
+        A = Optimal(near, gap=0.01)
+        dense, E = A.matrix().toarray(), near.incidence().toarray()
+        assert dense.dtype == np.int64
+        assert np.array_equal(dense, dense.T)
+        assert np.allclose(np.linalg.pinv(dense.astype(float)) @ (dense @ E), E, atol=1e-6)
+        assert A.determines_cells
+        assert np.linalg.matrix_rank(dense) == domain.size
+        x = rng.integers(0, 2**30, (domain.size, 2))
+        assert (A @ x).dtype == np.int64
+        assert np.array_equal(A @ x, dense @ x)
+        assert np.array_equal(A.T @ x[:, 0], dense.T @ x[:, 0])
+        assert np.allclose(A @ x.astype(float), dense @ x)
+
+
+def test_rounding_to_whole_numbers_loses_less_than_a_tenth_of_the_gap():
+    near = neighbourhood((8, 8), 2)
+    gram, edges = workload_gram(None, near.domain), near.edges()
+    parts = optimal._parts(near, gram, free=True)
+    form, _, _ = optimal._maximise(parts, edges, 64, 1e-3)
+    root = optimal._root(form, parts)
+    assert np.allclose(root @ root, form)
+    exact = optimal._mean_variance(root + 1, edges, gram, free=True)
+    for loss in (1e-4, 1e-2):
+        whole = optimal._whole(root, edges, gram, True, loss)
+        assert optimal._mean_variance(whole, edges, gram, free=True) <= (1 + loss) * exact
+    assert np.abs(whole).max() < 2**16
+    # Coarser numbers would lose more: the figure measures something.
+    coarse = np.rint(4 * root).astype(np.int64) + 1
+    assert optimal._mean_variance(coarse, edges, gram, free=True) > (1 + 1e-3) * exact
+
+
+def test_a_public_total_costs_nothing_and_a_whole_number_on_all_entries_changes_no_cost():
+    near = neighbourhood((5, 5), 1)
+    A = Optimal(near)
+    more = optimal.Kept(near.domain, A.matrix_ + 1000, A.certificate)
+    for norm in (1, 2):
+        assert Optimal(kept=more).edge_cost(near, norm) == A.edge_cost(near, norm)
+    whole = dh.workloads.boxes([[0, 0, 5, 5]])
+    assert dh.expected_error(A, near, whole, rho=0.5) == 0
+
+
+@pytest.mark.parametrize("largest", [2**10, 2**20, 2**27])
+def test_the_gram_matrix_is_exact(largest):
+    rng = np.random.default_rng(3)
+    half = rng.integers(-largest, largest, (30, 30))
+    matrix = np.tril(half) + np.tril(half, -1).T
+    matrix[0, 0] = -largest
+    true = matrix.astype(object) @ matrix.astype(object)
+    assert (exact_gram(matrix) == true).all()
+
+
+def test_all_ranges_on_32_by_32_cells_are_better_than_the_spectral_figures():
+    near = neighbourhood((32, 32), 1)
+    A = Optimal(near)
+    work = dh.workloads.all_ranges(near.domain)
+    decoder = planned_decoder(A, near, rho=0.5, continuous=True)
+    assert math.sqrt(decoder.mean_variance(work)) == pytest.approx(4.056, abs=0.004)
+    assert A.certificate.gap <= 1e-3
+    far = Optimal(neighbourhood((32, 32), 8), gap=5e-3).certificate
+    assert math.sqrt(far.primal) < 5.475
+    assert math.sqrt(far.dual) > 5.44
+
+
+def test_one_cell():
+    assert Optimal(neighbourhood((1,), 1)).matrix().toarray().tolist() == [[1]]
+    assert Optimal(neighbourhood((1,), 1)).certificate.gap == 0
+    found = Optimal(neighbourhood((1, 1), 1, "boundary")).certificate
+    assert found.primal == pytest.approx(1)
+    assert found.dual == pytest.approx(1)
+
+
+def test_a_release_is_read_again_without_optimising(tmp_path, monkeypatch):
+    near = neighbourhood((6, 4), 1)
+    counts = np.arange(24).reshape(6, 4)
+    A = Optimal(near)
+    release = dh.publish(counts, near, strategy=A, rho=0.5)
+    release.save(tmp_path / "r.parquet")
+    monkeypatch.setattr(optimal, "solve", None)
+    again = dh.Release.load(tmp_path / "r.parquet")
+    assert type(again.strategy) is Optimal
+    assert np.array_equal(again.strategy.matrix_, A.matrix_)
+    assert again.strategy.describe() == A.describe()
+    assert again.strategy.certificate == A.certificate
+    assert again.laws == release.laws
+    assert np.array_equal(again.cells(), release.cells())
+    assert again.cells().sum() == pytest.approx(counts.sum())
+
+
+@pytest.fixture(scope="module")
+def small():
+    return Optimal(neighbourhood((6,), 1))
+
+
+def test_a_description_makes_the_strategy_again(small):
+    again = restored(small)
+    assert again.near is None
+    assert again.domain == small.domain
+    assert again.describe() == small.describe()
+    assert np.array_equal(again.matrix_, small.matrix_)
+
+
+def pack(numbers):
+    return base64.b64encode(zlib.compress(np.asarray(numbers, dtype="<i4").tobytes())).decode()
+
+
+UNIT = np.eye(6, dtype=int)[np.tril_indices(6)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"matrix": None}, "must be text"),
+        ({"matrix": 7}, "must be text"),
+        ({"matrix": "no base64 é"}, "must be base64"),
+        ({"matrix": "AAAA"}, "must be base64"),
+        ({"matrix": ""}, "21 numbers"),
+        ({"matrix": pack(UNIT)[:-8]}, "21 numbers"),
+        ({"matrix": pack(UNIT[:-1])}, "21 numbers"),
+        ({"matrix": pack([*UNIT, 0])}, "21 numbers"),
+        ({"matrix": pack(np.zeros(10**7))}, "21 numbers"),
+        ({"matrix": base64.b64encode(base64.b64decode(pack(UNIT)) + b"more").decode()}, "21 numbers"),
+        ({"matrix": pack(0 * UNIT)}, "not invertible"),
+        ({"matrix": pack(-UNIT)}, "not invertible"),
+        ({"matrix": pack(np.ones(21))}, "not invertible"),
+        ({"matrix": pack(UNIT * (2**31 - 1))}, "too large"),
+        ({"primal": "1"}, "two variances"),
+        ({"primal": math.nan}, "two variances"),
+        ({"primal": -1.0}, "two variances"),
+        ({"dual": math.inf}, "two variances"),
+        ({"dual": True}, "two variances"),
+        ({"dual": 0.0}, "two variances"),
+        ({"dual": 10**400}, "two variances"),
+        ({"dual": 1e9}, "two variances"),
+        ({"bits": 3}, "has parameters"),
+    ],
+)
+def test_damaged_descriptions_are_refused(small, change, message):
+    parameters = {k: v for k, v in small.describe().items() if k != "strategy"} | change
+    with pytest.raises(dh.InputError, match=message):
+        Optimal.restore(small.domain, **parameters)
+
+
+def test_a_description_of_another_domain_is_refused(small):
+    with pytest.raises(dh.InputError, match="28 numbers"):
+        restored(small, dh.Domain((0, 7), (7,)))
+    with pytest.raises(dh.InputError, match="at most 2,000"):
+        restored(small, dh.Domain((0, 1), (2001,)))
+    description = small.describe()
+    del description["strategy"], description["dual"]
+    with pytest.raises(dh.InputError, match="has parameters"):
+        Optimal.restore(small.domain, **description)
+
+
+def test_what_cannot_be_optimised_is_refused():
+    with pytest.raises(dh.InputError, match="Spectral"):
+        Optimal(neighbourhood((45, 45), 1))
+    with pytest.raises(dh.InputError, match="near is missing"):
+        Optimal()
+    near = neighbourhood((4,), 1)
+    for gap in (0, -1, math.nan, None):
+        with pytest.raises(dh.InputError, match="gap is"):
+            Optimal(near, gap=gap)
+    with pytest.raises(dh.InputError, match="no queries"):
+        _ = Optimal(near, dh.workloads.boxes(np.zeros((0, 2)))).solution
+    with pytest.raises(dh.InputError, match="the total alone"):
+        _ = Optimal(near, dh.workloads.boxes([[0, 4]])).solution
+    with pytest.raises(dh.InputError, match="inside the domain"):
+        _ = Optimal(near, dh.workloads.boxes([[0, 5]])).solution
+    with pytest.raises(dh.InputError, match="another domain"):
+        _ = Optimal(near, dh.workloads.all_ranges(dh.Domain((0, 5), (5,)))).solution
+
+
+def test_a_certified_gap_that_is_too_wide_is_never_passed_over(monkeypatch):
+    near = neighbourhood((8, 8), 4)
+    monkeypatch.setattr(optimal, "MOST_STEPS", 1)
+    with pytest.raises(dh.InputError, match="after 1 steps"):
+        _ = Optimal(near).solution
+    assert 0.05 < Optimal(near, gap=0.5).certificate.gap < 0.5  # asked for
+    monkeypatch.setattr(optimal, "MOST_STEPS", 8)
+    assert 1e-3 < Optimal(near).certificate.gap < 0.05
+
+
+def test_counts_whose_answers_might_not_fit_are_refused(small):
+    largest = int(np.abs(small.matrix_).max())
+    counts = np.zeros(6, dtype=np.int64)
+    counts[2] = 2**62 // largest - 10**6
+    assert small.measure(counts).tolist() == (small.matrix_.astype(object) @ counts).tolist()
+    counts[3] = 2**61 // largest
+    with pytest.raises(dh.InputError, match="points"):
+        small.measure(counts)
