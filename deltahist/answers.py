@@ -86,6 +86,7 @@ def answer(
     down, up = interval(moments, release.laws[0], level)
     low, high = unbiased - down, unbiased + up
     if nonnegative:
+        estimate = np.maximum(estimate, 0.0)  # differences of sums leave specks of rounding
         most = np.inf if release.total is None else float(release.total)
         low = np.minimum(np.clip(low, 0.0, most), estimate)
         high = np.maximum(np.clip(high, 0.0, most), estimate)

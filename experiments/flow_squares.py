@@ -1,9 +1,9 @@
-"""Flows against the paper's shifted grids: squares on the stand-ins for the Twitter sets, 1000 × 1000 cells, δ = one cell.
+"""Flows against the paper's shifted grids: squares on the stand-ins for the Twitter sets, 1000 × 1000 cells, δ = a cell.
 
-Both have pure ε = 1 under the same neighbourhood, membership fixed. The shifted grids are averaged as in the paper and have, at
-each size of query, the width that turns out best on the data, which no release could know; the flow is one release, tuned for
-squares of side 0.1. Squares consist of whole cells; the last column has squares at any place, whose error is mostly
-that nobody knows where in a cut cell its points lie. All figures are exact.
+Both have pure ε = 1 under the same neighbourhood, membership fixed. The shifted grids are averaged as in the paper and
+have, at each size of query, the width that turns out best on the data, which no release could know; the flow is one
+release, tuned for squares of side 0.1. Squares consist of whole cells; the last column has squares at any place, whose
+error is mostly that nobody knows where in a cut cell its points lie. All figures are exact.
 """
 
 from __future__ import annotations

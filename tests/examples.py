@@ -11,9 +11,11 @@ import deltahist as dh
 from deltahist.strategies import (
     Cumulative,
     CutAugmented,
+    Flow,
     Hierarchical,
     Identity,
     ShiftedGrids,
+    Spectral,
     Wavelet,
     dyadic_grids,
 )
@@ -81,6 +83,25 @@ def _wavelet(rng, domain):
     return Wavelet(domain) if rng.random() < 0.6 else Wavelet(domain, _shares(rng, _levels(domain)))
 
 
+def random_flow(rng, domain, arrivals=True):
+    """A flow with any blocks, sums, shares and arrivals; None if the domain is a single block."""
+    block = tuple(int(rng.integers(1, min(n, 3) + 1)) for n in domain.shape)
+    blocks = [-(-n // b) for n, b in zip(domain.shape, block, strict=True)]
+    if max(blocks) < 2:
+        return None
+    widths = ()
+    if domain.ndim == 2:
+        possible = range(2, max(blocks) + 1)
+        number = min(len(possible), int(rng.integers(0, 3)))
+        widths = tuple(sorted(rng.choice(possible, size=number, replace=False).tolist()))
+    some = rng.choice(int(np.prod(blocks)), size=min(2, int(np.prod(blocks))), replace=False)
+    entry = ["boundary", tuple(sorted(some.tolist())), None][rng.integers(3)] if arrivals else None
+    flow = Flow(domain, block, widths, None, entry)
+    if rng.random() < 0.5:
+        return flow
+    return Flow(domain, block, widths, _shares(rng, len(flow.groups)), entry)
+
+
 #: Name -> how to make a random example on a domain.
 STRATEGIES = {
     "Identity": lambda rng, domain: Identity(domain),
@@ -91,6 +112,7 @@ STRATEGIES = {
     "ShiftedGrids": _shifted,
     "ShiftedGrids dyadic": lambda rng, domain: dyadic_grids(domain, int(rng.integers(1, 3))),
     "CutAugmented": _cuts,
+    "Spectral": lambda rng, domain: Spectral(random_neighbourhood(rng, domain), pad=0),
 }
 
 

@@ -8,7 +8,8 @@ import pytest
 from examples import STRATEGIES, gap_neighbours, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.calibration import calibrate, explicit_edge_cost
+from deltahist.calibration import approximate_epsilon, calibrate, explicit_edge_cost, rho_for
+from deltahist.privacy import Guarantee
 
 CASES = 1000
 
@@ -134,3 +135,27 @@ def test_strategy_and_neighbourhood_must_share_a_domain():
     one, other = dh.Domain((0, 1), (4,)), dh.Domain((0, 1), (5,))
     with pytest.raises(dh.InputError, match="different domains"):
         dh.sensitivity(dh.strategies.Identity(one), dh.Neighbourhood(other, delta=0.2))
+
+
+def test_rho_for_an_approximate_budget_is_the_largest_that_is_proved():
+    domain = dh.Domain((0, 0, 16, 16), (16, 16))
+    near = dh.Neighbourhood(domain, 1)
+    for strategy in (
+        dh.strategies.Spectral(near),
+        dh.strategies.Identity(domain),
+        dh.strategies.Flow(domain),
+    ):
+        rho = rho_for(strategy, near, epsilon=1, probability=1e-6)
+        for value, fits in ((rho, True), (rho * Fraction(1001, 1000), False)):
+            laws = calibrate(strategy, near, rho=value)
+            spent = approximate_epsilon(laws, strategy, Guarantee(rho=value), 1e-6)
+            assert (spent <= 1) == fits
+    assert approximate_epsilon((), strategy, Guarantee(epsilon=Fraction(2)), 1e-6) == 2
+
+
+@pytest.mark.parametrize("probability", [0, -1, 1, 2, math.nan])
+def test_impossible_probabilities_are_refused(probability):
+    domain = dh.Domain((0, 1), (4,))
+    near = dh.Neighbourhood(domain, delta=0.25)
+    with pytest.raises(dh.InputError, match="probability"):
+        rho_for(dh.strategies.Identity(domain), near, epsilon=1, probability=probability)

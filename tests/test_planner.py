@@ -45,7 +45,7 @@ def test_the_workload_matters():
     small = dh.plan(near, dh.workloads.random_squares(1 / 64, 200, domain))[0]
     large = dh.plan(near, dh.workloads.random_squares(0.5, 200, domain))[0]
     assert small.label == "Identity"
-    assert large.label.startswith("Hierarchical")
+    assert large.label.startswith("Flow")
 
 
 def test_polygons_can_be_planned_for():
@@ -64,5 +64,48 @@ def test_greedy_rows_are_offered_on_small_domains():
 def test_large_grids_are_planned_in_closed_form():
     domain = dh.Domain((0, 0, 1, 1), (1000, 1000))
     best = dh.plan(dh.Neighbourhood(domain, 0.001), epsilon=1.0)[0]
-    assert best.label == "Hierarchical (branching 10)"
-    assert best.rmse == pytest.approx(412.3, abs=0.1)
+    assert best.label == "Flow (blocks of cell, sums of 16, 160)"
+    assert best.rmse == pytest.approx(43.5, abs=0.3)
+
+
+def test_both_noises_are_ranked_where_a_probability_is_allowed():
+    domain = dh.Domain((0, 0, 64, 64), (64, 64))
+    labels = {}
+    for delta in (1, 8):
+        near = dh.Neighbourhood(domain, delta)
+        found = dh.plan(near, epsilon=1, probability=1e-6)
+        assert {c.noise for c in found} == {"laplace", "gaussian"}
+        assert found == sorted(found, key=lambda c: (not c.resolves, c.rmse))
+        for c in found[:4]:
+            budget = {"rho": c.rho} if c.noise == "gaussian" else {"epsilon": c.epsilon}
+            ranges = dh.workloads.all_ranges(domain).sample(4000, seed=1)
+            error = dh.expected_error(c.strategy, near, ranges, **budget).mean() ** 0.5
+            assert error == pytest.approx(c.rmse, rel=0.05)
+        labels[delta] = found[0].label
+    # The crossover: flows at one cell, the Gaussian optimum where δ has many cells.
+    assert labels[1].startswith("Flow")
+    assert labels[8] == "Spectral"
+
+
+def test_every_strategy_is_among_the_candidates_of_a_small_domain():
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    found = dh.plan(dh.Neighbourhood(domain, 1), epsilon=1, probability=1e-6)
+    names = {c.strategy.name for c in found}
+    plain = {"Identity", "Wavelet", "Cumulative", "Hierarchical", "ShiftedGrids", "CutAugmented"}
+    assert names == plain | {"Flow", "Spectral", "Optimal"}
+
+
+def test_budgets_that_contradict_each_other_are_refused():
+    near = dh.Neighbourhood(dh.Domain((0, 1), (8,)), 1 / 8)
+    with pytest.raises(dh.InputError, match="one of them"):
+        dh.plan(near, epsilon=1, rho=1)
+    with pytest.raises(dh.InputError, match="probability goes with epsilon"):
+        dh.plan(near, rho=1, probability=1e-6)
+
+
+def test_a_delta_larger_than_the_grid_can_be_planned_for():
+    for shape in ((9,), (5, 6), (1, 7)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        found = dh.plan(dh.Neighbourhood(domain, 100), epsilon=1, probability=1e-6)
+        assert found[0].resolves
+        assert math.isfinite(found[0].rmse)

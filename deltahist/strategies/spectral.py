@@ -208,6 +208,8 @@ def solve(
     longest = int(max(near.displacements().max(initial=1), 1))
     coarse = tuple(min(n, max(_COARSE, 4 * longest)) for n in torus)
     chart = _Chart(near, coarse)
+    if not chart.allowed.any():  # a single cell, which nobody enters: there is nothing to protect
+        return Multipliers(np.ones(torus), 0.0)
     weight = power(work, near.domain, coarse) + _CELLS
     start = chart.allowed / chart.allowed.sum()
     multipliers, _ = chart.rounds(weight, start, _ROUNDS)

@@ -6,7 +6,7 @@ from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.calibration import calibrate
-from deltahist.decode import box_sums, decoder, prefix_sums
+from deltahist.decode import box_sums, decoder, prefix_sums, sums_between
 from deltahist.decode.general import DenseDecoder, IterativeDecoder
 
 
@@ -55,7 +55,7 @@ def test_error_of_boxes_equals_the_dense_one(name):
     closed = 0
     for rng, A, laws, known in cases(name, 25):
         found = decoder(A, laws, total_known=known)
-        if found.terms(2) is None:
+        if found.terms(2) is None and name != "Spectral":  # whose closed form is no sum of products
             continue
         closed += 1
         dense = DenseDecoder(A, laws, known)

@@ -148,3 +148,44 @@ def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
     monkeypatch.setattr(validate, "available_memory", lambda: 100)
     with pytest.raises(dh.InputError, match="GiB"):
         dh.publish(COUNTS, NEAR, dh.strategies.Identity(DOMAIN), 1.0)
+
+
+def test_auto_with_a_probability_takes_the_best_of_both_noises():
+    domain = dh.Domain((0, 0, 16, 16), (16, 16))
+    counts = np.ones((16, 16), int)
+    for delta in (1, 6):
+        near = dh.Neighbourhood(domain, delta)
+        best = dh.plan(near, epsilon=1.0, probability=1e-6)[0]
+        release = dh.publish(counts, near, epsilon=1.0, probability=1e-6)
+        assert release.noise == best.noise
+        assert release.rho == best.rho
+        assert release.strategy.describe() == best.strategy.describe()
+        assert release.approximate(1e-6) <= 1.0
+    for noise in ("laplace", "gaussian"):
+        release = dh.publish(counts, near, epsilon=1.0, probability=1e-6, noise=noise)
+        assert release.noise == noise
+
+
+def test_a_strategy_with_a_probability_has_gaussian_noise():
+    domain = dh.Domain((0, 0, 16, 16), (16, 16))
+    near = dh.Neighbourhood(domain, 1)
+    release = dh.publish(np.ones((16, 16), int), near, dh.strategies.Spectral(near), 1.0, probability=1e-6)
+    assert release.noise == "gaussian"
+    assert 0.999 < release.approximate(1e-6) <= 1
+    assert release.facts()["epsilon_at_1e-6"] == release.approximate(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
+        ({"rho": 1, "noise": "laplace"}, "Laplace noise takes epsilon"),
+        ({"rho": 1, "probability": 1e-6}, "goes with epsilon"),
+        ({"epsilon": 1, "rho": 1}, "one of them"),
+        ({"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
+    ],
+)
+def test_contradictory_budgets_are_refused(options, text):
+    near = dh.Neighbourhood(dh.Domain((0, 1), (8,)), 1 / 8)
+    with pytest.raises(dh.InputError, match=text):
+        dh.publish(np.ones(8, int), near, **options)

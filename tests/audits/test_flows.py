@@ -1,0 +1,198 @@
+"""Flow and spectral strategies end to end through `publish`, with planted bugs; false alarms at most 0.1% per audit.
+
+On a line the flows between cells are the sums of what is released from the left end: outputs and noise draws determine
+each other, so that the audit of sums with that noise loses nothing. On the plane what is released says less than
+the draws; there single cells are audited, and the bugs that are planted are coarser.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from deltahist import calibration
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.publishers import histogram
+from deltahist.strategies import Cumulative, Flow, Spectral, tuned
+from deltahist.strategies.base import Strategy
+from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
+from tests.audits.harness import audit, gaussian, gaussian_losses, pure, refuted, report, worst_pairs
+
+UNIT = 16
+RELEASES = 40_000
+
+
+class Sums(Strategy):
+    """What a flow on a line releases, summed from the left end, in its own units: 16 per point."""
+
+    def __init__(self, domain):
+        self.domain, self._plain = domain, Cumulative(domain, "prefix")
+
+    @property
+    def shape(self):
+        return (self.domain.size - 1, self.domain.size)
+
+    def _matmat(self, X):
+        return UNIT * self._plain._matmat(X)[:-1]
+
+    def _rmatmat(self, Y):
+        return UNIT * self._plain._rmatmat(np.concatenate([Y, np.zeros_like(Y[:1])]))
+
+
+def releases(near, strategy, read, contributions=1, **budget):
+    """Releases drawn as `publish` draws them, each passed through `read`, which may lose but not add."""
+
+    def draw(counts, number, rng):
+        laws = histogram.calibrate(strategy, near, contributions=contributions, **budget)
+        measured = strategy.measure(counts)
+        noise = np.empty((number, strategy.draws), dtype=np.int64)
+        for group, law in zip(strategy.groups, laws, strict=True):
+            size = noise[:, group.rows].shape
+            noise[:, group.rows] = histogram._draw(law, size, rng) if np.prod(size) else 0
+        values = np.array([measured + strategy.scatter(row) for row in noise])
+        return np.column_stack([read(values), np.full(number, -1)])
+
+    return draw
+
+
+def on_a_line(points=1, seed=1, part=1, **budget):
+    """Audit of a flow on five cells."""
+    near = Neighbourhood(line(5), 1)
+    flow, seen = Flow(near.domain), Sums(near.domain)
+    draw = releases(near, flow, lambda v: v.cumsum(axis=1)[:, :-1], points, **budget)
+    pairs = worst_pairs(seen, near, points=points)
+    claims = gaussian(budget["rho"]) if "rho" in budget else pure(budget["epsilon"])
+    number = plan_audit(Cumulative(near.domain), near, points)[1] // part
+    return audit(draw, pairs, claims, releases=number, seed=seed)
+
+
+EPSILON = Fraction(plan_audit(Cumulative(line(5)), Neighbourhood(line(5), 1))[0])
+
+
+@pytest.mark.parametrize("points", [1, 3])
+def test_a_flow_on_a_line_keeps_its_promise(points):
+    findings = on_a_line(points, epsilon=EPSILON)
+    assert not refuted(findings), report(findings)
+
+
+def understated(patch):
+    """Plant a bug: a move is taken to cost 9/10 of what it does."""
+    right = calibration.sensitivity
+
+    def less(strategy, near, *, norm=1):
+        value = right(strategy, near, norm=norm)
+        return (
+            value * Fraction(9, 10) if norm == 1 else calibration.Root.of(value.squared * Fraction(81, 100))
+        )
+
+    patch.setattr(calibration, "sensitivity", less)
+
+
+@pytest.mark.parametrize("bug", ["noise", "sensitivity"])
+def test_bugs_on_a_line_are_caught(bug, monkeypatch):
+    if bug == "noise":
+        BUGS["noise scaled by 0.9"](monkeypatch)
+    else:
+        understated(monkeypatch)
+    assert refuted(on_a_line(epsilon=EPSILON, seed=2))
+
+
+def in_the_plane(flow, near, number=RELEASES, seed=3, points=1):
+    """Audit of the count of one cell that a diagonal move leaves: three to eight draws of noise on it."""
+
+    class Cell(Strategy):
+        domain, shape = near.domain, (1, near.domain.size)
+
+        def __init__(self):
+            """Nothing to keep."""
+
+        def _matmat(self, X):
+            return UNIT * X[:1]
+
+        def _rmatmat(self, Y):
+            return UNIT * np.concatenate([Y, np.zeros((near.domain.size - 1, Y.shape[1]), Y.dtype)])
+
+    draw = releases(near, flow, lambda v: v[:, :1], points, epsilon=1)
+    return audit(draw, worst_pairs(Cell(), near, points=points), pure(1.0), releases=number, seed=seed)
+
+
+@pytest.mark.parametrize("flow", ["plain", "sums"])
+def test_a_flow_in_the_plane_keeps_its_promise_and_too_little_noise_is_caught(flow, monkeypatch):
+    near = Neighbourhood(square(3), 1)
+    strategy, factor = (Flow(near.domain), 2) if flow == "plain" else (Flow(near.domain, 1, (3,)), 3)
+    findings = in_the_plane(strategy, near)
+    assert not refuted(findings), report(findings)
+    scaled_noise(monkeypatch, Fraction(1, factor))
+    assert refuted(in_the_plane(strategy, near, seed=4))
+
+
+class Suffix(Strategy):
+    """The same with arrivals at the left end, summed from the right."""
+
+    def __init__(self, domain):
+        self.domain, self._plain = domain, Cumulative(domain)
+
+    @property
+    def shape(self):
+        return self._plain.shape
+
+    def _matmat(self, X):
+        return UNIT * self._plain._matmat(X)
+
+    def _rmatmat(self, Y):
+        return UNIT * self._plain._rmatmat(Y)
+
+
+def test_arrivals_are_hidden_and_halved_noise_is_caught(monkeypatch):
+    near = Neighbourhood(line(4), 1, "left")
+    draw = releases(near, tuned(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
+    pairs = worst_pairs(Suffix(near.domain), near)
+    assert any(pair.name.startswith("1 from outside") for pair in pairs)
+    findings = audit(draw, pairs, pure(1.0), releases=10_000, seed=5)
+    assert not refuted(findings), report(findings)
+    scaled_noise(monkeypatch, Fraction(1, 2))
+    assert refuted(audit(draw, pairs, pure(1.0), releases=10_000, seed=6))
+
+
+def spectral_audit(seed, number=100_000, **budget):
+    """Audit of a spectral strategy with its own rows; its statistic is the Gaussian likelihood."""
+    near = Neighbourhood(line(4), 1)
+    spectral = Spectral(near, pad=0)
+    # A coarse kernel makes the exact law of the statistic a short sum.
+    spectral.__dict__["kernel"] = np.array([3, -1, 0, -1])
+    pairs = worst_pairs(spectral, near, norm=2)[:1]
+    assert len(gaussian_losses(pairs[0], 0.5)[0]) > 10
+    draw = releases(near, spectral, lambda v: v, rho=Fraction(1, 2))
+    return audit(draw, pairs, gaussian(Fraction(1, 2)), releases=number, seed=seed)
+
+
+def test_a_spectral_strategy_keeps_its_promise_and_bugs_are_caught(monkeypatch):
+    findings = spectral_audit(7)
+    assert not refuted(findings), report(findings)
+    with monkeypatch.context() as patch:
+        scaled_noise(patch, Fraction(9, 10))
+        assert refuted(spectral_audit(8))
+    understated(monkeypatch)
+    assert refuted(spectral_audit(9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", ["noise", "sensitivity", "none"])
+def test_power_and_false_alarms(bug, monkeypatch):
+    """At least 38 of 40 audits catch a bug; without one at most two of 200 sound (0.2 are expected)."""
+    if bug == "noise":
+        BUGS["noise scaled by 0.9"](monkeypatch)
+    elif bug == "sensitivity":
+        understated(monkeypatch)
+    runs = 200 if bug == "none" else 40
+    found = sum(refuted(on_a_line(epsilon=EPSILON, seed=100 + s)) for s in range(runs))
+    print(f"flow on a line, {bug}: {found} of {runs}")
+    assert found <= 2 if bug == "none" else found >= 38
+
+
+@pytest.mark.slow
+def test_gaussian_flows_hold_on_a_large_sample():
+    findings = on_a_line(rho=Fraction(1, 2), seed=10)
+    assert not refuted(findings), report(findings)

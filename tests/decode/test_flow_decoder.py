@@ -1,0 +1,106 @@
+"""Variances of flows in closed form equal those of the definition, for whole and for cut cells."""
+
+import numpy as np
+import pytest
+from examples import random_domain, random_flow, random_neighbourhood
+
+import deltahist as dh
+from deltahist.decode import box_sums
+from deltahist.error import planned_decoder
+from deltahist.strategies import Flow, Spectral, tuned
+
+
+def cases(number, seed):
+    rng = np.random.default_rng(seed)
+    while number:
+        domain = random_domain(rng, most=(14, 7))
+        near = random_neighbourhood(rng, domain)
+        flow = random_flow(rng, domain, arrivals=not near.fixed_membership)
+        if flow is None or (near.source_cells.any() and flow.arrivals is None):
+            continue
+        found = planned_decoder(flow, near, **({"epsilon": 0.7} if number % 2 else {"rho": 0.1}))
+        if not found.laws[0].parameter:
+            continue
+        number -= 1
+        yield rng, near, flow, found
+
+
+def random_boxes(rng, domain, number=25):
+    low = rng.random((number, domain.ndim)) * 0.9
+    high = low + (1 - low) * (0.01 + 0.98 * rng.random(low.shape))
+    return dh.workloads.boxes(np.hstack([low, high]) * np.tile(domain.high, 2))
+
+
+def test_variances_equal_the_definition():
+    exact = 0
+    for rng, near, flow, found in cases(150, 1):
+        ranges = dh.workloads.all_ranges(near.domain)
+        for work in (ranges, random_boxes(rng, near.domain)):
+            expected = found._solve_each(work.matrix(near.domain)).variance
+            variance = found.moments(work).variance
+            if flow.arrivals is None or (flow.plain and work is ranges):
+                assert np.allclose(variance, expected, rtol=1e-6, atol=1e-7), (flow, near)
+                exact += 1
+            else:
+                assert (variance >= expected * (1 - 1e-6) - 1e-7).all()
+        assert found.mean_variance(ranges) == pytest.approx(
+            found.moments(ranges).variance.mean(), rel=1e-6, abs=1e-8
+        )
+    assert exact > 60
+
+
+def test_estimates_are_unbiased_and_the_adjoint_is_one():
+    for rng, near, flow, found in cases(60, 2):
+        counts = rng.integers(0, 50, near.domain.shape)
+        total = int(counts.sum()) if found.total_known else None
+        assert np.allclose(found.estimate(flow.measure(counts), total), counts)
+        y, q = rng.normal(size=flow.shape[0]), rng.normal(size=near.domain.size)
+        assert q @ found.solve(y) == pytest.approx(found.adjoint(q) @ y, abs=1e-8)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_stated_errors_are_those_of_releases(block):
+    """400 releases: a variance estimate has a relative deviation of 7%; five of them are allowed."""
+    domain = dh.Domain((0, 0, 12, 12), (12, 12))
+    near = dh.Neighbourhood(domain, block)
+    flow = Flow(domain, block, (3,) if block < 3 else ())
+    work = dh.workloads.all_ranges(domain).sample(40, seed=5)
+    counts = np.random.default_rng(1).integers(0, 9, domain.shape)
+    truth = box_sums(counts.astype(float), work.spans(domain))
+    errors = []
+    for seed in range(400):
+        release = dh.publish(counts, near, flow, 1.0, rng=np.random.default_rng(seed))
+        errors.append(box_sums(release.cells(), work.spans(domain)) - truth)
+    expected = dh.expected_error(flow, near, work, 1.0)
+    some = expected > 1e-6
+    ratio = np.var(errors, axis=0)[some] / expected[some]
+    assert 0.65 < ratio.min() < ratio.max() < 1.35
+    assert ratio.mean() == pytest.approx(1, abs=0.05)
+
+
+def test_padded_spectral_variances_equal_the_definition():
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        domain = random_domain(rng)
+        near = random_neighbourhood(rng, domain)
+        found = planned_decoder(Spectral(near, pad=int(rng.integers(1, 4))), near, rho=0.2)
+        if not found.laws[0].parameter:
+            continue
+        ranges = dh.workloads.all_ranges(domain)
+        for work in (ranges, random_boxes(rng, domain)):
+            expected = found._solve_each(work.matrix(domain)).variance
+            variance = found.moments(work).variance
+            assert np.allclose(variance, expected, rtol=1e-5, atol=1e-6 * expected.max())
+        assert found.mean_variance(ranges) == pytest.approx(found.moments(ranges).variance.mean(), rel=1e-6)
+
+
+def test_arrivals_enter_the_error():
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    near = dh.Neighbourhood(domain, 1, "boundary")
+    flow = tuned(near)
+    error = dh.expected_error(flow, near, dh.workloads.boxes([[0, 0, 8, 8], [1, 1, 7, 7]]), 1.0)
+    assert error[0] == pytest.approx(2 * 28, rel=0.02)  # 28 rim cells, noise of scale one each
+    inner = dh.Neighbourhood(domain, 1)
+    assert error[1] == pytest.approx(
+        dh.expected_error(tuned(inner), inner, dh.workloads.boxes([[1, 1, 7, 7]]), 1.0)[0], rel=0.02
+    )
