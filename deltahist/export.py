@@ -52,14 +52,15 @@ def check_form(path: str | Path) -> str:
     return form
 
 
-def export(release: Release, path: str | Path) -> None:
+def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> None:
     """Write all cells of a release to a file; the suffix says in which form.
 
     GeoParquet, GeoJSON and CSV have a row per cell: `column` and `row` (its index from the west and the
     south), its geometry or its edges, its centre `x`, `y`, `estimate` and `std_error` in points. GeoJSON is
     in longitude and latitude, as its standard demands (a plane without CRS keeps its figures); the others,
     and x and y everywhere, are in the release's CRS. GeoTIFF has two bands, estimate and standard error.
-    The file appears whole or not at all.
+    The file appears whole or not at all. With `nonnegative` the estimates are those of
+    `Release.cells(nonnegative=True)`; standard errors stay those of the unbiased ones.
 
     Raises
     ------
@@ -72,10 +73,10 @@ def export(release: Release, path: str | Path) -> None:
             f"output is {str(path)!r}: a release in one dimension has no geometry, it must be .csv"
         )
     fits_memory(_BYTES[form] * release.domain.size, f"{release.domain.size:,} cells as {form}")
-    write_whole(Path(path), _WRITERS[form](release))
+    write_whole(Path(path), _WRITERS[form](release, nonnegative))
 
 
-def cells_frame(release: Release) -> pd.DataFrame:
+def cells_frame(release: Release, *, nonnegative: bool = False) -> pd.DataFrame:
     """A row per cell: index, edges, centre, estimate and standard error.
 
     Columns: column, row, west, south, east, north, x, y, estimate, std_error; in 1-D column, low, high, x,
@@ -93,7 +94,7 @@ def cells_frame(release: Release) -> pd.DataFrame:
             table[names[end]] = edges[axis][index[axis] + end]
     for axis, name in zip(range(domain.ndim), ("x", "y"), strict=False):
         table[name] = domain.centres(axis)[index[axis]]
-    table["estimate"] = release.cells().ravel()
+    table["estimate"] = release.cells(nonnegative=nonnegative).ravel()
     table["std_error"] = cell_errors(release).ravel()
     return pd.DataFrame(table)
 
@@ -122,22 +123,22 @@ def _cell_boxes(release: Release, first: int, last: int) -> Boxes:
     )
 
 
-def _geo_frame(release: Release) -> gpd.GeoDataFrame:
+def _geo_frame(release: Release, nonnegative: bool) -> gpd.GeoDataFrame:
     import geopandas as gpd
     import shapely
 
-    frame = cells_frame(release)
+    frame = cells_frame(release, nonnegative=nonnegative)
     shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
     return gpd.GeoDataFrame(frame, geometry=shapes, crs=release.domain.crs)
 
 
-def _to_geoparquet(release: Release) -> Any:
-    frame = _geo_frame(release)
+def _to_geoparquet(release: Release, nonnegative: bool) -> Any:
+    frame = _geo_frame(release, nonnegative)
     return lambda part: frame.to_parquet(part, index=False)
 
 
-def _to_geojson(release: Release) -> Any:
-    frame = _geo_frame(release)
+def _to_geojson(release: Release, nonnegative: bool) -> Any:
+    frame = _geo_frame(release, nonnegative)
     if release.domain.crs is not None:
         frame = frame.to_crs("EPSG:4326")
 
@@ -149,16 +150,16 @@ def _to_geojson(release: Release) -> Any:
     return write
 
 
-def _to_csv(release: Release) -> Any:
-    frame = cells_frame(release)
+def _to_csv(release: Release, nonnegative: bool) -> Any:
+    frame = cells_frame(release, nonnegative=nonnegative)
     return lambda part: frame.to_csv(part, index=False)
 
 
-def _to_geotiff(release: Release) -> Any:
+def _to_geotiff(release: Release, nonnegative: bool) -> Any:
     rasterio = _rasterio()
     domain = release.domain
     (west, _), (_, north) = domain.low, domain.high
-    bands = {"estimate": release.cells(), "std_error": cell_errors(release)}
+    bands = {"estimate": release.cells(nonnegative=nonnegative), "std_error": cell_errors(release)}
     profile = {
         "driver": "GTiff",
         "width": domain.shape[0],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -69,6 +69,11 @@ class Candidate:
         """ "laplace" or "gaussian"."""
         return "laplace" if self.rho is None else "gaussian"
 
+    @property
+    def budget(self) -> dict[str, Fraction]:
+        """The budget as keyword of `publish`."""
+        return {"rho": self.rho} if self.rho is not None else {"epsilon": self.epsilon or Fraction(0)}
+
 
 def plan(
     near: Neighbourhood,
@@ -127,6 +132,47 @@ def plan(
                 )
             found.append(_priced(label, strategy, near, work, contributions, {"rho": allowed}))
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))
+
+
+def choose(
+    near: Neighbourhood,
+    work: Boxes | AllRanges | Regions | None = None,
+    *,
+    noise: str | None = None,
+    left_out: bool = False,
+    contributions: int = 1,
+    **budget: Any,
+) -> Candidate:
+    """The best candidate of a plan that has the noise that is wanted: what "auto" stands for.
+
+    Where rows are left out before counting, their number is not public, and strategies that keep the number of
+    points exactly are passed over.
+
+    Raises InputError if no candidate is left.
+    """
+    found = plan(near, work, contributions=contributions, **budget)
+    fits = [c for c in found if (noise in (None, c.noise)) and not (left_out and c.strategy.keeps_total)]
+    if not fits:
+        raise InputError("no strategy fits the domain and the noise that is asked for")
+    return fits[0]
+
+
+def crossovers(
+    nears: Sequence[Neighbourhood],
+    work: Boxes | AllRanges | Regions | None = None,
+    **options: Any,
+) -> list[tuple[Neighbourhood, list[Candidate]]]:
+    """The best candidate of each noise for neighbourhoods that differ in δ: where one overtakes the other.
+
+    Options are those of `plan`. The candidates of a neighbourhood are ranked, the best one first.
+    """
+    out = []
+    for near in nears:
+        best: dict[str, Candidate] = {}
+        for candidate in plan(near, work, **options):
+            best.setdefault(candidate.noise, candidate)
+        out.append((near, list(best.values())))
+    return out
 
 
 def _priced(

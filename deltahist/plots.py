@@ -38,7 +38,14 @@ def check_picture(path: str | Path, only: str | None = None) -> None:
         raise InputError(f"only is {only!r}: it must be map or curve")
 
 
-def save_picture(release: Release, path: str | Path, only: str | None = None, *, plain: bool = False) -> None:
+def save_picture(
+    release: Release,
+    path: str | Path,
+    only: str | None = None,
+    *,
+    plain: bool = False,
+    nonnegative: bool = False,
+) -> None:
     """Draw the map and the protection curve beside it, or one of them, into a PNG, SVG or PDF file.
 
     The file appears whole or not at all.
@@ -60,7 +67,7 @@ def save_picture(release: Release, path: str | Path, only: str | None = None, *,
     axes = figure.subplots(1, len(parts), squeeze=False, width_ratios=[widths[p] for p in parts])[0]
     for part, ax in zip(parts, axes, strict=True):
         if part == "map":
-            plot_map(release, ax, plain=plain)
+            plot_map(release, ax, plain=plain, nonnegative=nonnegative)
         else:
             plot_protection(release, ax)
     _say_what_it_is(figure, release)
@@ -103,7 +110,9 @@ def _say_what_it_is(figure: Figure, release: Release) -> None:
         )
 
 
-def plot_map(release: Release, ax: Axes | None = None, *, plain: bool = False) -> Axes:
+def plot_map(
+    release: Release, ax: Axes | None = None, *, plain: bool = False, nonnegative: bool = False
+) -> Axes:
     """The published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
 
     Single cells are often mostly noise, so cells are merged where they do not stand out (`merged_cells`).
@@ -114,6 +123,7 @@ def plot_map(release: Release, ax: Axes | None = None, *, plain: bool = False) -
     release : Release
     ax : where to draw; a new figure when None.
     plain : draw every cell's own estimate, noise and all; what is below one standard error is pale.
+    nonnegative : draw non-negative estimates of every cell (`Release.cells`) instead.
 
     Returns
     -------
@@ -121,16 +131,20 @@ def plot_map(release: Release, ax: Axes | None = None, *, plain: bool = False) -
     """
     ax = _axes(ax)
     if release.domain.ndim == 1:
-        return _steps(release, ax)
+        return _steps(release, ax, nonnegative)
     from matplotlib.colors import AsinhNorm
 
     domain = release.domain
-    cells = release.cells() if plain else merged_cells(release)
+    if nonnegative:
+        cells = release.cells(nonnegative=True)
+    else:
+        cells = release.cells() if plain else merged_cells(release)
     noise, _ = _block_error(release, 1)
     top = max(float(np.quantile(cells, _TOP)), 1.0)
     # What a single cell cannot tell from nothing is pale; merged blocks can tell less, and are drawn from zero.
-    low = noise if plain else 0.0
-    width = _LINEAR * noise if plain and noise else top / 50
+    own = plain and not nonnegative
+    low = noise if own else 0.0
+    width = _LINEAR * noise if own and noise else top / 50
     factor, unit = _axis_unit(release)
     (west, south), (east, north) = domain.low, domain.high
     picture = ax.imshow(
@@ -154,7 +168,9 @@ def plot_map(release: Release, ax: Axes | None = None, *, plain: bool = False) -
     bar.set_ticks(_round_ticks(picture.norm))
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     bar.minorticks_off()
-    how = "below that is pale" if plain else "cells that do not stand out from it are merged"
+    how = "below that is pale" if own else "cells that do not stand out from it are merged"
+    if nonnegative:
+        how = "drawn are the nearest estimates that are not negative"
     ax.set_title(f"Standard error of one cell: {noise:,.3g} points;\n{how}", fontsize=9)
     return ax
 
@@ -258,9 +274,9 @@ def _block_error(release: Release, width: int) -> tuple[float, float]:
     return float(np.sqrt(np.median(moments.variance))), float(np.median(moments.kurtosis))
 
 
-def _steps(release: Release, ax: Axes) -> Axes:
+def _steps(release: Release, ax: Axes, nonnegative: bool) -> Axes:
     domain = release.domain
-    edges, cells = domain.edges(0), release.cells()
+    edges, cells = domain.edges(0), release.cells(nonnegative=nonnegative)
     variance = release.decoder.moments(Boxes(np.column_stack([edges[:-1], edges[1:]]))).variance
     error = np.sqrt(variance)
     ax.stairs(

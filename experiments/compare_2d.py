@@ -222,7 +222,7 @@ def draw(results: Sequence[Result], file: Path) -> None:
     axes.set_yticks(ticks, [str(t) for t in ticks])
     axes.set_ylim(low / 1.15, high * 1.15)
     axes.set_title("Ours protects moves of up to δ, the others moves of any length")
-    _place(axes, labels, deltas[-1])
+    _place(axes, labels)
     save(drawn, file)
 
 
@@ -230,24 +230,19 @@ def _budget(privacy: str) -> str:
     return "pure ε" if privacy == "pure" else "(ε, 10⁻⁶)"
 
 
-def _place(axes: Any, labels: Sequence[tuple[float, str, str]], last: float) -> None:
+def _place(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
     """Labels to the right of the axes, moved apart where they would overlap."""
+    from scipy.optimize import isotonic_regression
+
     low, high = np.log(axes.get_ylim())
-    gap = (high - low) / 30
-    at = low
-    for value, text, colour in sorted(labels):
-        at = max(np.log(value), at + gap)
-        axes.annotate(
-            text,
-            (1.0, np.log(value) - low),
-            xytext=(1.02, (at - low) / (high - low)),
-            xycoords=("axes fraction", "axes fraction"),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=8,
-            color=colour,
-            annotation_clip=False,
-        )
+    ordered = sorted(labels)
+    steps = np.arange(len(ordered)) / 30
+    height = (np.log([value for value, _, _ in ordered]) - low) / (high - low)
+    # The nearest places to the lines that are a step apart.
+    places = isotonic_regression(height - steps).x + steps
+    for (_, text, colour), start, place in zip(ordered, height, places, strict=True):
+        axes.plot([1.0, 1.03], [start, place], color=colour, lw=0.7, transform=axes.transAxes, clip_on=False)
+        axes.annotate(text, (1.035, place), xycoords="axes fraction", va="center", fontsize=8, color=colour)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Result]:

@@ -1,4 +1,4 @@
-"""Flows against the paper's shifted grids: squares on the stand-ins for the Twitter sets, 1000 × 1000 cells, δ = a cell.
+"""Flows against shifted grids: squares on the stand-ins for the Twitter sets, 1000 × 1000 cells, δ = one cell.
 
 Both have pure ε = 1 under the same neighbourhood, membership fixed. The shifted grids are averaged as in the paper and
 have, at each size of query, the width that turns out best on the data, which no release could know; the flow is one

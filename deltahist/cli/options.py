@@ -52,8 +52,25 @@ Sources = Annotated[
         help="Where people may appear or vanish: none, boundary, left or right (1-D), or a file of geometries.",
     ),
 ]
+#: Parameters of strategies that are too long to be shown.
+LONG = ("sets", "kernel", "matrix")
 Epsilon = Annotated[str | None, typer.Option(metavar="E", help="Budget of pure ε; Laplace noise.")]
 Rho = Annotated[str | None, typer.Option(metavar="R", help="Instead: budget of ρ-zCDP; Gaussian noise.")]
+Probability = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P",
+        help="With --epsilon: failure probability that is allowed (1e-6); Gaussian noise is then considered too.",
+    ),
+]
+NonNegative = Annotated[
+    bool,
+    typer.Option(
+        "--nonnegative",
+        help="Answer from non-negative estimates: usually nearer to the truth where many cells are empty, no longer "
+        "unbiased; intervals cover at least as often.",
+    ),
+]
 MaxPerUser = Annotated[
     str | None,
     typer.Option(metavar="K", help="Points of one user that are kept; ε is what all K together pay."),
@@ -126,7 +143,9 @@ def amount(text: str, option: str) -> Fraction:
     return Fraction(text)
 
 
-def budget(epsilon: str | None, rho: str | None, noise: str | None = None) -> dict[str, Any]:
+def budget(
+    epsilon: str | None, rho: str | None, noise: str | None = None, probability: str | None = None
+) -> dict[str, Any]:
     """The one budget that is given, as keyword of `publish` and `plan`."""
     if (epsilon is None) == (rho is None):
         given = "both --epsilon and --rho are" if rho is not None else "neither --epsilon nor --rho is"
@@ -135,14 +154,26 @@ def budget(epsilon: str | None, rho: str | None, noise: str | None = None) -> di
         )
     if noise is not None and noise not in ("laplace", "gaussian"):
         raise InputError(f"--noise is {noise!r}: it must be laplace or gaussian")
-    if noise is not None and (noise == "gaussian") != (rho is not None):
+    if noise == "laplace" and rho is not None:
+        raise InputError("--noise is 'laplace' with --rho: Laplace noise takes --epsilon (pure)")
+    if noise == "gaussian" and rho is None and probability is None:
         raise InputError(
-            f"--noise is {noise!r} with {'--rho' if rho is not None else '--epsilon'}: Laplace noise takes --epsilon "
-            "(pure), Gaussian noise takes --rho (zCDP)"
+            "--noise is 'gaussian' with --epsilon alone: Gaussian noise is never pure; give --rho (zCDP), or "
+            "--probability, such as 1e-6"
         )
-    if epsilon is not None:
-        return {"epsilon": amount(epsilon, "--epsilon")}
-    return {"rho": amount(str(rho), "--rho")}
+    if rho is not None:
+        if probability is not None:
+            raise InputError(
+                f"--probability is {probability!r} with --rho: zCDP holds for every failure probability at once; "
+                "--probability goes with --epsilon"
+            )
+        return {"rho": amount(str(rho), "--rho")}
+    out: dict[str, Any] = {"epsilon": amount(str(epsilon), "--epsilon")}
+    if probability is not None and noise != "laplace":
+        out["probability"] = float(amount(probability, "--probability"))
+        if out["probability"] >= 1:
+            raise InputError(f"--probability is {probability!r}: it must be less than 1, such as 1e-6")
+    return out
 
 
 def length(text: str, option: str) -> float | str:
@@ -237,8 +268,8 @@ def space(
     return near
 
 
-def strategy(text: str, near: Neighbourhood) -> Strategy | None:
-    """The strategy of a text such as hierarchical:4; None for auto.
+def strategy(text: str, near: Neighbourhood, *, gaussian: bool = False) -> Strategy | None:
+    """The strategy of a text such as hierarchical:4; None for auto. `gaussian`: what its noise will be.
 
     Raises InputError on an unknown name or parameters that do not fit.
     """
@@ -262,9 +293,19 @@ def strategy(text: str, near: Neighbourhood) -> Strategy | None:
             return s.ShiftedGrids(domain, *parameters)
     if name == "dyadic":
         return s.dyadic_grids(domain, *_whole_numbers(rest, text, 1) or [max(1, int(near.reach.max()))])
+    if name == "flow":
+        sides = _whole_numbers(rest, text, 1)
+        return s.tuned(near, norm=2 if gaussian else 1, block=sides[0] if sides else None)
+    if name in ("spectral", "optimal") and not rest:
+        if not gaussian:
+            raise InputError(
+                f"--strategy is {text!r} with pure ε: it is made for Gaussian noise; give --rho, or --probability "
+                "beside --epsilon"
+            )
+        return s.Spectral(near) if name == "spectral" else s.Optimal(near)
     raise InputError(
-        f"--strategy is {text!r}: it must be auto, identity, wavelet, hierarchical[:b], cumulative[:prefix], "
-        "shifted:width,shift[,m] or dyadic[:spacing], with lengths in cells"
+        f"--strategy is {text!r}: it must be auto, flow[:block], spectral, optimal, identity, wavelet, "
+        "hierarchical[:b], cumulative[:prefix], shifted:width,shift[,m] or dyadic[:spacing], with lengths in cells"
     )
 
 

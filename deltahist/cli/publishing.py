@@ -44,15 +44,19 @@ def publish(
     sources: options.Sources = "none",
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
+    probability: options.Probability = None,
     noise: Annotated[
-        str | None, typer.Option(metavar="LAW", help="laplace (with --epsilon) or gaussian (with --rho).")
+        str | None,
+        typer.Option(
+            metavar="LAW", help="laplace (with --epsilon) or gaussian (with --rho or --probability)."
+        ),
     ] = None,
     strategy: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="auto, identity, wavelet, hierarchical[:b], cumulative[:prefix], shifted:width,shift[,m] or "
-            "dyadic[:spacing]; lengths in cells.",
+            help="auto, flow[:block], spectral, optimal, identity, wavelet, hierarchical[:b], cumulative[:prefix], "
+            "shifted:width,shift[,m] or dyadic[:spacing]; lengths in cells.",
         ),
     ] = "auto",
     user: Annotated[
@@ -91,11 +95,13 @@ def publish(
       deltahist publish log.tsv.gz --x 3 --y 2 ...          # no header: columns by number, from 0
       deltahist publish ages.csv --x age --bounds 0,100 --delta 5 --cells-per-delta 5 --sources left \\
           --rho 0.1 --out ages.parquet
+      deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --cells-per-delta 4 \\
+          --epsilon 1 --probability 1e-6 --out city.parquet
     """
     from deltahist.cli.geometry import map_crs
 
     points = options.user_bound(user, max_per_user)
-    budget = options.budget(epsilon, rho, noise)
+    budget = options.budget(epsilon, rho, noise, probability)
     console.check_target(out, source)
     near = options.space(bounds, cell, cells_per_delta, delta, sources, map_crs(crs, project, bounds))
     if near.domain.ndim == 1 and y is not None:
@@ -109,10 +115,19 @@ def publish(
             f"--outside is 'drop' with --sources {sources}: a point could vanish by moving out, so it must be "
             "--sources boundary (or --outside clamp)"
         )
-    from deltahist.planner import plan
+    from deltahist.planner import choose
     from deltahist.publishers import publish as publish_counts
 
-    chosen = options.strategy(strategy, near) or plan(near, contributions=points, **budget)[0].strategy
+    chosen = options.strategy(strategy, near, gaussian="epsilon" not in budget or "probability" in budget)
+    left_out = drop_bad_rows or outside == "drop"
+    if chosen is None:
+        best = choose(near, noise=noise, left_out=left_out, contributions=points, **budget)
+        chosen, budget = best.strategy, best.budget
+    elif left_out and chosen.keeps_total:
+        raise InputError(
+            f"--strategy is {strategy!r} and rows may be dropped: it keeps the number of points exactly, which may "
+            "then depend on a person; it must be another strategy, or no rows dropped"
+        )
     counted = _count(
         source,
         near.domain,
@@ -127,7 +142,7 @@ def publish(
     )
     _tell_publisher(counted, outside)
     release = publish_counts(
-        counted.counts, near, chosen, noise=noise, contributions=points, dropped=counted.dropped, **budget
+        counted.counts, near, chosen, contributions=points, dropped=counted.dropped, **budget
     )
     release.save(out)
     print(_summary(release, out))
@@ -164,11 +179,11 @@ def _summary(release: Release, out: Path) -> str:
     cost = (
         f"ε = {float(release.epsilon):g}"
         if release.epsilon is not None
-        else f"ρ = {float(release.rho or 0):g}"
+        else f"ρ = {float(release.rho or 0):.4g} (ε = {release.approximate(1e-6):.4g} but for 10⁻⁶)"
     )
     unit = "point" if release.contributions == 1 else f"user ({release.contributions} points)"
     parameters = {k: v for k, v in release.strategy.describe().items() if k != "strategy" and v is not None}
-    detail = ", ".join(f"{k} {v}" for k, v in parameters.items() if k != "sets")
+    detail = ", ".join(f"{k} {_short(v)}" for k, v in parameters.items() if k not in options.LONG)
     return "\n".join(
         [
             f"published    {out}",
@@ -179,6 +194,10 @@ def _summary(release: Release, out: Path) -> str:
             f"inspect it   deltahist inspect {out}",
         ]
     )
+
+
+def _short(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def demo(

@@ -11,6 +11,9 @@ import typer
 from deltahist._validate import InputError
 from deltahist.cli import console, options
 
+#: Cells from which on non-negative estimates take longer than people expect.
+_PATIENCE = 100_000
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -41,6 +44,7 @@ def query(
         typer.Option(metavar="COLUMN", help="Column of --regions that names them. [default: name or id]"),
     ] = None,
     level: Annotated[str, typer.Option(metavar="L", help="Of the interval, between 0 and 1.")] = "0.95",
+    nonnegative: options.NonNegative = False,
     layout: Annotated[
         str, typer.Option("--format", metavar="FORM", help="table, csv, json or geojson.")
     ] = "table",
@@ -68,27 +72,37 @@ def query(
     share = options.level_of(level)
     console.check_target(out, release, *filter(None, [boxes, regions]))
     published = _load(release)
+    if nonnegative:
+        _note_patience(published)
     if regions is not None:
-        frame, shapes = _answer_regions(published, regions, name, share)
+        frame, shapes = _answer_regions(published, regions, name, share, nonnegative)
     else:
-        frame, shapes = _answer_boxes(published, box, boxes, share)
+        frame, shapes = _answer_boxes(published, box, boxes, share, nonnegative)
     console.put(_lay_out(frame, shapes, layout, published), out)
 
 
+def _note_patience(release: Release) -> None:
+    """Say that the nearest non-negative estimates of a large grid take their time."""
+    if release.domain.size > _PATIENCE:
+        console.note(
+            f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes"
+        )
+
+
 def _answer_boxes(
-    release: Release, box: list[str] | None, file: Path | None, level: float
+    release: Release, box: list[str] | None, file: Path | None, level: float, nonnegative: bool
 ) -> tuple[pd.DataFrame, Any]:
     from deltahist.answers import answer
     from deltahist.workloads import boxes
 
     corners, names = options.read_boxes(box, file, release.domain)
-    frame = answer(release, boxes(corners), level=level)
+    frame = answer(release, boxes(corners), level=level, nonnegative=nonnegative)
     frame.insert(0, "name", names)
     return frame, corners
 
 
 def _answer_regions(
-    release: Release, file: Path, column: str | None, level: float
+    release: Release, file: Path, column: str | None, level: float, nonnegative: bool
 ) -> tuple[pd.DataFrame, Any]:
     from deltahist.answers import answer
     from deltahist.cli.geometry import read_geometries, region_names
@@ -96,7 +110,9 @@ def _answer_regions(
 
     zones = read_geometries(file, release.domain, "--regions")
     names = region_names(zones, column)
-    frame = answer(release, regions(zones.geometry, names), level=level).reset_index(drop=True)
+    frame = answer(release, regions(zones.geometry, names), level=level, nonnegative=nonnegative).reset_index(
+        drop=True
+    )
     frame.insert(0, "name", names)
     return frame, zones.geometry.to_numpy()
 
@@ -168,6 +184,7 @@ def plot(
             "--plain", help="Every cell's own estimate, instead of merging cells lost in the noise."
         ),
     ] = False,
+    nonnegative: options.NonNegative = False,
 ) -> None:
     """Draw the published map and, beside it, what protection is left at which distance.
 
@@ -180,7 +197,10 @@ def plot(
 
     check_picture(out, only)
     console.check_target(out, release)
-    save_picture(_load(release), out, only, plain=plain)
+    published = _load(release)
+    if nonnegative:
+        _note_patience(published)
+    save_picture(published, out, only, plain=plain, nonnegative=nonnegative)
     console.note(f"wrote {out}")
 
 
@@ -192,6 +212,7 @@ def export(
             metavar="FILE", help=".parquet (GeoParquet), .geojson, .csv, or .tif (needs the extra geotiff)."
         ),
     ],
+    nonnegative: options.NonNegative = False,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 
@@ -206,5 +227,8 @@ def export(
 
     check_form(out)
     console.check_target(out, release)
-    write(_load(release), out)
+    published = _load(release)
+    if nonnegative:
+        _note_patience(published)
+    write(published, out, nonnegative=nonnegative)
     console.note(f"wrote {out}")

@@ -13,7 +13,7 @@ from deltahist._validate import InputError, exact, fits_memory, one_of, whole
 from deltahist.calibration import calibrate, rho_for
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
-from deltahist.planner import Candidate, plan
+from deltahist.planner import choose
 from deltahist.privacy import Law
 from deltahist.release import DROPS, Release
 from deltahist.strategies.base import Strategy
@@ -86,11 +86,8 @@ def publish(
     private = _checked(counts, near)
     if isinstance(strategy, str):
         one_of(("auto",), "or a strategy object", strategy=strategy)
-        best = _best(near, workload, budget, noise, times, bool(left_out))
-        strategy, budget = (
-            best.strategy,
-            {"rho": best.rho} if best.rho is not None else {"epsilon": best.epsilon},
-        )
+        best = choose(near, workload, noise=noise, left_out=bool(left_out), contributions=times, **budget)
+        strategy, budget = best.strategy, dict(best.budget)
     elif "probability" in budget:
         budget = {"rho": rho_for(strategy, near, contributions=times, **budget)}
     if left_out and strategy.keeps_total:
@@ -148,22 +145,6 @@ def _budget(
     if probability is None or noise == "laplace":
         return {"epsilon": exact(epsilon=epsilon)}
     return {"epsilon": exact(epsilon=epsilon), "probability": probability}
-
-
-def _best(
-    near: Neighbourhood,
-    workload: Boxes | AllRanges | Regions | None,
-    budget: dict[str, Any],
-    noise: str | None,
-    times: int,
-    left_out: bool,
-) -> Candidate:
-    """The best candidate whose noise is wanted, and which does not give away a number that is not public."""
-    found = plan(near, workload, contributions=times, **budget)
-    fits = [c for c in found if (noise in (None, c.noise)) and not (left_out and c.strategy.keeps_total)]
-    if not fits:
-        raise InputError("no strategy fits the domain and the noise that is asked for")
-    return fits[0]
 
 
 def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
