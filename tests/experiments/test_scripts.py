@@ -26,6 +26,7 @@ COLUMNS = {
     "figure3": "dataset|points|paper|share in the fullest 1 % of cells|share of cells that are empty",
     "figure4": "dataset|size|best k|best histogram|delta|decoder|width|grids|sensitivity|mse|gain|best width|"
     "gain with hindsight",
+    "flow_squares": "dataset|size|best width|shifted grids|flow|gain|flow, cut cells",
 }
 
 

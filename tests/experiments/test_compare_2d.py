@@ -1,0 +1,70 @@
+"""The comparison: one command gives the table, the JSON and the picture; bad input is named."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.compare_2d import main, read_counts
+from experiments.peers import PEERS, STRATEGIES
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(1)
+    points = np.concatenate([rng.normal((10, 20), 2, (4000, 2)), rng.uniform(0, 32, (300, 2))]).clip(0, 31.9)
+    counts = np.histogram2d(*points.T, bins=32, range=[(0, 32), (0, 32)])[0]
+    np.save(tmp_path / "counts.npy", counts)
+    return tmp_path / "counts.npy"
+
+
+def test_the_command_measures_everything(data, tmp_path, capsys):
+    out = tmp_path / "out.json"
+    line = ["--data", str(data), "--epsilon", "1", "--delta-cells", "1,2", "--json", str(out)]
+    main([*line, "--trials", "2", "--queries", "300"])
+    found = json.loads(out.read_text("utf-8"))
+    keys = {"mechanism", "family", "relation", "delta_cells", "privacy", "epsilon", "rmse", "seconds"}
+    assert all(set(row) == keys for row in found)
+    ours = [r for r in found if r["family"] == "ours"]
+    peers = [r for r in found if r["family"] == "peer"]
+    assert {r["delta_cells"] for r in ours} == {1, 2}
+    assert {r["relation"] for r in ours} == {"delta"}
+    assert {(r["relation"], r["delta_cells"]) for r in peers} == {("any", None)}
+    assert {r["privacy"] for r in ours} == {r["privacy"] for r in peers} == {"pure", "approx"}
+    assert {*PEERS, *STRATEGIES, "Gaussian optimum"} <= {r["mechanism"] for r in peers}
+    assert all(r["rmse"] > 0 and r["seconds"] > 0 and r["epsilon"] == 1 for r in found)
+    best = min(r["rmse"] for r in ours if r["delta_cells"] == 1)
+    assert best < min(r["rmse"] for r in peers)
+    assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
+    assert "best approx peer" in capsys.readouterr().out
+
+
+def test_sides_are_summed_down(data):
+    counts = read_counts(data)
+    small = read_counts(data, 8)
+    assert small.shape == (8, 8)
+    assert small.sum() == counts.sum()
+    assert small[0, 0] == counts[:4, :4].sum()
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "text"),
+    [
+        (np.ones(5), [], "2-D histogram"),
+        (np.full((4, 4), 0.5), [], "whole numbers"),
+        (np.full((4, 4), -1), [], "whole numbers"),
+        (np.ones((4, 4)), ["--side", "3"], "must divide"),
+        (np.ones((4, 4)), ["--delta-cells", "0,1"], "whole numbers from 1"),
+        (None, [], "not a readable NPY file"),
+    ],
+)
+def test_bad_input_is_named(array, options, text, tmp_path, capsys):
+    file = tmp_path / "bad.npy"
+    if array is None:
+        file.write_text("no array")
+    else:
+        np.save(file, array)
+    with pytest.raises(SystemExit):
+        main(["--data", str(file), "--json", str(tmp_path / "out.json"), *options])
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "out.json").exists()
