@@ -345,6 +345,111 @@ def test_plan_for_boxes(tmp_path, capsys):
     assert "the 2 boxes" in run(capsys, *line, "--boxes", tmp_path / "boxes.csv")
 
 
+def test_a_probability_lets_both_noises_in(folder, tmp_path, capsys):
+    (tmp_path / "p.csv").write_text("x,y\n" + "\n".join(f"{i % 8 + 0.5},{i // 8 + 0.5}" for i in range(64)))
+    line = ["publish", tmp_path / "p.csv", "--x", "x", "--y", "y", "--cell", "1", "--epsilon", "1"]
+    line += ["--out", tmp_path / "r.parquet"]
+    wide = ["--bounds", "0,0,64,64", "--delta", "8", "--probability", "1e-6"]
+    run(capsys, *line, *wide)
+    assert dh.Release.load(tmp_path / "r.parquet").noise == "gaussian"
+    line += ["--bounds", "0,0,16,16", "--delta", "6"]
+    for more, noise in (
+        (["--probability", "1e-6", "--noise", "laplace"], "laplace"),
+        (["--probability", "1e-6", "--strategy", "spectral"], "gaussian"),
+        (["--probability", "1e-6", "--strategy", "optimal"], "gaussian"),
+        (["--strategy", "flow:4"], "laplace"),
+    ):
+        run(capsys, *line, *more)
+        release = dh.Release.load(tmp_path / "r.parquet")
+        assert release.noise == noise
+        assert release.approximate(1e-6) <= 1
+    assert release.strategy.name == "Flow"
+    assert release.strategy.block == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--noise", "gaussian"], "never pure"),
+        (["--strategy", "spectral"], "made for Gaussian noise"),
+        (["--probability", "2"], "less than 1"),
+        (["--probability", "many"], "--probability"),
+        (["--drop-bad-rows", "--strategy", "flow"], "keeps the number of points"),
+    ],
+)
+def test_budgets_and_strategies_that_do_not_fit_are_refused(folder, tmp_path, capsys, more, text):
+    line = [
+        "publish",
+        folder / "visits.csv",
+        "--x",
+        "lon",
+        "--y",
+        "lat",
+        "--bounds",
+        "-80,40,-70,50",
+        "--cell",
+        "1",
+    ]
+    line += ["--delta", "1", "--epsilon", "1", "--out", tmp_path / "no.parquet", *more]
+    capsys.readouterr()
+    assert main(list(map(str, line))) == 2
+    assert text in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_rho_and_a_probability_do_not_go_together(capsys):
+    line = ["plan", "--bounds", "0,8", "--cell", "1", "--delta", "1", "--rho", "1", "--probability", "1e-6"]
+    assert main(line) == 2
+    assert "goes with --epsilon" in capsys.readouterr().err
+
+
+def test_rows_may_be_dropped_with_auto(folder, tmp_path, capsys):
+    (tmp_path / "p.csv").write_text("x,y\n1,1\n2,oops\n3,3\n")
+    line = ["publish", tmp_path / "p.csv", "--x", "x", "--y", "y", "--bounds", "0,0,16,16", "--cell", "1"]
+    run(capsys, *line, "--delta", "1", "--epsilon", "1", "--drop-bad-rows", "--out", tmp_path / "r.parquet")
+    assert not dh.Release.load(tmp_path / "r.parquet").strategy.keeps_total
+
+
+def test_plan_shows_the_crossovers(capsys):
+    line = [
+        "plan",
+        "--bounds",
+        "0,0,64,64",
+        "--cell",
+        "1",
+        "--delta",
+        "1",
+        "--epsilon",
+        "1",
+        "--probability",
+        "1e-6",
+    ]
+    found = json.loads(run(capsys, *line, "--deltas", "1,8", "--format", "json"))
+    best = {row["delta"]: row["strategy"].split()[0] for row in found if row["best"]}
+    assert best == {"1.0": "Flow", "8.0": "Spectral"}
+    assert {row["noise"] for row in found} == {"laplace", "gaussian"}
+    table = run(capsys, *line, "--deltas", "1,8")
+    assert "where Flow was" in table
+    ranked = json.loads(run(capsys, *line, "--format", "json"))
+    assert all(("rho" in row) == (row["noise"] == "gaussian") for row in ranked)
+    assert "kernel" not in json.dumps(ranked)
+
+
+def test_non_negative_answers_maps_and_tables(tmp_path, capsys):
+    save_unit(tmp_path / "unit.parquet", rng=np.random.default_rng(1))
+    release = dh.Release.load(tmp_path / "unit.parquet")
+    ask = ["query", tmp_path / "unit.parquet", "--box", "-1,0,1,1", "--format", "json"]
+    found = json.loads(run(capsys, *ask, "--nonnegative"))[0]
+    expected = dh.answer(release, dh.workloads.boxes([[-1, 0, 1, 1]]), nonnegative=True).iloc[0]
+    assert found["estimate"] == pytest.approx(expected["estimate"])
+    assert found["estimate"] != json.loads(run(capsys, *ask))[0]["estimate"]
+    run(capsys, "export", tmp_path / "unit.parquet", "--nonnegative", "--out", tmp_path / "cells.csv")
+    cells = pd.read_csv(tmp_path / "cells.csv")["estimate"]
+    assert cells.min() >= 0
+    assert cells.sum() == pytest.approx(64)
+    run(capsys, "plot", tmp_path / "unit.parquet", "--nonnegative", "--out", tmp_path / "map.png")
+
+
 def test_plot_and_export(folder, tmp_path, capsys):
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "city.png")
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")
