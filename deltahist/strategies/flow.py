@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Binary digits after the point of flows between blocks: rounding them adds less than a thousandth of a point squared.
 BITS = 4
 _ONE = 1 << BITS
+#: Lines of fewer blocks gain nothing from sums, and from so many on a second level pays.
+_SHORT, _LONG = 16, 600
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +46,8 @@ class Flow(Strategy):
     domain : Domain
     block : cells per side of a block, one number or one per axis. δ of at most a block costs one crossing of a
         line per axis; longer moves cost more.
-    widths : numbers of borders whose sums get noise of their own, increasing; () for none (and in 1-D).
+    widths : numbers of borders whose sums get noise of their own, increasing; () for none (and in 1-D). When None,
+        what suits all ranges (`tuned` looks for the best).
     shares : of ε, for the groups in the order of `groups`: cells (blocks of several cells only), straight and
         diagonal (2-D only) flows, one for each width, arrivals (if any); usual ones when None.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
@@ -67,7 +70,7 @@ class Flow(Strategy):
 
     domain: Domain
     block: int | tuple[int, ...] = 1
-    widths: tuple[int, ...] = ()
+    widths: tuple[int, ...] | None = None
     shares: tuple[Fraction, ...] | None = None
     arrivals: str | tuple[int, ...] | None = None
 
@@ -84,7 +87,8 @@ class Flow(Strategy):
             raise InputError(
                 f"block is {self.block!r}: the domain of {self.domain.shape} cells must have at least two blocks"
             )
-        widths = tuple(whole(least=2, widths=w) for w in self.widths)
+        widths = self._usual_widths() if self.widths is None else self.widths
+        widths = tuple(whole(least=2, widths=w) for w in widths)
         object.__setattr__(self, "widths", widths)
         if list(widths) != sorted(set(widths)) or (
             widths and (self.domain.ndim == 1 or widths[-1] > max(self.blocks))
@@ -106,6 +110,16 @@ class Flow(Strategy):
             object.__setattr__(
                 self, "shares", read_shares(self.shares, len(self._sizes), "group of the flow")
             )
+
+    def _usual_widths(self) -> tuple[int, ...]:
+        """Near the best for all ranges, from 64 to 4096 blocks a side."""
+        longest = max(self.blocks)
+        if self.domain.ndim == 1 or longest < _SHORT:
+            return ()
+        if longest < _LONG:
+            return (round(1.5 * math.sqrt(longest)),)
+        first = round(math.sqrt(longest) / 2)
+        return (first, 10 * first)
 
     # -- what is measured ----------------------------------------------------------------------------------
 
@@ -169,7 +183,7 @@ class Flow(Strategy):
             nx, ny = self.blocks
             out["straight flows"] = (nx - 1) * ny + nx * (ny - 1)
             out["diagonal flows"] = 2 * (nx - 1) * (ny - 1)
-            for w in self.widths:
+            for w in self._widths:
                 out[f"flows through {w} borders"] = (nx - 1) * -(-ny // w) + (ny - 1) * -(-nx // w)
         if self.arrivals is not None:
             out["arrivals"] = len(self.entries)
@@ -203,9 +217,10 @@ class Flow(Strategy):
         """Share of each group by name, a flow being counted in whole points."""
         if self.shares is not None:
             return dict(zip(self._sizes, self.shares, strict=True))
-        # A quarter of a straight move's share for the sums; a diagonal move crosses two lines.
-        sums = Fraction(1, 4 * len(self.widths)) if self.widths else Fraction(0)
-        rest = 1 - sums * len(self.widths)
+        # About a quarter of a straight move's share for the sums; a diagonal move crosses two lines.
+        levels = len(self._widths)
+        sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
+        rest = 1 - sums * levels
         usual = {
             "cells": Fraction(1, 2),
             "straight flows": rest,
@@ -226,7 +241,7 @@ class Flow(Strategy):
         own = [self.weights[name] for name in self._sizes if "through" in name]
         leaf = [float(1 / self.weights[f"{kind} flows"]) ** 2 for kind in ("straight", "diagonal")]
         return tuple(
-            Lines(n, self.widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own))
+            Lines(n, self._widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own))
             for n in reversed(self.blocks)
         )
 
@@ -239,7 +254,7 @@ class Flow(Strategy):
         nx, ny = self.blocks
         cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
         sums = [part[name] for name in self._sizes if "through" in name]
-        at_x, at_y = ([-(-n // w) for w in self.widths] for n in (ny, nx))
+        at_x, at_y = ([-(-n // w) for w in self._widths] for n in (ny, nx))
         return Flows(
             straight[:cut].reshape(nx - 1, ny),
             straight[cut:].reshape(ny - 1, nx),
@@ -322,6 +337,11 @@ class Flow(Strategy):
             way = np.unique(np.column_stack([least, np.maximum(x, y) - least]), axis=0).tolist()
             most = max(most, *(a * diagonal + b * straight + share["arrivals"] + cells for a, b in way))
         return Fraction(most, denominator**norm)
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        assert self.widths is not None
+        return self.widths
 
     @property
     def _block(self) -> tuple[int, ...]:
@@ -415,7 +435,7 @@ class Flow(Strategy):
         if both.any():
             diagonal = self._offset("diagonal flows") + x * (ny - 1) + y
             out.append((diagonal + np.where(dx == dy, 0, (nx - 1) * (ny - 1)), both, dx))
-        for w in self.widths:
+        for w in self._widths:
             start = self._offset(f"flows through {w} borders")
             per_x, per_y = -(-ny // w), -(-nx // w)
             out.append((start + x * per_x + left // w, dx != 0, dx))

@@ -32,7 +32,9 @@ _ROUNDING = 1e-2
 _MOST_BITS = 28
 #: Weight of single cells beside the workload's queries: no frequency may be left out.
 _CELLS = 1e-3
-#: Share of the variance at no distance within which a displacement counts as one of the worst.
+#: Displacements times cells beyond which Laplace noise is priced by a bound.
+_MOST_ABSOLUTE = 1 << 31
+#: Share of the largest cost within which a displacement counts as one of the worst.
 _NEAR_WORST = 1e-9
 
 
@@ -149,20 +151,28 @@ class Spectral(Strategy):
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         # The same wherever an edge lies on the torus; mirrored moves cost the same.
-        moves = np.unique(np.abs(near.displacements()), axis=0)
+        arrival = near.source_cells.any()
         if norm == 1:
+            entry = int(np.abs(self.kernel).sum())
+            moves = np.argwhere(_within(near))[1:]
+            if len(moves) * self.kernel.size > _MOST_ABSOLUTE:
+                return 2 * entry  # by the triangle inequality: no less than the dearest move
             costs = [
                 int(np.abs(self.kernel - np.roll(self.kernel, move, range(self.kernel.ndim))).sum())
                 for move in moves.tolist()
             ]
-            arrival = int(np.abs(self.kernel).sum())
-        else:
-            covariance = scipy.fft.irfftn(self.transform**2, self.torus)
-            found = covariance.flat[0] - covariance[tuple(moves.T)]
-            worst = moves[found >= found.max(initial=0) - _NEAR_WORST * covariance.flat[0]]
-            costs = [squared_distance(self.kernel, move) for move in worst.tolist()]
-            arrival = squared_distance(self.kernel, None)
-        return max([*costs, arrival if near.source_cells.any() else 0])
+            return max([*costs, entry if arrival else 0])
+        within = _within(near)
+        found = np.where(within, self._distances[tuple(slice(0, n) for n in within.shape)], 0.0)
+        worst = np.argwhere(found >= found.max() - _NEAR_WORST * self._distances.max())
+        costs = [squared_distance(self.kernel, move) for move in worst.tolist() if any(move)]
+        return max([*costs, squared_distance(self.kernel, None) if arrival else 0])
+
+    @functools.cached_property
+    def _distances(self) -> NDArray[np.float64]:
+        """Σ (k(w) − k(w − d))² for every displacement d of the torus, to twelve digits or so."""
+        covariance = scipy.fft.irfftn(self.transform**2, self.torus)
+        return np.asarray(2 * (covariance.flat[0] - covariance))
 
     def describe(self) -> dict[str, Any]:
         quarter = tuple(slice(0, n // 2 + 1) for n in self.torus)
@@ -178,6 +188,13 @@ class Spectral(Strategy):
         index = np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in out.torus))
         out.__dict__["kernel"] = quarter[index]
         return out
+
+
+def _within(near: Neighbourhood) -> NDArray[np.bool_]:
+    """Which displacements, none negative, stay within δ; the first is none at all."""
+    if near.domain.ndim == 1:
+        return np.ones(int(near.reach[0]) + 1, dtype=bool)
+    return np.asarray(np.arange(int(near.reach[0]) + 1) <= near.reach[:, None])
 
 
 def _padded(n: int) -> int:

@@ -57,7 +57,7 @@ def tuned(
     domain = near.domain
     if block is None:
         block = longest_move(near)
-    plain = Flow(domain, block)
+    plain = Flow(domain, block, ())
     arrivals = _arrivals(near, plain)
     boxes = work if isinstance(work, Boxes) else AllRanges(domain).sample(_BOXES)
     if len(boxes) > _BOXES:
@@ -88,7 +88,7 @@ def _arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
     block = np.unique(
         np.ravel_multi_index(tuple(c // b for c, b in zip(cells, flow.block, strict=True)), flow.blocks)
     )
-    rim = Flow(flow.domain, flow.block, arrivals="boundary").entries
+    rim = Flow(flow.domain, flow.block, (), arrivals="boundary").entries
     return "boundary" if np.array_equal(block, rim) else tuple(block.tolist())
 
 
