@@ -243,5 +243,5 @@ def _flows(
         if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
             flow = tuned(near, work, norm=norm, block=sides)
             cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
-            sums = f", sums of {', '.join(map(str, flow.widths))}" if flow.widths else ""
+            sums = f", sums {', '.join(map(str, flow.widths))} apart" if flow.widths else ""
             yield f"Flow (blocks of {cells}{sums})", flow

@@ -104,7 +104,7 @@ class FlowDecoder(Decoder):
         """Sides along y times ends along x, and the other way round; then the corners."""
         flow, variance = self.strategy, self._variance
         diagonal = variance["diagonal flows"]
-        sums = [variance[g.name] for g in flow.groups if "through" in g.name]
+        sums = [variance[g.name] for g in flow.groups if g.name.startswith("sums")]
         # The lines that cross x run along y, and their table is over places along y.
         along_y, along_x = (
             [Quadratic(form, edge) for form in _forms(line, variance["straight flows"], diagonal, sums)]

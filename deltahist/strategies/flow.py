@@ -17,7 +17,7 @@ from deltahist._validate import InputError, one_of, whole
 from deltahist.domain import Domain
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
-from deltahist.strategies.lines import Lines
+from deltahist.strategies.lines import Lines, hats, sums_on
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 #: Binary digits after the point of flows between blocks: rounding them adds less than a thousandth of a point squared.
 BITS = 4
 _ONE = 1 << BITS
+#: How the groups of sums are named.
+_SUMS = "sums"
 #: Lines of fewer blocks gain nothing from sums, and from so many on a second level pays.
-_SHORT, _LONG = 16, 600
+_SHORT, _LONG = 16, 1500
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +38,9 @@ class Flow(Strategy):
     Released are the block sums S c + D φ, where φ is noise on the borders between blocks and D takes flows to
     what each block gains: the total is kept exactly, and what a box gains is what flows through its rim.
     Along every grid line the flow across is estimated from the noise on single borders (`straight` and
-    `diagonal` moves) and on sums of `widths` borders, so that noise grows with the logarithm of the rim. With
-    blocks of several cells the cells are released as well, with noise of their own, and joined to the sums.
+    `diagonal` moves) and on weighted sums of neighbouring borders (`widths`), so that noise grows with the
+    logarithm of the rim. With blocks of several cells the cells are released as well, with noise of their own,
+    and joined to the sums.
     Source: docs/privacy/factorisation.md (E = K U); Blowfish (He et al. 2014; Haney et al. 2015) for the idea
     of noise on the edges of a policy graph.
 
@@ -46,8 +49,8 @@ class Flow(Strategy):
     domain : Domain
     block : cells per side of a block, one number or one per axis. δ of at most a block costs one crossing of a
         line per axis; longer moves cost more.
-    widths : numbers of borders whose sums get noise of their own, increasing; () for none (and in 1-D). When None,
-        what suits all ranges (`tuned` looks for the best).
+    widths : distances, in borders, between overlapping sums that get noise of their own, one level for each,
+        increasing; () for none (and in 1-D). When None, what suits all ranges (`tuned` looks for the best).
     shares : of ε, for the groups in the order of `groups`: cells (blocks of several cells only), straight and
         diagonal (2-D only) flows, one for each width, arrivals (if any); usual ones when None.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
@@ -184,7 +187,7 @@ class Flow(Strategy):
             out["straight flows"] = (nx - 1) * ny + nx * (ny - 1)
             out["diagonal flows"] = 2 * (nx - 1) * (ny - 1)
             for w in self._widths:
-                out[f"flows through {w} borders"] = (nx - 1) * -(-ny // w) + (ny - 1) * -(-nx // w)
+                out[f"{_SUMS} {w} borders apart"] = (nx - 1) * sums_on(ny, w) + (ny - 1) * sums_on(nx, w)
         if self.arrivals is not None:
             out["arrivals"] = len(self.entries)
         return out
@@ -204,7 +207,11 @@ class Flow(Strategy):
     def groups(self) -> tuple[Group, ...]:
         ends = np.cumsum([0, *self._sizes.values()]).tolist()
         # A flow is counted in small units: a move is that many of them, and each counts that much less.
-        units = [Fraction(1) if name == "cells" else Fraction(1, _ONE) for name in self._sizes]
+        units = []
+        for name in self._sizes:
+            units.append(Fraction(1) if name == "cells" else Fraction(1, _ONE))
+            if name.startswith(_SUMS):
+                units[-1] /= 2 * self._widths[len([u for u in units[:-1] if u < Fraction(1, _ONE)])]
         return tuple(
             Group(name, slice(lo, hi), share * unit, unit)
             for name, lo, hi, share, unit in zip(
@@ -238,7 +245,7 @@ class Flow(Strategy):
         """How the flow across a line along y, and across one along x, is estimated; none in 1-D."""
         if self.domain.ndim == 1:
             return ()
-        own = [self.weights[name] for name in self._sizes if "through" in name]
+        own = [self.weights[name] for name in self._sizes if name.startswith(_SUMS)]
         leaf = [float(1 / self.weights[f"{kind} flows"]) ** 2 for kind in ("straight", "diagonal")]
         return tuple(
             Lines(n, self._widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own))
@@ -253,8 +260,8 @@ class Flow(Strategy):
             return Flows(straight.reshape(-1, 1), straight[:0].reshape(0, 1), None, None, (), (), part)
         nx, ny = self.blocks
         cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
-        sums = [part[name] for name in self._sizes if "through" in name]
-        at_x, at_y = ([-(-n // w) for w in self._widths] for n in (ny, nx))
+        sums = [part[name] for name in self._sizes if name.startswith(_SUMS)]
+        at_x, at_y = ([sums_on(n, w) for w in self._widths] for n in (ny, nx))
         return Flows(
             straight[:cut].reshape(nx - 1, ny),
             straight[cut:].reshape(ny - 1, nx),
@@ -314,10 +321,12 @@ class Flow(Strategy):
     # -- what it costs -------------------------------------------------------------------------------------
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+        # The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
+        # move costs at most, in either norm. In the 2-norm moves over several lines are bounded by it.
         shares, denominator = whole_shares(list(self.weights.values()))
         share = dict(zip(self._sizes, (s**norm for s in shares), strict=True))
         cells = share.get("cells", 0)
-        sums = sum(s for name, s in share.items() if "through" in name)
+        sums = sum(s for name, s in share.items() if name.startswith(_SUMS))
         straight = share["straight flows"] + sums
         diagonal = share.get("diagonal flows", 0) + 2 * sums
 
@@ -436,10 +445,20 @@ class Flow(Strategy):
             diagonal = self._offset("diagonal flows") + x * (ny - 1) + y
             out.append((diagonal + np.where(dx == dy, 0, (nx - 1) * (ny - 1)), both, dx))
         for w in self._widths:
-            start = self._offset(f"flows through {w} borders")
-            per_x, per_y = -(-ny // w), -(-nx // w)
-            out.append((start + x * per_x + left // w, dx != 0, dx))
-            out.append((start + (nx - 1) * per_x + y * per_y + low // w, dy != 0, dy))
+            start = self._offset(f"{_SUMS} {w} borders apart")
+            for across, along, place, n, sign, moved in (
+                (start, x, left, ny, dx, dx != 0),
+                (start + (nx - 1) * sums_on(ny, w), y, low, nx, dy, dy != 0),
+            ):
+                # At most two sums overlap at a border.
+                weights = hats(n, w)
+                first = weights.argmax(axis=0)
+                rest = weights.copy()
+                rest[first, np.arange(n)] = 0
+                for which, size in ((first, weights.max(axis=0)), (rest.argmax(axis=0), rest.max(axis=0))):
+                    draw = across + along * len(weights) + which[place.clip(0, n - 1)]
+                    value = sign * size[place.clip(0, n - 1)]
+                    out.append((draw, moved & (value != 0), value))
         return [(draw[mask], index[mask], value[mask]) for draw, mask, value in out]
 
 

@@ -10,20 +10,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: Whole numbers below this are exact in floats, and so are their sums in any order.
+_EXACT = 2.0**53
+
+
+def sums_on(n: int, width: int) -> int:
+    """Number of overlapping sums with centres a width apart on a line of n borders."""
+    return max(1, round(n / width))
+
+
+def hats(n: int, width: int) -> NDArray[np.int64]:
+    """Weights (sums_on(n, width), n) of the borders in each sum, in units of 1 / (2 width).
+
+    Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first and
+    behind the last centre it stays one. At every border the weights add up to one. Sums over separate blocks would be
+    weighted one inside and nothing outside: a range then ends inside a block with nothing between.
+    """
+    centre = 2 * width * np.arange(sums_on(n, width)) + width - 1
+    place = np.clip(2 * np.arange(n), centre[0], centre[-1])
+    return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
+
 
 @dataclass(frozen=True)
 class Lines:
     """Least squares along a line of n borders, the same for all lines of one direction.
 
-    T is the flow through each border as the noise on single moves has it, Θ T its sums over blocks of borders,
-    s the sums that have noise of their own. The estimate is T + C (s − Θ T) with C = V Θᵀ (Θ V Θᵀ + W)⁻¹ for
+    T is the flow through each border as the noise on single moves has it, Θ T its weighted sums (`hats`), s those sums
+    with noise of their own. The estimate is T + C (s − Θ T) with C = V Θᵀ (Θ V Θᵀ + W)⁻¹ for
     the variances V of T and W of s. A move shifts s and Θ T alike, so that s − Θ T does not change, and the
     estimate shifts by exactly the move, whatever C is and however C (s − Θ T) is rounded.
 
     Parameters
     ----------
     n : borders per line.
-    widths : of the sums, one level each.
+    widths : between the centres of the sums, one level each.
     straight, diagonal : variance of the noise on a move across one border, up to a common factor.
     sums : variance of the noise on the sums of each level.
     """
@@ -43,18 +63,26 @@ class Lines:
         return out
 
     @functools.cached_property
-    def theta(self) -> NDArray[np.float64]:
-        """Θ (p, n): which borders each sum holds."""
-        place = np.arange(self.n)
+    def weights(self) -> NDArray[np.int64]:
+        """Θ in whole numbers (p, n): each level's in units of 1 / (2 width)."""
         return np.concatenate(
-            [np.zeros((0, self.n))]
-            + [(place // w == np.arange(-(-self.n // w))[:, None]).astype(np.float64) for w in self.widths]
+            [np.zeros((0, self.n), dtype=np.int64), *(hats(self.n, w) for w in self.widths)]
         )
 
     @functools.cached_property
     def level(self) -> NDArray[np.int64]:
         """Level of each sum (p,)."""
-        return np.repeat(np.arange(len(self.widths)), [-(-self.n // w) for w in self.widths])
+        return np.repeat(np.arange(len(self.widths)), [sums_on(self.n, w) for w in self.widths])
+
+    @functools.cached_property
+    def units(self) -> NDArray[np.float64]:
+        """What the weights of each sum count in (p,)."""
+        return 2.0 * np.array(self.widths, dtype=np.float64)[self.level] if self.widths else np.zeros(0)
+
+    @functools.cached_property
+    def theta(self) -> NDArray[np.float64]:
+        """Θ (p, n)."""
+        return self.weights / self.units[:, None]
 
     @functools.cached_property
     def gain(self) -> NDArray[np.float64]:
@@ -70,16 +98,20 @@ class Lines:
         return np.concatenate([np.zeros((1, self.gain.shape[1])), self.gain.cumsum(axis=0)])
 
     def surplus(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """s − Θ T (lines, p) for flows T (lines, n), exact in whole numbers."""
-        own = [np.add.reduceat(flow, np.arange(0, self.n, w), axis=1) for w in self.widths]
-        return np.concatenate([s - o for s, o in zip(sums, own, strict=True)], axis=1)
+        """s − Θ T (lines, p) for flows T (lines, n), in the sums' units, exact in whole numbers."""
+        given = np.concatenate(sums, axis=1)
+        if flow.dtype.kind == "f":
+            return given - flow @ self.weights.T
+        if float(np.abs(flow).max(initial=0)) * float(self.weights.sum(axis=1).max()) >= _EXACT:
+            return given - flow @ self.weights.T
+        return given - (flow.astype(np.float64) @ self.weights.T.astype(np.float64)).astype(flow.dtype)
 
     def correction(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """C (s − Θ T) (lines, n); of whole numbers, rounded so that sums from the line's start are nearest."""
         surplus = self.surplus(flow, sums)
         if surplus.dtype.kind == "f":
-            return surplus @ self.gain.T
-        along = np.rint(surplus @ self.prefix_gain.T)
+            return surplus / self.units @ self.gain.T
+        along = np.rint(surplus / self.units @ self.prefix_gain.T)
         return np.diff(along, axis=1).astype(surplus.dtype)
 
     def adjoint(
@@ -88,5 +120,5 @@ class Lines:
         """From weights on the estimates (lines, n): those on the sums, filled in, and what T gets beside."""
         back = weights @ self.gain
         for level, part in enumerate(sums):
-            part[...] = back[:, self.level == level]
+            part[...] = back[:, self.level == level] / (2 * self.widths[level])
         return -back @ self.theta

@@ -12,6 +12,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from deltahist.strategies.flow import Flow
+from deltahist.strategies.lines import hats, sums_on
 from deltahist.workloads import AllRanges, Boxes
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 
 #: Boxes that stand for the workload.
 _BOXES = 2000
-#: Widths of sums that are tried, and how much wider a second level is.
-_WIDTHS = (6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48)
-_TIMES = (4, 6, 8, 10, 12, 16)
+#: Widths that are tried, over the root of a line's length; how much wider a second level is; how many are refined.
+_WIDTHS = (0.3, 0.45, 0.65, 0.85, 1.05, 1.25, 1.45, 1.7, 2.0, 2.5)
+_TIMES = (5, 7, 10, 14)
+_REFINED = 3
 #: Lines shorter than this gain nothing from sums; a second level needs lines of so many borders.
-_SHORT, _LONG = 16, 200
+_SHORT, _LONG = 16, 400
 _DIGITS = 1000
 
 
@@ -52,7 +54,7 @@ def tuned(
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64)
     >>> tuned(near).widths
-    (12,)
+    (14,)
     """
     domain = near.domain
     if block is None:
@@ -63,12 +65,12 @@ def tuned(
     if len(boxes) > _BOXES:
         boxes = Boxes(boxes.corners[:: -(-len(boxes) // _BOXES)])
     figures = _Figures(plain, boxes)
-    best: tuple[float, tuple[int, ...], NDArray[np.float64]] = (math.inf, (), np.zeros(0))
-    for widths in _chains(plain.blocks):
-        error, sums = figures.best_sums(widths, norm)
-        if error < best[0] * (1 - 1e-6):
-            best = (error, widths, sums)
-    flow_error, widths, sums = best
+    # Shares are refined for the chains that are best at usual ones.
+    chains = sorted(
+        _chains(plain.blocks), key=lambda widths: figures.error(widths, _usual(len(widths)), norm)
+    )
+    found = [(*figures.best_sums(widths, norm), widths) for widths in chains[:_REFINED]]
+    flow_error, sums, widths = min(found, key=lambda f: (round(f[0], 9), f[2]))
     cells = 0.0 if plain.plain else _divide(flow_error, figures.cells, norm)
     return Flow(domain, block, widths, _shares(plain, sums, cells, norm, arrivals is not None), arrivals)
 
@@ -97,11 +99,16 @@ def _chains(blocks: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     longest = max(blocks)
     if len(blocks) == 1 or longest < _SHORT:
         return
-    for width in _WIDTHS:
+    tried = sorted({max(2, round(times * math.sqrt(longest))) for times in _WIDTHS})
+    for width in tried:
         if 2 * width <= longest:
             yield (width,)
-            if longest >= _LONG:
+            if longest >= _LONG and width < math.sqrt(longest):
                 yield from ((width, width * times) for times in _TIMES if 2 * width * times <= longest)
+
+
+#: Low and high ends of intervals.
+_Ranges = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class _Figures:
@@ -122,43 +129,70 @@ class _Figures:
         #: Variance that cells add beside their blocks' sums, for a variance of one per cell.
         self.cells = 0.0 if flow.plain else max(0.0, float((inside - shared).mean()))
         self.ends = [_ends(low, high, n) for (low, high), n in zip(self.spans, flow.blocks, strict=True)]
-        self._known: dict[int, float] = {}
+        self._sums: dict[tuple[int, int], NDArray[np.float64]] = {}
+        self._grams: dict[tuple[int, tuple[int, ...]], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
-    def level(self, width: int) -> float:
-        """Mean over boxes of Σ over sides of Σ over sums of width w of (borders inside)² / w."""
-        if width not in self._known:
-            if len(self.spans) == 1:
-                self._known[width] = float(self.ends[0].mean())
-            else:
-                x, y = (_squares(low, high, width) / width for low, high in self.spans)
-                self._known[width] = float((self.ends[0] * y + x * self.ends[1]).mean())
-        return self._known[width]
+    def _directions(
+        self,
+    ) -> list[tuple[int, NDArray[np.float64], tuple[NDArray[np.float64], NDArray[np.float64]]]]:
+        """Lines along each axis: borders, squared weights of the lines that boxes use, and the boxes' ranges on them."""
+        if len(self.spans) == 1:
+            return []
+        nx, ny = self.flow.blocks
+        return [(ny, self.ends[0], self.spans[1]), (nx, self.ends[1], self.spans[0])]
+
+    def _on_boxes(self, direction: int, width: int) -> NDArray[np.float64]:
+        """Θ q (boxes, sums) of one level for the boxes' ranges q."""
+        if (direction, width) not in self._sums:
+            n, _, (low, high) = self._directions()[direction]
+            theta = hats(n, width) / (2 * width)
+            before = np.concatenate([np.zeros((len(theta), 1)), theta.cumsum(axis=1)], axis=1)
+            edge = np.arange(n + 1.0)
+            self._sums[direction, width] = np.array(
+                [np.interp(high, edge, b) - np.interp(low, edge, b) for b in before]
+            ).T
+        return self._sums[direction, width]
 
     def best_sums(self, widths: tuple[int, ...], norm: int) -> tuple[float, NDArray[np.float64]]:
-        """Least flow error with sums of these widths, and their shares, the whole budget being one.
-
-        The sums' blocks are nested: their projections P_l have V = Σ (1/λ_l − 1/λ_{l−1}) P_l
-        (docs/theory.md, section 3), with λ adding up each level's precision.
-        """
-        figures = np.array([self.level(w) for w in (1, *widths)])
-        sizes = np.array(widths, dtype=np.float64)
-
-        def error(x: NDArray[np.float64]) -> float:
-            part = _parts(x)
-            leaf = _noise(1 - part.sum(), norm)
-            if len(self.spans) > 1:
-                leaf += 2 * _noise(1 - 2 * part.sum(), norm)
-            precision = np.cumsum(
-                np.concatenate([[1 / leaf], sizes / np.array([_noise(p, norm) for p in part])])
-            )
-            return float((np.diff(1 / precision, prepend=0.0) * figures).sum())
-
+        """Least flow error with sums of these widths, and their shares, the whole budget being one."""
         if not widths:
-            return error(np.zeros(0)), np.zeros(0)
+            return self.error(widths, np.zeros(0), norm), np.zeros(0)
         found = scipy.optimize.minimize(
-            error, np.full(len(widths), -0.5), method="Nelder-Mead", options={"xatol": 1e-3}
+            lambda x: self.error(widths, _parts(x), norm),
+            np.full(len(widths), -0.5),
+            method="Nelder-Mead",
+            options={"xatol": 1e-2, "fatol": 1e-5, "maxfev": 60},
         )
         return float(found.fun), _parts(found.x)
+
+    def error(self, widths: tuple[int, ...], shares: NDArray[np.float64], norm: int) -> float:
+        """Mean variance of the flow through the boxes' sides.
+
+        On a line, with noise of variance v per border: v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq.
+        """
+        leaf = _noise(1 - shares.sum(), norm)
+        if len(self.spans) == 1:
+            return leaf * float(self.ends[0].mean())
+        leaf += 2 * _noise(1 - 2 * shares.sum(), norm)
+        total = 0.0
+        for direction, (n, ends, (low, high)) in enumerate(self._directions()):
+            total += leaf * float((ends * _squares(low, high, 1)).mean())
+            if widths:
+                key = (direction, widths)
+                if key not in self._grams:
+                    theta = np.concatenate([hats(n, w) / (2 * w) for w in widths])
+                    asked = np.concatenate([self._on_boxes(direction, w) for w in widths], axis=1)
+                    weighted = (asked * ends[:, None]).T @ asked / len(ends)
+                    self._grams[key] = (theta @ theta.T, weighted)
+                gram, weighted = self._grams[key]
+                own = np.repeat([_noise(s, norm) for s in shares], [sums_on(n, w) for w in widths])
+                total -= leaf**2 * float(np.trace(np.linalg.solve(leaf * gram + np.diag(own), weighted)))
+        return total
+
+
+def _usual(levels: int) -> NDArray[np.float64]:
+    """Shares that are near the best for sums of so many levels."""
+    return np.full(levels, 0.25 if levels == 1 else 0.3 / max(levels, 1))
 
 
 def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,7 +17,9 @@ ANYWHERE = dh.Neighbourhood(DOMAIN, 100)
 
 def clumpy(n=32):
     rng = np.random.default_rng(1)
-    points = np.concatenate([rng.normal((8, 20), 2, (3000, 2)), rng.uniform(0, n, (500, 2))]).clip(0, n - 0.01)
+    points = np.concatenate([rng.normal((8, 20), 2, (3000, 2)), rng.uniform(0, n, (500, 2))]).clip(
+        0, n - 0.01
+    )
     return np.histogram2d(*points.T, bins=n, range=[(0, n), (0, n)])[0].astype(np.int64)
 
 

@@ -9,6 +9,7 @@ from examples import random_domain, random_flow, random_neighbourhood
 import deltahist as dh
 from deltahist.calibration import calibrate, explicit_edge_cost
 from deltahist.strategies import Flow, from_description, tuned
+from deltahist.strategies.lines import hats, sums_on
 
 
 def cases(number, seed, most=(12, 5)):
@@ -40,8 +41,24 @@ def test_noise_makes_up_for_every_edge_exactly():
 
 def test_the_cost_is_that_of_the_changes():
     for _, near, flow in cases(400, 2):
-        for norm in (1, 2):
-            assert flow.edge_cost(near, norm) == explicit_edge_cost(flow, near, norm), (flow, near)
+        assert flow.edge_cost(near, 1) == explicit_edge_cost(flow, near, 1), (flow, near)
+        closed, exact = flow.edge_cost(near, 2), explicit_edge_cost(flow, near, 2)
+        # A move over several lines does not cross all of them where one sum has all the weight.
+        one = all(d <= b for d, b in zip(near.frontier.max(axis=0), flow.block, strict=True))
+        assert closed == exact if not flow.widths or (one and flow.arrivals is None) else closed >= exact, (
+            flow,
+            near,
+        )
+
+
+def test_the_weights_of_the_sums_add_up_to_one_at_every_border():
+    for n in (1, 2, 5, 16, 100, 999):
+        for width in (2, 3, 12, 17, 40):
+            weights = hats(n, width)
+            assert weights.shape == (sums_on(n, width), n)
+            assert (weights.sum(axis=0) == 2 * width).all()
+            assert weights.min() >= 0
+            assert (np.count_nonzero(weights, axis=0) <= 2).all()
 
 
 def test_the_log_likelihood_of_the_draws_moves_by_epsilon_at_most():
@@ -150,7 +167,7 @@ def test_bad_parameters_are_named(arguments, text):
 
 def test_tuning_reaches_the_targets_for_all_ranges():
     """Expected RMSE at ε = 1, δ = one cell, diagonal moves included."""
-    for n, most in ((64, 20), (128, 25), (256, 31)):
+    for n, most in ((64, 19.3), (128, 23.7), (256, 28.5)):
         domain = dh.Domain((0, 0, n, n), (n, n))
         near = dh.Neighbourhood(domain, 1)
         flow = tuned(near)
