@@ -135,7 +135,7 @@ class _Figures:
     def _directions(
         self,
     ) -> list[tuple[int, NDArray[np.float64], tuple[NDArray[np.float64], NDArray[np.float64]]]]:
-        """Lines along each axis: borders, squared weights of the lines that boxes use, and the boxes' ranges on them."""
+        """Lines along each axis: borders, squared weights of the lines that boxes use, and ranges on them."""
         if len(self.spans) == 1:
             return []
         nx, ny = self.flow.blocks
