@@ -71,6 +71,40 @@ class Times(Feature):
         return self.one(low, high) * self.other(low, high)
 
 
+@dataclass(frozen=True, eq=False)
+class Mixed(Feature):
+    """Σ over cells of q^own · q̄^mean, for an interval q and q̄ its mean over each cell's block.
+
+    Parameters
+    ----------
+    edges : first cell of every block, and the number of cells at the end.
+    own, mean_power : the two powers, own at least one.
+    """
+
+    edges: NDArray[np.int64]
+    own: int
+    mean_power: int
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        first = np.searchsorted(self.edges, low, side="right") - 1
+        last = np.searchsorted(self.edges, high, side="left") - 1
+        begin, middle, end = self.edges[first], self.edges[np.minimum(first + 1, last)], self.edges[last]
+        same = self._part(low, high, begin, self.edges[first + 1])
+        apart = self._part(low, self.edges[first + 1].astype(np.float64), begin, self.edges[first + 1])
+        apart = apart + (end - middle) + self._part(end.astype(np.float64), high, end, self.edges[last + 1])
+        return np.where(first == last, same, apart)
+
+    def _part(
+        self,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        begin: NDArray[np.int64],
+        end: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """The sum over one block, inside which the interval lies."""
+        return BlockPower(1, self.own)(low, high) * ((high - low) / (end - begin)) ** self.mean_power
+
+
 class Table:
     """Sums over the coefficients F⁻ᵀq of intervals q, from a table over pairs of cell edges."""
 

@@ -6,6 +6,7 @@ from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode import box_sums
+from deltahist.decode.features import Mixed
 from deltahist.error import planned_decoder
 from deltahist.strategies import Flow, Spectral, tuned
 
@@ -104,3 +105,32 @@ def test_arrivals_enter_the_error():
     assert error[1] == pytest.approx(
         dh.expected_error(tuned(inner), inner, dh.workloads.boxes([[1, 1, 7, 7]]), 1.0)[0], rel=0.02
     )
+
+
+def test_kurtosis_is_near_that_of_the_definition():
+    """Exact for cells beside blocks; of flows only the single moves count, so that it is a little too large."""
+    for n, block in ((12, 1), (12, 2), (13, 3), (24, 4)):
+        domain = dh.Domain((0, 0, n, n), (n, n))
+        near = dh.Neighbourhood(domain, block)
+        found = planned_decoder(tuned(near), near, epsilon=1.0)
+        corners = np.array([[i, j, i + 1, j + 1] for i in range(0, n, 3) for j in range(1, n, 4)])
+        for work in (dh.workloads.all_ranges(domain).sample(150, 1), dh.workloads.boxes(corners)):
+            stated, truth = found.moments(work), found._solve_each(work.matrix(domain))
+            some = truth.variance > 1e-6
+            assert stated.kurtosis[some].mean() == pytest.approx(
+                truth.kurtosis[some].mean(), rel=0.9, abs=0.1
+            )
+            assert (stated.kurtosis[some] >= truth.kurtosis[some] - 0.1).all()
+
+
+@pytest.mark.parametrize("powers", [(3, 1), (2, 2), (1, 3), (4, 0)])
+def test_mixed_powers_are_their_definition(powers):
+    rng = np.random.default_rng(6)
+    edges = np.array([0, 3, 6, 7])
+    low = np.append(rng.random(40) * 6.5, [0, 3, 6, 0, 2.5])
+    high = np.append(low[:40] + rng.random(40) * (7 - low[:40]), [3, 6, 7, 7, 6])
+    cell = np.arange(7)
+    own = np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0)
+    mean = np.repeat(np.add.reduceat(own, edges[:-1], axis=1) / np.diff(edges), np.diff(edges), axis=1)
+    expected = (own ** powers[0] * mean ** powers[1]).sum(axis=1)
+    assert np.allclose(Mixed(edges, *powers)(low, high), expected)
