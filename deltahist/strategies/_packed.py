@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import zlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +21,22 @@ def pack(array: NDArray[np.int64]) -> str:
     return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
 
 
-def unpack(text: str, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
-    """The array of a packed text; the text is untrusted.
+def unpack(text: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
+    """The array of a packed text; the text is untrusted, and never more of it is unpacked than there should be.
 
-    Raises InputError if it is damaged or does not have exactly the size that the shape says.
+    Raises InputError if it is damaged or does not hold exactly the numbers that the shape says.
     """
-    size = 4 * math.prod(shape)
+    number = math.prod(shape)
+    if not isinstance(text, str):
+        raise InputError(f"{name} is damaged: it must be text")
     try:
-        machine = zlib.decompressobj()
-        raw = machine.decompress(base64.b64decode(text, validate=True), size + 1)
-    except (binascii.Error, zlib.error, TypeError, ValueError):
-        raise InputError(f"{name} is damaged: it must be compressed whole numbers in base 64") from None
-    if len(raw) != size or machine.unconsumed_tail or not machine.eof:
-        raise InputError(
-            f"{name} has another size than its domain says: it must hold {math.prod(shape):,} numbers"
-        )
-    out = np.frombuffer(raw, dtype="<i4").reshape(shape).astype(np.int64).cumsum(axis=-1)
+        reader = zlib.decompressobj()
+        data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)
+    except (ValueError, zlib.error):
+        raise InputError(f"{name} is damaged: it must be base64 of compressed numbers") from None
+    if len(data) != 4 * number or not reader.eof or reader.unused_data:
+        raise InputError(f"{name} is damaged: it must hold {number:,} numbers for this domain")
+    out = np.frombuffer(data, dtype="<i4").reshape(shape).astype(np.int64).cumsum(axis=-1)
     if np.abs(out).max(initial=0) >= 1 << 30:
-        raise InputError(f"{name} has entries of 2^30 or more: they must be smaller (altered?)")
+        raise InputError(f"{name} has entries that are too large: they must be below 2^30")
     return out

@@ -8,13 +8,13 @@ both ways, with the half and with the whole ("finer"); which is better depends o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist import Domain
+from deltahist import Domain, Neighbourhood, publish
 from deltahist.strategies import Identity, Strategy, Wavelet
 from experiments.peers.grids import adaptive_grid, uniform_grid
 from experiments.peers.products import hdmm
@@ -53,12 +53,33 @@ STRATEGIES: Mapping[str, Callable[[Domain], Strategy]] = {
     "Privelet": Wavelet,
 }
 
+
+def from_strategy(make: Callable[[Domain], Strategy]) -> Peer:
+    """A strategy as a mechanism: published under any move, decoded by least squares."""
+
+    @cache
+    def made(shape: tuple[int, ...]) -> Strategy:
+        return make(Domain((0.0,) * len(shape) + shape, shape))
+
+    def run(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) -> NDArray[np.float64]:
+        strategy = made(counts.shape)
+        anywhere = Neighbourhood(strategy.domain, 1).anywhere()
+        return publish(counts, anywhere, strategy, epsilon, rng=rng).cells()
+
+    return run
+
+
+#: Every peer alike: from counts to cells.
+MECHANISMS: Mapping[str, Peer] = {name: from_strategy(make) for name, make in STRATEGIES.items()} | PEERS
+
 __all__ = [
     "LINEAR",
+    "MECHANISMS",
     "PEERS",
     "STRATEGIES",
     "Peer",
     "adaptive_grid",
+    "from_strategy",
     "hb2d",
     "hdmm",
     "privtree",

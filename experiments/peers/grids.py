@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+from experiments.peers.noise import any_move
 
 #: Their constants c and c₂ = c / 2 (sections IV-A, IV-B), and the first level's share of ε.
 _C, _C2, _ALPHA = 10.0, 5.0, 0.5
@@ -20,10 +23,10 @@ def uniform_grid(
     `guide` times ε stands for ε in the guideline: a half is the ε of their neighbours, who add or remove a point, that
     has the same noise as ours; one is the letter.
     """
-    m = max(10, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
+    m = max(1, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
     edges = [_edges(0, n, m) for n in counts.shape]
     sums = _block_sums(counts, *edges).astype(np.float64)
-    sums += rng.laplace(scale=2 / epsilon, size=sums.shape)
+    sums += any_move(epsilon, sums.shape, rng=rng)
     return _evenly(sums, *edges)
 
 
@@ -37,16 +40,16 @@ def adaptive_grid(
     own = guide * epsilon
     m = max(10, math.ceil(math.sqrt(counts.sum() * own / _C) / 4))
     xs, ys = (_edges(0, n, m) for n in counts.shape)
-    coarse = _block_sums(counts, xs, ys) + rng.laplace(
-        scale=2 / (_ALPHA * epsilon), size=(len(xs) - 1, len(ys) - 1)
-    )
+    first = Fraction(_ALPHA) * Fraction(epsilon)
+    second = Fraction(epsilon) - first
+    coarse = _block_sums(counts, xs, ys) + any_move(first, (len(xs) - 1, len(ys) - 1), rng=rng)
     out = np.empty(counts.shape)
     for i, (x0, x1) in enumerate(pairwise(xs)):
         for j, (y0, y1) in enumerate(pairwise(ys)):
-            cut = max(1, math.ceil(math.sqrt(max(coarse[i, j], 0.0) * (1 - _ALPHA) * own / _C2)))
+            cut = max(1, math.ceil(math.sqrt(max(coarse[i, j], 0) * (1 - _ALPHA) * own / _C2)))
             fine_x, fine_y = (_edges(0, hi - lo, cut) for lo, hi in ((x0, x1), (y0, y1)))
             fine = _block_sums(counts[x0:x1, y0:y1], fine_x, fine_y).astype(np.float64)
-            fine += rng.laplace(scale=2 / ((1 - _ALPHA) * epsilon), size=fine.shape)
+            fine += any_move(second, fine.shape, rng=rng)
             # Weights by precision: one noisy count of the block, fine.size of its parts.
             weight = _ALPHA**2 * fine.size
             best = (weight * coarse[i, j] + (1 - _ALPHA) ** 2 * fine.sum()) / (weight + (1 - _ALPHA) ** 2)

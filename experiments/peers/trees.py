@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist import Domain, Neighbourhood
 from deltahist.error import planned_decoder
+from deltahist.noise import discrete_laplace
 from deltahist.strategies import Hierarchical
 from deltahist.workloads import all_ranges
+from experiments.peers.noise import SENSITIVITY, any_move
 
 
 def quadtree(domain: Domain) -> Hierarchical:
@@ -34,7 +37,7 @@ def hb2d(domain: Domain) -> Hierarchical:
 
 
 #: PrivTree: children of a split box, and the budget's half for the tree.
-_FANOUT, _TREE = 4, 0.5
+_FANOUT, _TREE = 4, Fraction(1, 2)
 
 
 def privtree(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -42,23 +45,27 @@ def privtree(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Genera
 
     λ = (2 β − 1) / (β − 1) / ε₁ and δ = λ ln β for β = 4 children (corollary 1), with ε₁ and the leaves' ε₂ halved
     twice: once for the two parts, once for any move. Leaves' counts are spread evenly over their cells.
+
+    Their Lemma needs P(b + noise > 0) to change by at most 1/λ · e^((1 − b)/λ) in the logarithm when a box loses a
+    point, 1/λ for b ≤ 1. Discrete noise keeps that: for whole b ≥ 2 the log ratio is at most
+    e^(−(b−1)/λ) tanh(1/2λ) · 2 ≤ e^(−(b−1)/λ) / λ, and it is 1/λ at b = 1.
     """
     side = 1 << max(n - 1 for n in counts.shape).bit_length()
     field = np.zeros((side, side), dtype=np.int64)
     field[: counts.shape[0], : counts.shape[1]] = counts
-    own = epsilon * _TREE / 2
-    scale = (2 * _FANOUT - 1) / (_FANOUT - 1) / own
-    bias = scale * math.log(_FANOUT)
+    tree = Fraction(epsilon) * _TREE
+    scale = Fraction(2 * _FANOUT - 1, _FANOUT - 1) * SENSITIVITY / tree
+    bias = float(scale) * math.log(_FANOUT)
     open_ = np.ones((1, 1), dtype=bool)
     out = np.zeros((side, side))
     depth, width = 0, side
     while open_.any():
         blocks = side // width
         sums = field.reshape(blocks, width, blocks, width).sum(axis=(1, 3)).astype(np.float64)
-        biased = np.maximum(sums - depth * bias, -bias) + rng.laplace(scale=scale, size=sums.shape)
+        biased = np.maximum(sums - depth * bias, -bias) + discrete_laplace(scale, sums.shape, rng=rng)
         split = open_ & (biased > 0) & (width > 1)
         leaf = open_ & ~split
-        noisy = (sums + rng.laplace(scale=2 / (epsilon * (1 - _TREE)), size=sums.shape)) / width**2
+        noisy = (sums + any_move(Fraction(epsilon) - tree, sums.shape, rng=rng)) / width**2
         out += np.kron(np.where(leaf, noisy, 0.0), np.ones((width, width)))
         open_ = np.kron(split, np.ones((2, 2), dtype=bool)) if width > 1 else np.zeros((1, 1), dtype=bool)
         depth, width = depth + 1, max(width // 2, 1)

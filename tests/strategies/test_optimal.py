@@ -14,9 +14,10 @@ import shapely
 import deltahist as dh
 from deltahist.calibration import explicit_edge_cost
 from deltahist.error import planned_decoder
-from deltahist.strategies import optimal
+from deltahist.strategies import convex
+from deltahist.strategies.convex import exact_gram, workload_gram
 from deltahist.strategies.cuts import range_gram
-from deltahist.strategies.optimal import Optimal, exact_gram, workload_gram
+from deltahist.strategies.optimal import Optimal
 
 
 def neighbourhood(shape, cells, sources=None):
@@ -124,11 +125,11 @@ def test_any_weights_give_a_lower_bound_and_any_scaled_form_is_feasible():
     near = neighbourhood((4, 3), 2, "boundary")
     gram, edges = range_gram(near.domain), near.edges()
     optimum, rng = best_by_solver(near, gram), np.random.default_rng(5)
-    parts = optimal._parts(near, gram, free=False)
+    parts = convex._parts(near, gram, free=False)
     for power in (1, 4, 30):
         weight = rng.random(len(edges)) ** power
         weight /= weight.sum()
-        laplacian = optimal._laplacian(weight, edges, near.domain.size)
+        laplacian = convex._laplacian(weight, edges, near.domain.size)
         E = near.incidence().toarray()
         assert np.allclose(laplacian, (E * weight) @ E.T)
         # By the definition, with no use of the symmetry.
@@ -136,10 +137,10 @@ def test_any_weights_give_a_lower_bound_and_any_scaled_form_is_feasible():
         root = (vector * np.sqrt(np.maximum(value, 0))) @ vector.T
         plain = np.sqrt(np.maximum(np.linalg.eigvalsh(root @ gram @ root), 0)).sum()
         assert plain**2 <= optimum * (1 + 1e-6)
-        form, value, bound = optimal._mean(parts, laplacian)
+        form, value, bound = convex._mean(parts, laplacian)
         assert bound**2 <= optimum * (1 + 1e-6)
         cost = np.einsum("ie,ij,je->e", E, form, E)
-        assert np.allclose(cost, optimal.edge_squares(form, edges))
+        assert np.allclose(cost, convex.edge_squares(form, edges))
         assert value * cost.max() >= optimum * (1 - 1e-6)
         assert math.isclose(np.trace(gram @ np.linalg.inv(form)), value, rel_tol=1e-6)
 
@@ -153,7 +154,7 @@ def test_the_parts_add_up_to_the_workload(shape, sources):
     size = near.domain.size
     free = near.fixed_membership
     gram = range_gram(near.domain)
-    parts = optimal._parts(near, gram, free)
+    parts = convex._parts(near, gram, free)
     total = sum(p.outside(p.factor @ p.factor.T) for p in parts)
     inside = np.eye(size) - free * np.full((size, size), 1 / size)
     assert np.allclose(total, inside @ gram @ inside)
@@ -197,24 +198,24 @@ def test_the_matrix_is_symmetric_and_determines_what_edges_change():
 def test_rounding_to_whole_numbers_loses_less_than_a_tenth_of_the_gap():
     near = neighbourhood((8, 8), 2)
     gram, edges = workload_gram(None, near.domain), near.edges()
-    parts = optimal._parts(near, gram, free=True)
-    form, _, _ = optimal._maximise(parts, edges, 64, 1e-3)
-    root = optimal._root(form, parts)
+    parts = convex._parts(near, gram, free=True)
+    form, _, _ = convex._maximise(parts, edges, 64, 1e-3)
+    root = convex._root(form, parts)
     assert np.allclose(root @ root, form)
-    exact = optimal._mean_variance(root + 1, edges, gram, free=True)
+    exact = convex._mean_variance(root + 1, edges, gram, free=True)
     for loss in (1e-4, 1e-2):
-        whole = optimal._whole(root, edges, gram, True, loss)
-        assert optimal._mean_variance(whole, edges, gram, free=True) <= (1 + loss) * exact
+        whole = convex._whole(root, edges, gram, True, loss)
+        assert convex._mean_variance(whole, edges, gram, free=True) <= (1 + loss) * exact
     assert np.abs(whole).max() < 2**16
     # Coarser numbers would lose more: the figure measures something.
     coarse = np.rint(4 * root).astype(np.int64) + 1
-    assert optimal._mean_variance(coarse, edges, gram, free=True) > (1 + 1e-3) * exact
+    assert convex._mean_variance(coarse, edges, gram, free=True) > (1 + 1e-3) * exact
 
 
 def test_a_public_total_costs_nothing_and_a_whole_number_on_all_entries_changes_no_cost():
     near = neighbourhood((5, 5), 1)
     A = Optimal(near)
-    more = optimal.Kept(near.domain, A.matrix_ + 1000, A.certificate)
+    more = convex.Kept(near.domain, A.matrix_ + 1000, A.certificate)
     for norm in (1, 2):
         assert Optimal(kept=more).edge_cost(near, norm) == A.edge_cost(near, norm)
     whole = dh.workloads.boxes([[0, 0, 5, 5]])
@@ -257,7 +258,7 @@ def test_a_release_is_read_again_without_optimising(tmp_path, monkeypatch):
     A = Optimal(near)
     release = dh.publish(counts, near, strategy=A, rho=0.5)
     release.save(tmp_path / "r.parquet")
-    monkeypatch.setattr(optimal, "solve", None)
+    monkeypatch.setattr(convex, "solve", None)
     again = dh.Release.load(tmp_path / "r.parquet")
     assert type(again.strategy) is Optimal
     assert np.array_equal(again.strategy.matrix_, A.matrix_)
@@ -282,7 +283,8 @@ def test_a_description_makes_the_strategy_again(small):
 
 
 def pack(numbers):
-    return base64.b64encode(zlib.compress(np.asarray(numbers, dtype="<i4").tobytes())).decode()
+    steps = np.diff(np.asarray(numbers), prepend=0).astype("<i4")
+    return base64.b64encode(zlib.compress(steps.tobytes())).decode()
 
 
 UNIT = np.eye(6, dtype=int)[np.tril_indices(6)]
@@ -304,7 +306,7 @@ UNIT = np.eye(6, dtype=int)[np.tril_indices(6)]
         ({"matrix": pack(0 * UNIT)}, "not invertible"),
         ({"matrix": pack(-UNIT)}, "not invertible"),
         ({"matrix": pack(np.ones(21))}, "not invertible"),
-        ({"matrix": pack(UNIT * (2**31 - 1))}, "too large"),
+        ({"matrix": pack(UNIT * 2**30)}, "too large"),
         ({"primal": "1"}, "two variances"),
         ({"primal": math.nan}, "two variances"),
         ({"primal": -1.0}, "two variances"),
@@ -354,11 +356,11 @@ def test_what_cannot_be_optimised_is_refused():
 
 def test_a_certified_gap_that_is_too_wide_is_never_passed_over(monkeypatch):
     near = neighbourhood((8, 8), 4)
-    monkeypatch.setattr(optimal, "MOST_STEPS", 1)
+    monkeypatch.setattr(convex, "MOST_STEPS", 1)
     with pytest.raises(dh.InputError, match="after 1 steps"):
         _ = Optimal(near).solution
     assert 0.05 < Optimal(near, gap=0.5).certificate.gap < 0.5  # asked for
-    monkeypatch.setattr(optimal, "MOST_STEPS", 8)
+    monkeypatch.setattr(convex, "MOST_STEPS", 8)
     assert 1e-3 < Optimal(near).certificate.gap < 0.05
 
 

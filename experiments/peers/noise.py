@@ -1,0 +1,21 @@
+"""Noise for integer counts under any move, exact as in the toolkit's own releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.noise import discrete_laplace
+
+#: A move takes one point from one count and adds it to another.
+SENSITIVITY = 2
+
+
+def any_move(
+    epsilon: float | Fraction, shape: int | Sequence[int], *, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Discrete Laplace noise of scale 2/ε for disjoint whole counts."""
+    return discrete_laplace(SENSITIVITY / Fraction(epsilon), shape, rng=rng)
