@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +16,7 @@ from deltahist._validate import InputError, one_of, whole
 from deltahist.domain import Domain
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
-from deltahist.strategies.lines import Lines, hats, sums_on
+from deltahist.strategies.lines import Flows, Lines, hats, sums_on
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -460,39 +459,3 @@ class Flow(Strategy):
                     value = sign * size[place.clip(0, n - 1)]
                     out.append((draw, moved & (value != 0), value))
         return [(draw[mask], index[mask], value[mask]) for draw, mask, value in out]
-
-
-@dataclass(frozen=True)
-class Flows:
-    """Draws of a flow, as arrays: lines along the first axis, places along the line on the second.
-
-    `east` (nx − 1, ny) crosses the line to the right of column x; `north` (ny − 1, nx) the one above row y.
-    `rising` and `falling` (nx − 1, ny − 1) are moves from (x, y) to (x + 1, y + 1) and from (x, y + 1) to
-    (x + 1, y). A diagonal move counts on a line at its left, respectively lower, end.
-    """
-
-    east: NDArray[Any]
-    north: NDArray[Any]
-    rising: NDArray[Any] | None
-    falling: NDArray[Any] | None
-    sums_x: Sequence[NDArray[Any]]
-    sums_y: Sequence[NDArray[Any]]
-    part: dict[str, NDArray[Any]]
-
-    def across_x(self) -> NDArray[Any]:
-        """Flow to the east at every place of every line along y."""
-        assert self.rising is not None
-        assert self.falling is not None
-        out = self.east.copy()
-        out[:, :-1] += self.rising
-        out[:, 1:] += self.falling
-        return out
-
-    def across_y(self) -> NDArray[Any]:
-        """Flow to the north at every place of every line along x."""
-        assert self.rising is not None
-        assert self.falling is not None
-        out = self.north.copy()
-        out[:, :-1] += self.rising.T
-        out[:, 1:] -= self.falling.T
-        return out

@@ -1,4 +1,4 @@
-"""Lines: how the flow across a grid line is estimated from noise on its borders and on sums of borders."""
+"""Flows on a grid, and how the flow across a grid line is estimated from single borders and sums of borders."""
 
 from __future__ import annotations
 
@@ -122,3 +122,39 @@ class Lines:
         for level, part in enumerate(sums):
             part[...] = back[:, self.level == level] / (2 * self.widths[level])
         return -back @ self.theta
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Draws of a flow, as arrays: lines along the first axis, places along the line on the second.
+
+    `east` (nx − 1, ny) crosses the line to the right of column x; `north` (ny − 1, nx) the one above row y.
+    `rising` and `falling` (nx − 1, ny − 1) are moves from (x, y) to (x + 1, y + 1) and from (x, y + 1) to
+    (x + 1, y). A diagonal move counts on a line at its left, respectively lower, end.
+    """
+
+    east: NDArray[Any]
+    north: NDArray[Any]
+    rising: NDArray[Any] | None
+    falling: NDArray[Any] | None
+    sums_x: Sequence[NDArray[Any]]
+    sums_y: Sequence[NDArray[Any]]
+    part: dict[str, NDArray[Any]]
+
+    def across_x(self) -> NDArray[Any]:
+        """Flow to the east at every place of every line along y."""
+        assert self.rising is not None
+        assert self.falling is not None
+        out = self.east.copy()
+        out[:, :-1] += self.rising
+        out[:, 1:] += self.falling
+        return out
+
+    def across_y(self) -> NDArray[Any]:
+        """Flow to the north at every place of every line along x."""
+        assert self.rising is not None
+        assert self.falling is not None
+        out = self.north.copy()
+        out[:, :-1] += self.rising.T
+        out[:, 1:] -= self.falling.T
+        return out
