@@ -115,8 +115,12 @@ class Flow(Strategy):
 
     def _usual_widths(self) -> tuple[int, ...]:
         """Near the best for all ranges, from 64 to 4096 blocks a side."""
-        longest = max(self.blocks)
-        if self.domain.ndim == 1 or longest < _SHORT:
+        if self.domain.ndim == 1:
+            return ()
+        # A line along one axis exists where the other has two blocks.
+        nx, ny = self.blocks
+        longest = max(ny if nx > 1 else 0, nx if ny > 1 else 0)
+        if longest < _SHORT:
             return ()
         if longest < _LONG:
             return (round(1.5 * math.sqrt(longest)),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-
 from fractions import Fraction
 
 import numpy as np
