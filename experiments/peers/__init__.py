@@ -33,9 +33,9 @@ class Peer(Protocol):
 #: Mechanisms that look at the data, or that are no strategies of the toolkit.
 PEERS: Mapping[str, Peer] = {
     "uniform grid": uniform_grid,
-    "uniform grid, finer": partial(uniform_grid, guide=1.0),
+    "uniform grid, finer": partial(uniform_grid, guide=1.0, equal=False),
     "adaptive grid": adaptive_grid,
-    "adaptive grid, finer": partial(adaptive_grid, guide=1.0),
+    "adaptive grid, finer": partial(adaptive_grid, guide=1.0, equal=False),
     "PrivTree": privtree,
     "HDMM": hdmm,
 }
@@ -70,7 +70,7 @@ def from_strategy(make: Callable[[Domain], Strategy]) -> Peer:
 
 
 #: Every peer alike: from counts to cells.
-MECHANISMS: Mapping[str, Peer] = {name: from_strategy(make) for name, make in STRATEGIES.items()} | PEERS
+MECHANISMS: Mapping[str, Peer] = {**{name: from_strategy(make) for name, make in STRATEGIES.items()}, **PEERS}
 
 __all__ = [
     "LINEAR",

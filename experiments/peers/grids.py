@@ -1,4 +1,11 @@
-"""Uniform and adaptive grids (Qardaji, Yang, Li 2013, "Differentially private grids for geospatial data")."""
+"""Uniform and adaptive grids (Qardaji, Yang, Li 2013, "Differentially private grids for geospatial data").
+
+Theirs cut continuous space into blocks that are all alike; ours consist of whole cells, so that a side seldom divides
+as the guideline asks. `equal` blocks have the width rounded down, the last one the rest: about as many blocks as
+asked or more. Otherwise there are as many as asked, of widths that differ by one cell: then dense cells share blocks
+with their neighbours here and there, and this bias outweighs the noise on clumpy data. With the coarser reading of the
+guideline equal blocks are far better on such data and a little worse on smooth data; with the finer one they are worse.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +23,12 @@ _C, _C2, _ALPHA = 10.0, 5.0, 0.5
 
 
 def uniform_grid(
-    counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator, guide: float = 0.5
+    counts: NDArray[np.int64],
+    epsilon: float,
+    *,
+    rng: np.random.Generator,
+    guide: float = 0.5,
+    equal: bool = True,
 ) -> NDArray[np.float64]:
     """UG: m × m blocks, m = √(n ε / c), each spread evenly over its cells (guideline 1).
 
@@ -24,14 +36,19 @@ def uniform_grid(
     has the same noise as ours; one is the letter.
     """
     m = max(1, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
-    edges = [_edges(0, n, m) for n in counts.shape]
+    edges = [_edges(n, m, equal) for n in counts.shape]
     sums = _block_sums(counts, *edges).astype(np.float64)
     sums += any_move(epsilon, sums.shape, rng=rng)
     return _evenly(sums, *edges)
 
 
 def adaptive_grid(
-    counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator, guide: float = 0.5
+    counts: NDArray[np.int64],
+    epsilon: float,
+    *,
+    rng: np.random.Generator,
+    guide: float = 0.5,
+    equal: bool = True,
 ) -> NDArray[np.float64]:
     """AG: m₁ × m₁ blocks, m₁ = max(10, √(n ε / c) / 4), each cut into m₂ × m₂, m₂ = √(n' (1 − α) ε / c₂).
 
@@ -39,7 +56,7 @@ def adaptive_grid(
     """
     own = guide * epsilon
     m = max(10, math.ceil(math.sqrt(counts.sum() * own / _C) / 4))
-    xs, ys = (_edges(0, n, m) for n in counts.shape)
+    xs, ys = (_edges(n, m, equal) for n in counts.shape)
     first = Fraction(_ALPHA) * Fraction(epsilon)
     second = Fraction(epsilon) - first
     coarse = _block_sums(counts, xs, ys) + any_move(first, (len(xs) - 1, len(ys) - 1), rng=rng)
@@ -47,7 +64,7 @@ def adaptive_grid(
     for i, (x0, x1) in enumerate(pairwise(xs)):
         for j, (y0, y1) in enumerate(pairwise(ys)):
             cut = max(1, math.ceil(math.sqrt(max(coarse[i, j], 0) * (1 - _ALPHA) * own / _C2)))
-            fine_x, fine_y = (_edges(0, hi - lo, cut) for lo, hi in ((x0, x1), (y0, y1)))
+            fine_x, fine_y = (_edges(n, cut, equal) for n in (x1 - x0, y1 - y0))
             fine = _block_sums(counts[x0:x1, y0:y1], fine_x, fine_y).astype(np.float64)
             fine += any_move(second, fine.shape, rng=rng)
             # Weights by precision: one noisy count of the block, fine.size of its parts.
@@ -58,9 +75,11 @@ def adaptive_grid(
     return out
 
 
-def _edges(low: int, high: int, parts: int) -> NDArray[np.int64]:
-    """Whole-cell edges of so many nearly equal parts, fewer where cells run out."""
-    return np.unique(np.rint(np.linspace(low, high, parts + 1)).astype(np.int64))
+def _edges(n: int, parts: int, equal: bool) -> NDArray[np.int64]:
+    """Whole-cell edges of so many parts of n cells, at most n of them."""
+    if equal:
+        return np.append(np.arange(0, n, max(1, n // parts)), n)
+    return np.unique(np.rint(np.linspace(0, n, parts + 1)).astype(np.int64))
 
 
 def _block_sums(counts: NDArray[np.int64], xs: NDArray[np.int64], ys: NDArray[np.int64]) -> NDArray[np.int64]:
