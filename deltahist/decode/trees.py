@@ -66,7 +66,8 @@ class TreeDecoder(Decoder):
             estimates.insert(0, best)
         cells = estimates[0]
         for level, total in enumerate(sums):
-            surplus = (cells - total) / self.below[level]
+            below = self.below[level]
+            surplus = np.divide(cells - total, below, out=np.zeros_like(total), where=below > 0)
             fine = estimates[level + 1]
             cells = fine + self.upward[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
         return cells.ravel()
@@ -78,7 +79,11 @@ class TreeDecoder(Decoder):
         on_estimate: list[NDArray[np.float64]] = [np.zeros(0)] * (levels + 1)
         on_sum: list[NDArray[np.float64]] = [np.zeros(0)] * levels
         for level in range(levels - 1, -1, -1):
-            share = sum_blocks(self.upward[level + 1] * on_cells, self.children[level]) / self.below[level]
+            sums, below = (
+                sum_blocks(self.upward[level + 1] * on_cells, self.children[level]),
+                self.below[level],
+            )
+            share = np.divide(sums, below, out=np.zeros_like(below), where=below > 0)
             on_estimate[level + 1] = on_cells
             on_sum[level] = -share
             on_cells = share
@@ -95,8 +100,10 @@ class TreeDecoder(Decoder):
 
     def _trust(self, level: int) -> NDArray[np.float64]:
         """Weight of a block's own value against its children's sum."""
-        own = self.level_variance[level]
-        return self.below[level] / (own + self.below[level])
+        below = self.below[level]
+        both = self.level_variance[level] + below
+        # Where noise is so small that its variance is zero as a float, blocks and children agree.
+        return np.divide(below, both, out=np.zeros_like(below), where=both > 0)
 
     @functools.cached_property
     def regular(self) -> bool:

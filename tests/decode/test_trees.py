@@ -51,3 +51,12 @@ def test_large_irregular_trees_state_a_bound_and_say_so(shape, known):
     found = tree.moments(work).variance
     assert (found >= solved.variance * (1 - 1e-9)).all()
     assert np.median(found / solved.variance) < 1.1
+
+
+def test_noise_that_vanishes_leaves_the_counts():
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    near = dh.Neighbourhood(domain, 1)
+    counts = np.arange(64).reshape(8, 8)
+    for epsilon in (1e3, 4e3, 1e6):
+        release = dh.publish(counts, near, dh.strategies.Hierarchical(domain), epsilon)
+        assert np.allclose(release.cells(), counts)
