@@ -22,16 +22,21 @@ _HOME = {
     "InputError": "_validate",
     "Neighbourhood": "neighbourhood",
     "Release": "release",
+    "SortedRelease": "sorted",
     "Strategy": "strategies",
     "answer": "answers",
     "count": "counts",
     "count_file": "counts",
     "expected_error": "error",
     "noise": "",
+    "Quantile": "quantiles",
     "plan": "planner",
     "protection_curve": "statement",
     "publish": "publishers",
+    "publish_sorted": "publishers",
+    "quantile": "publishers",
     "sensitivity": "calibration",
+    "smooth_sensitivity": "publishers",
     "strategies": "",
     "workloads": "",
 }
@@ -44,7 +49,9 @@ __all__ = [
     "Guarantee",
     "InputError",
     "Neighbourhood",
+    "Quantile",
     "Release",
+    "SortedRelease",
     "Strategy",
     "__version__",
     "answer",
@@ -55,7 +62,10 @@ __all__ = [
     "plan",
     "protection_curve",
     "publish",
+    "publish_sorted",
+    "quantile",
     "sensitivity",
+    "smooth_sensitivity",
     "strategies",
     "workloads",
 ]
@@ -86,8 +96,10 @@ if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.planner import Candidate, plan
     from deltahist.privacy import Guarantee
-    from deltahist.publishers import publish
+    from deltahist.publishers import publish, publish_sorted, quantile, smooth_sensitivity
+    from deltahist.quantiles import Quantile
     from deltahist.release import Release
+    from deltahist.sorted import SortedRelease
     from deltahist.statement import protection_curve
     from deltahist.strategies import Strategy
     from deltahist.workloads import Boxes

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from deltahist._validate import InputError, is_number
 from deltahist.decode import aligned_spans, interval, prefix_sums, sums_between
 from deltahist.release import Release
+from deltahist.sorted import SortedRelease
 from deltahist.workloads import AllRanges, Boxes, Span
 from deltahist.workloads.polygons import Regions
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def answer(
-    release: Release, work: Boxes | AllRanges | Regions, *, level: float = 0.95, nonnegative: bool = False
+    release: Release | SortedRelease,
+    work: Boxes | AllRanges | Regions,
+    *,
+    level: float = 0.95,
+    nonnegative: bool = False,
 ) -> pd.DataFrame:
     """Answers to a workload, unbiased by default, with the joint noise of everything that enters each of them.
 
@@ -35,6 +40,9 @@ def answer(
     Returns
     -------
     DataFrame with one row per query, in points:
+
+    Sorted points answer boxes on their line at any place, with typical errors and intervals that cover at least as
+    often as their level (`SortedRelease.counts`). Otherwise:
 
     - `estimate` : unbiased for the count (cells that a query cuts enter by their share of area);
     - `std_error` : of the noise; `low`, `high` : the interval;
@@ -59,6 +67,8 @@ def answer(
 
     if not is_number(level) or not 0 < level < 1:
         raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")
+    if isinstance(release, SortedRelease):
+        return _from_sorted(release, work, level)
     columns = {}
     if isinstance(work, Regions):
         rows = work.matrix(release.domain)
@@ -98,6 +108,18 @@ def answer(
     if isinstance(work, Regions):
         frame.index = pd.Index(work.names, name="region")
     return frame
+
+
+def _from_sorted(release: SortedRelease, work: Boxes | AllRanges | Regions, level: float) -> pd.DataFrame:
+    import pandas as pd
+
+    if isinstance(work, Regions):
+        raise InputError("regions are polygons: sorted points lie on a line and answer boxes (low, high)")
+    ((low, high),) = work.spans(release.domain)
+    steps = release.domain.steps[0]
+    # A cell edge lies half a step below the cell's first lattice step.
+    found = release.counts(low * steps - 0.5, high * steps - 0.5, level=level)
+    return pd.DataFrame(dict(zip(("estimate", "std_error", "low", "high"), found, strict=True)))
 
 
 def _whole(span: Span, inwards: bool) -> Span:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._files import write_whole
 from deltahist._validate import InputError, fits_memory
-from deltahist.release import Release, write_whole
+from deltahist.release import Release
 from deltahist.workloads import Boxes
 
 if TYPE_CHECKING:

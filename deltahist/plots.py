@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._files import write_whole
 from deltahist._validate import InputError
-from deltahist.release import Release, write_whole
+from deltahist.release import Release
 from deltahist.statement import cost_of_moves, protection_curve
 from deltahist.workloads import Boxes
 

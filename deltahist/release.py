@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
-import tempfile
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, fits_memory, one_of, whole
-from deltahist.calibration import approximate_epsilon, calibrate
+from deltahist._files import check_header, read_columns, read_described, save_described
+from deltahist._validate import InputError, one_of, whole
+from deltahist.calibration import Root, approximate_epsilon, calibrate, sensitivity
 from deltahist.decode import (
     Decoder,
     Projection,
@@ -35,9 +34,6 @@ FORMAT = "deltahist-release"
 VERSION = 1
 #: What may have been left out before counting.
 DROPS = ("bad rows", "points outside")
-_KEY = b"deltahist"
-#: Longest description that is read; a real one has a few kilobytes.
-_MOST_DESCRIPTION = 64 << 20
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
 
@@ -138,6 +134,40 @@ class Release:
         """Sums of the estimates from the low corner to every cell edge."""
         return prefix_sums(self._cells)
 
+    @property
+    def measured(self) -> str:
+        """What was measured, for people."""
+        return self.strategy.name
+
+    def noise_rows(self) -> list[dict[str, Any]]:
+        """Law and standard deviation of each group of rows, JSON-ready."""
+        pairs = zip(self.strategy.groups, self.laws, strict=True)
+        return [
+            {"rows": g.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(g.unit)} for g, law in pairs
+        ]
+
+    @functools.cached_property
+    def determines_cells(self) -> bool:
+        """Whether the numbers determine every cell."""
+        known = self.strategy.determines_cells
+        if known is None:
+            return bool(np.linalg.matrix_rank(self.strategy.matrix().toarray()) == self.domain.size)
+        return known
+
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
+        """Budget that another relation costs: the ratio of its sensitivity to the neighbourhood's own.
+
+        That is the largest Σ share |A (e_u − e_v)| over cells that are neighbours there, in units of ε or ρ.
+        """
+        norm = 1 if self.rho is None else 2
+        own = sensitivity(self.strategy, self.neighbourhood, norm=norm)
+        wide = sensitivity(self.strategy, moves, norm=norm)
+        if isinstance(own, Root) and isinstance(wide, Root):
+            assert self.rho is not None
+            return self.rho * wide.squared / own.squared if own else Fraction(0)
+        assert self.epsilon is not None
+        return self.epsilon * Fraction(wide) / Fraction(own) if own else Fraction(0)
+
     def approximate(self, probability: float) -> float:
         """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; a pure release's own ε."""
         return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability)
@@ -166,17 +196,7 @@ class Release:
         Columns: `group` (int16, index into the description's groups) and `value` (int64). The file appears
         whole or not at all.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        group = _group_of_rows(self.strategy)
-        meta = {_KEY: json.dumps(self.describe()).encode()}
-        schema = pa.schema([("group", pa.int16()), ("value", pa.int64())], metadata=meta)
-        table = pa.Table.from_arrays([pa.array(group), pa.array(self.values)], schema=schema)
-        target = Path(path)
-        write_whole(
-            target, lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True)
-        )
+        save_described(path, {"group": _group_of_rows(self.strategy), "value": self.values}, self.describe())
 
     @classmethod
     def load(cls, path: str | Path) -> Release:
@@ -188,64 +208,12 @@ class Release:
             If the file is missing, truncated, foreign, of a newer version, larger than its description says
             or than memory allows, or contradicts itself.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        path = Path(path)
-        if not path.is_file():
-            raise InputError(f"release file {str(path)!r} does not exist")
-        try:
-            file = pq.ParquetFile(path, page_checksum_verification=True)
-        except (pa.ArrowException, OSError, ValueError) as problem:
-            raise InputError(
-                f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
-            ) from None
-        with file:
-            text = (file.schema_arrow.metadata or {}).get(_KEY)
-            if text is None:
-                raise InputError(
-                    f"file {str(path)!r} is Parquet but no release: it has no deltahist description"
-                )
-            if len(text) > _MOST_DESCRIPTION:
-                raise InputError(
-                    f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes"
-                )
-            try:
-                description = json.loads(text)
-                release = cls._read(description, file, str(path))
-            except InputError:
-                raise
-            except (
-                KeyError,
-                TypeError,
-                ValueError,
-                AttributeError,
-                RecursionError,
-                ZeroDivisionError,
-                OverflowError,
-            ) as problem:
-                raise InputError(
-                    f"release file {str(path)!r} has a damaged description: {_first(problem)}"
-                ) from None
-            except (pa.ArrowException, OSError) as problem:
-                raise InputError(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
-        return release
+        return read_described(path, cls._read)
 
     @classmethod
     def _read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
-        if description["format"] != FORMAT:
-            raise InputError(f"file {path!r} is {description['format']!r}: it must be {FORMAT!r}")
-        version = whole(version=description["version"])
-        if version > VERSION:
-            raise InputError(
-                f"release file {path!r} is of version {version}: this program reads versions up to {VERSION}; update it"
-            )
+        check_header(description, file, path, form=FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
         rows = file.metadata.num_rows
-        shape = [int(n) for n in description["domain"]["shape"]]
-        size = 1
-        for n in shape:
-            size *= n
-        fits_memory(_BYTES_PER_NUMBER * (max(size, 0) + rows), f"release file {path!r}")
         domain = Domain(**description["domain"])
         near = Neighbourhood.from_description(domain, description["neighbourhood"])
         strategy = from_description(domain, description["strategy"])
@@ -253,17 +221,8 @@ class Release:
             raise InputError(
                 f"release file {path!r} has {rows:,} values: its strategy has {strategy.shape[0]:,} rows (altered?)"
             )
-        names = file.schema_arrow.names
-        if names != ["group", "value"] or str(file.schema_arrow.field("value").type) != "int64":
-            raise InputError(
-                f"release file {path!r} has columns {names}: they must be group and value (int64)"
-            )
-        table = file.read()
+        table = read_columns(file, path, ["group", "value"])
         column = table.column("value")
-        if column.null_count:
-            raise InputError(
-                f"release file {path!r} has {column.null_count:,} missing values: there must be none"
-            )
         epsilon, rho, total = description["epsilon"], description["rho"], description["total"]
         dropped = tuple(one_of(DROPS, dropped=d) for d in description["dropped"])
         if not isinstance(description["dropped"], list) or (
@@ -323,36 +282,3 @@ def _group_of_rows(strategy: Strategy) -> NDArray[np.int16]:
     for i, part in enumerate(strategy.parts):
         group[part.rows] = i
     return group
-
-
-def write_whole(target: Path, write: Any) -> None:
-    """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
-
-    Raises InputError if the folder does not exist or cannot be written.
-    """
-    if not target.parent.is_dir():
-        raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
-    if target.is_dir():
-        raise InputError(f"output {str(target)!r} is a folder: it must be a file")
-    try:
-        handle, name = tempfile.mkstemp(prefix=".", suffix=target.suffix, dir=target.parent)
-    except OSError as problem:
-        raise InputError(
-            f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}"
-        ) from None
-    os.close(handle)
-    part = Path(name)
-    try:
-        write(part)
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _first(problem: Exception) -> str:
-    return str(problem).strip().splitlines()[0][:200] if str(problem).strip() else type(problem).__name__

@@ -9,46 +9,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.calibration import Root, sensitivity
-from deltahist.neighbourhood import Neighbourhood
-
 if TYPE_CHECKING:
     from deltahist.release import Release
+    from deltahist.sorted import SortedRelease
 
 #: Distances, in δ, at which the statement says what protection is left.
 MULTIPLES = (1, 2, 5, 10)
 
 
-def cost_of_moves(release: Release, distance: float) -> tuple[Fraction, Fraction]:
+def cost_of_moves(release: Release | SortedRelease, distance: float) -> tuple[Fraction, Fraction]:
     """What a move over at most `distance` (ground units) costs: exactly, and by the bound ⌈distance/δ⌉.
 
-    The exact cost is the strategy's own largest Σ share |A (e_u − e_v)| over cells that far apart, in the
-    units of the budget: ε for pure releases, ρ for zCDP. A path of ⌈distance/δ⌉ moves within δ gives the
+    The exact cost is the release's own (`cost_under`), in the units of the budget: ε for pure releases, ρ for
+    zCDP. A path of ⌈distance/δ⌉ moves within δ gives the
     bound: that many ε, or its square times ρ.
     """
     near = release.neighbourhood
     steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
     bound = release.guarantee.times(steps)
-    exact = _cost(release, near.moves_within(distance))
+    exact = release.cost_under(near.moves_within(distance))
     limit = bound.epsilon if bound.epsilon is not None else bound.rho
     assert limit is not None
     # A move within δ is guaranteed the budget, even where the strategy's own cost is less.
     return min(exact, limit), limit
 
 
-def _cost(release: Release, moves: Neighbourhood) -> Fraction:
-    """Budget that a wider relation costs, from the ratio of its sensitivity to the neighbourhood's own."""
-    norm = 1 if release.rho is None else 2
-    own = sensitivity(release.strategy, release.neighbourhood, norm=norm)
-    wide = sensitivity(release.strategy, moves, norm=norm)
-    if isinstance(own, Root) and isinstance(wide, Root):
-        assert release.rho is not None
-        return release.rho * wide.squared / own.squared if own else Fraction(0)
-    assert release.epsilon is not None
-    return release.epsilon * Fraction(wide) / Fraction(own) if own else Fraction(0)
-
-
-def facts(release: Release) -> dict[str, Any]:
+def facts(release: Release | SortedRelease) -> dict[str, Any]:
     """Everything the statement says, JSON-ready."""
     near, domain = release.neighbourhood, release.domain
     distances = [k * near.delta_ground for k in MULTIPLES if k * near.delta_ground < near.diameter]
@@ -56,7 +42,7 @@ def facts(release: Release) -> dict[str, Any]:
     protection.append(_protection(release, near.diameter))
     steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
     out: dict[str, Any] = {
-        "mechanism": f"{release.strategy.name} with {release.noise} noise on whole numbers",
+        "mechanism": f"{release.measured} with {release.noise} noise on whole numbers",
         "domain": domain.describe(),
         "cells": list(domain.shape),
         "cell_size": [c / (domain.scale or 1.0) for c in domain.cell],
@@ -76,30 +62,20 @@ def facts(release: Release) -> dict[str, Any]:
         "total_public": release.total is not None,
         "total": release.total,
         "dropped": list(release.dropped),
-        "noise": [
-            {"rows": group.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(group.unit)}
-            for group, law in zip(release.strategy.groups, release.laws, strict=True)
-        ],
-        "determines_cells": _determined(release),
+        "noise": release.noise_rows(),
+        "determines_cells": release.determines_cells,
         "publishable": release.publishable,
         "values": len(release.values),
     }
     if release.rho is not None:
         out["epsilon_at_1e-6"] = release.approximate(1e-6)
     if not near.fixed_membership:
-        anywhere = _cost(release, near.anywhere())
+        anywhere = release.cost_under(near.anywhere())
         out["appear_anywhere"] = float(anywhere)
     return out
 
 
-def _determined(release: Release) -> bool:
-    known = release.strategy.determines_cells
-    if known is None:
-        return bool(np.linalg.matrix_rank(release.strategy.matrix().toarray()) == release.domain.size)
-    return known
-
-
-def _protection(release: Release, distance: float) -> dict[str, float]:
+def _protection(release: Release | SortedRelease, distance: float) -> dict[str, float]:
     exact, bound = cost_of_moves(release, distance)
     return {
         "distance": distance,
@@ -109,7 +85,7 @@ def _protection(release: Release, distance: float) -> dict[str, float]:
     }
 
 
-def protection_curve(release: Release, points: int = 60) -> dict[str, NDArray[np.float64]]:
+def protection_curve(release: Release | SortedRelease, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Cost against distance, exact and bound, from a fraction of δ to the diameter."""
     near = release.neighbourhood
     distance = np.geomspace(max(near.delta_ground / 4, 2 * max(near.domain.step)), near.diameter, points)
@@ -121,7 +97,7 @@ def protection_curve(release: Release, points: int = 60) -> dict[str, NDArray[np
     }
 
 
-def _relation(release: Release) -> str:
+def _relation(release: Release | SortedRelease) -> str:
     near = release.neighbourhood
     who = (
         "one point"
@@ -142,7 +118,7 @@ def _number(value: float, digits: int = 10) -> str:
     return f"{float(f'{value:.{digits}g}'):,}".removesuffix(".0")
 
 
-def statement(release: Release) -> str:
+def statement(release: Release | SortedRelease) -> str:
     """The privacy statement for people, plain text."""
     f = facts(release)
     rows = [*_what(release, f), *_promise(release, f), *_protection_table(release, f), *_membership(release)]
@@ -161,7 +137,7 @@ def statement(release: Release) -> str:
 _Row = tuple[str, str]
 
 
-def _what(release: Release, f: dict[str, Any]) -> list[_Row]:
+def _what(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
     domain, unit = release.domain, f["unit"]
     cells = " × ".join(str(n) for n in f["cells"])
     size = " × ".join(_number(c) for c in f["cell_size"])
@@ -176,7 +152,7 @@ def _what(release: Release, f: dict[str, Any]) -> list[_Row]:
     ]
 
 
-def _promise(release: Release, f: dict[str, Any]) -> list[_Row]:
+def _promise(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
     cells = " × ".join(_number(c) for c in f["delta_cells"])
     lost = "one lattice step" if f["lattice_steps_lost"] == 1 else "two lattice steps"
     exact_delta = f"for raw coordinates {f['delta_guaranteed']:.10g}: {lost} less"
@@ -210,7 +186,7 @@ def _promise(release: Release, f: dict[str, Any]) -> list[_Row]:
     return rows
 
 
-def _protection_table(release: Release, f: dict[str, Any]) -> list[_Row]:
+def _protection_table(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
     letter = "ε" if release.rho is None else "ρ"
     rows = [
         ("Protection by distance", "what a move over r costs: the further, the weaker the protection"),
@@ -230,7 +206,7 @@ def _protection_table(release: Release, f: dict[str, Any]) -> list[_Row]:
     return rows
 
 
-def _membership(release: Release) -> list[_Row]:
+def _membership(release: Release | SortedRelease) -> list[_Row]:
     if release.total is not None:
         who = f"{release.total:,}, published exactly: membership is fixed, so the number hides nothing"
     elif release.neighbourhood.fixed_membership:

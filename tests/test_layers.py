@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "deltahist"
 #: the rows listed before its own, and from itself.
 LAYERS = [
     ["_validate"],
+    ["_files"],
     ["_crs"],
     ["domain"],
     ["_sources"],
@@ -26,7 +27,7 @@ LAYERS = [
     ["workloads"],
     ["strategies", "noise"],
     ["calibration", "decode", "counts", "ledger"],
-    ["error", "planner", "release", "statement"],
+    ["error", "planner", "quantiles", "release", "sorted", "statement"],
     ["publishers", "personal", "answers", "plots", "export", "server"],
     ["sample", "cli", "demo", "__main__"],
 ]
@@ -36,6 +37,7 @@ SAME_ROW = {
     ("planner", "error"),
     # the statement is the text of a release: it takes one as an argument and is called by it
     ("release", "statement"),
+    ("sorted", "statement"),
     ("export", "answers"),
     ("plots", "answers"),
     ("server", "answers"),

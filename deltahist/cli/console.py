@@ -97,7 +97,7 @@ def put(text: str, out: Path | None) -> None:
     if out is None:
         print(text.rstrip("\n"))
         return
-    from deltahist.release import write_whole
+    from deltahist._files import write_whole
 
     content = text if text.endswith("\n") else text + "\n"
     write_whole(out, lambda part: part.write_text(content, encoding="utf-8"))

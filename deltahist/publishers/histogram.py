@@ -104,7 +104,7 @@ def publish(
         )
     drawn = np.empty(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, laws, strict=True):
-        drawn[group.rows] = _draw(law, len(drawn[group.rows]), rng)
+        drawn[group.rows] = draw(law, len(drawn[group.rows]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
     return Release(
         near,
@@ -162,7 +162,8 @@ def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     return array.astype(np.int64, copy=False)
 
 
-def _draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
+def draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """Exact noise of a law; the functions that draw it are looked up here, where audits replace them."""
     if law.parameter == 0:  # nothing changes between neighbours: there is nothing to hide
         return np.zeros(size, dtype=np.int64)
     if law.kind == "laplace":

@@ -50,7 +50,7 @@ def releases(near, strategy, read, contributions=1, **budget):
         noise = np.empty((number, strategy.draws), dtype=np.int64)
         for group, law in zip(strategy.groups, laws, strict=True):
             size = noise[:, group.rows].shape
-            noise[:, group.rows] = histogram._draw(law, size, rng) if np.prod(size) else 0
+            noise[:, group.rows] = histogram.draw(law, size, rng) if np.prod(size) else 0
         values = np.array([measured + strategy.scatter(row) for row in noise])
         return np.column_stack([read(values), np.full(number, -1)])
 

@@ -1,0 +1,150 @@
+"""Files that appear whole or not at all, and release files, which are read as untrusted input."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from deltahist._validate import InputError, fits_memory, whole
+
+#: Where a release file keeps its description, in the Parquet metadata.
+KEY = b"deltahist"
+#: Longest description that is read; a real one has a few kilobytes.
+_MOST_DESCRIPTION = 64 << 20
+_Read = TypeVar("_Read")
+
+
+def save_described(
+    path: str | Path, columns: Mapping[str, NDArray[Any]], description: dict[str, Any]
+) -> None:
+    """Write one Parquet file of columns with the public description in its metadata, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    meta = {KEY: json.dumps(description).encode()}
+    table = pa.table({name: pa.array(values) for name, values in columns.items()}).replace_schema_metadata(
+        meta
+    )
+    write_whole(
+        Path(path), lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True)
+    )
+
+
+def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], _Read]) -> _Read:
+    """Open a release file and let `read(description, file, path)` make something of it.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, truncated, foreign, without a description, or `read` stumbles over what it says.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"release file {str(path)!r} does not exist")
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise InputError(
+            f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
+        ) from None
+    with file:
+        text = (file.schema_arrow.metadata or {}).get(KEY)
+        if text is None:
+            raise InputError(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
+        if len(text) > _MOST_DESCRIPTION:
+            raise InputError(
+                f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes"
+            )
+        try:
+            return read(json.loads(text), file, str(path))
+        except InputError:
+            raise
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+            ZeroDivisionError,
+            OverflowError,
+        ) as problem:
+            raise InputError(
+                f"release file {str(path)!r} has a damaged description: {_first(problem)}"
+            ) from None
+        except (pa.ArrowException, OSError) as problem:
+            raise InputError(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
+
+
+def check_header(
+    description: dict[str, Any], file: Any, path: str, *, form: str, version: int, memory: int
+) -> None:
+    """Refuse another format, a newer version, or more values and cells than memory holds.
+
+    `memory` : bytes that each cell and each value may take.
+    """
+    if description["format"] != form:
+        raise InputError(f"file {path!r} is {description['format']!r}: it must be {form!r}")
+    stated = whole(version=description["version"])
+    if stated > version:
+        raise InputError(
+            f"release file {path!r} is of version {stated}: this program reads versions up to {version}; update it"
+        )
+    size = 1
+    for n in [int(n) for n in description["domain"]["shape"]]:
+        size *= n
+    fits_memory(memory * (max(size, 0) + file.metadata.num_rows), f"release file {path!r}")
+
+
+def read_columns(file: Any, path: str, names: list[str]) -> Any:
+    """The whole table, if its columns are these and its values are int64 without gaps."""
+    if file.schema_arrow.names != names or str(file.schema_arrow.field("value").type) != "int64":
+        raise InputError(
+            f"release file {path!r} has columns {file.schema_arrow.names}: they must be {' and '.join(names)} (int64)"
+        )
+    table = file.read()
+    missing = table.column("value").null_count
+    if missing:
+        raise InputError(f"release file {path!r} has {missing:,} missing values: there must be none")
+    return table
+
+
+def write_whole(target: Path, write: Callable[[Path], Any]) -> None:
+    """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
+
+    Raises InputError if the folder does not exist or cannot be written.
+    """
+    if not target.parent.is_dir():
+        raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
+    if target.is_dir():
+        raise InputError(f"output {str(target)!r} is a folder: it must be a file")
+    try:
+        handle, name = tempfile.mkstemp(prefix=".", suffix=target.suffix, dir=target.parent)
+    except OSError as problem:
+        raise InputError(
+            f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}"
+        ) from None
+    os.close(handle)
+    part = Path(name)
+    try:
+        write(part)
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o666 & ~umask)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _first(problem: Exception) -> str:
+    return str(problem).strip().splitlines()[0][:200] if str(problem).strip() else type(problem).__name__

@@ -1,0 +1,140 @@
+"""Publishing sorted points: all coordinates of a line, or sums of consecutive ones, with exact integer noise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist._validate import InputError, exact, fits_memory, whole
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.publishers.histogram import draw
+from deltahist.sorted import _MOST_SUM, SortedRelease, check_membership, group_size, noise_law
+
+
+def publish_sorted(
+    points: ArrayLike,
+    near: Neighbourhood,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    group: int | str = "auto",
+    most: int | None = None,
+    contributions: int = 1,
+    rng: np.random.Generator | None = None,
+) -> SortedRelease:
+    """Publish the sorted coordinates of points on a line under δ-neighbourhood.
+
+    When one point moves by at most δ, the sorted vector moves by at most δ in the L1 norm, and so do sums of
+    consecutive entries: integer Laplace noise of scale δ/ε (in lattice steps) on each is ε-private.
+    Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
+
+    Parameters
+    ----------
+    points : (n,) finite coordinates in the domain's units; private. Those outside the domain are clamped to it.
+    near : the neighbourhood, in one dimension; sources None (n is public), "left" or "right".
+    epsilon : pure ε with Laplace noise; or
+    rho : ρ-zCDP with Gaussian noise.
+    group : points per sum, or "auto": chosen from public figures (`group_size`).
+    most : with a source at one end, the public bound on the number of points; absent ones are parked there.
+    contributions : points of one user that may move at once.
+    rng : a seeded generator, for experiments only: the release is stamped not for publication.
+
+    Returns
+    -------
+    SortedRelease
+
+    Raises
+    ------
+    InputError
+        On points that are no finite numbers, no points, more of them than `most`, a domain of two dimensions,
+        sources other than one end, or a group whose sum does not fit.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
+    >>> release = publish_sorted([31, 8, 64, 47], near, epsilon=1.0, group=2)
+    >>> release.values.shape, release.total
+    ((2,), 4)
+    """
+    check_membership(near)
+    law = noise_law(near, epsilon, rho, contributions)
+    array = np.asarray(points)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
+        raise InputError(f"points have shape {array.shape} and type {array.dtype}: they must be (n,) numbers")
+    number = _places(len(array), near, most)
+    size = near.domain.size * near.domain.steps[0]
+    if isinstance(group, str):
+        if group != "auto":
+            raise InputError(f"group is {group!r}: it must be 'auto' or a whole number of points")
+        group = group_size(near, number, epsilon=epsilon, rho=rho, contributions=contributions)
+    together = whole(group=group)
+    if together > number:
+        raise InputError(f"group is {together:,}: it must be at most the number of points, {number:,}")
+    if (
+        together * size + 64 * float(law.parameter if law.kind == "laplace" else law.variance() ** 0.5)
+        >= _MOST_SUM
+    ):
+        raise InputError(
+            f"group is {together:,}: sums of {size:,} lattice steps would exceed 2^52; use fewer cells or a smaller "
+            "group"
+        )
+    fits_memory(40 * number, f"sorting {number:,} points")
+    steps = sorted_steps(array, near.domain, number, parked=near.sources)
+    sums = np.add.reduceat(steps, np.arange(0, number, together))
+    return SortedRelease(
+        near,
+        sums + draw(law, len(sums), rng),
+        number,
+        together,
+        epsilon=None if epsilon is None else exact(epsilon=epsilon),
+        rho=None if rho is None else exact(rho=rho),
+        contributions=whole(contributions=contributions),
+        publishable=rng is None,
+    )
+
+
+def _places(present: int, near: Neighbourhood, most: int | None) -> int:
+    """Length of the released list: the number of points, or its public bound."""
+    if near.fixed_membership:
+        if most is not None:
+            raise InputError(
+                f"most is {most!r} with fixed membership: the number of points is public then; leave it out, or "
+                "declare sources='left' or 'right'"
+            )
+        if not present:
+            raise InputError("there are no points: a list of none says nothing")
+        return present
+    if most is None:
+        raise InputError(
+            f"most is missing with sources={near.sources!r}: give a public bound on the number of points; the places "
+            "that nobody takes are parked at the source"
+        )
+    bound = whole(most=most)
+    if present > bound:
+        raise InputError(
+            f"most is {bound:,}, but there are more points: raise the public bound (it costs no budget)"
+        )
+    return bound
+
+
+def sorted_steps(
+    points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None
+) -> NDArray[np.int64]:
+    """Sorted lattice steps (number,), absent points at the end where they are parked; private."""
+    steps = np.empty(number, dtype=np.int64)
+    absent = number - len(points)
+    if parked == "right":
+        steps[len(points) :] = domain.size * domain.steps[0] - 1
+        part = steps[: len(points)]
+    else:
+        steps[:absent] = 0
+        part = steps[absent:]
+    if len(points):
+        part[:] = domain.lattice(points)[:, 0]
+    part.sort()
+    return steps

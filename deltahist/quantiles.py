@@ -1,0 +1,345 @@
+"""Quantiles: what each way of publishing one costs and what error it is expected to have, from public figures."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deltahist._files import write_whole
+from deltahist._validate import InputError, exact, finite, one_of, positive, whole
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Guarantee, _epsilon_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = "deltahist-quantile"
+#: Ways to publish a quantile; "smooth" ones are named by their noise.
+METHODS = ("inverse", "exponential", "global", "smooth-student", "smooth-laplace", "smooth-lognormal")
+#: The floats of a smooth sensitivity agree with the real ones to fewer digits than this; β pays for it.
+SLACK = 1e-12
+#: Spread σ of the log-normal factor: the best for dense points (docs/quantiles.md).
+SIGMA = Fraction(1, 2)
+#: E|Z| of each noise: Student's t with 2 degrees of freedom, Laplace, Laplace log-normal.
+_MEAN = {
+    "smooth-student": math.sqrt(2),
+    "smooth-laplace": 1.0,
+    "smooth-lognormal": math.exp(float(SIGMA) ** 2 / 2),
+}
+
+
+def check_quantile(q: float, near: Neighbourhood) -> None:
+    """Refuse a q outside 0 to 1, two dimensions, or membership that is not fixed."""
+    finite(q=q)
+    if not 0 <= q <= 1:
+        raise InputError(f"q is {q!r}: it must be between 0 and 1, such as 0.5 for the median")
+    if near.domain.ndim != 1:
+        raise InputError(f"domain has {near.domain.ndim} dimensions: quantiles are for points on a line")
+    if not near.fixed_membership:
+        raise InputError(
+            f"sources is {near.sources!r}: a quantile's rank is ⌈q n⌉, so n must be public; use fixed membership, or "
+            "publish_sorted, whose release answers quantiles too"
+        )
+
+
+def rank_of(q: float, number: int) -> int:
+    """Rank ⌈q n⌉ of the q-quantile, from 1.
+
+    >>> rank_of(0.5, 101), rank_of(0.1, 10), rank_of(0, 10)
+    (51, 1, 1)
+    """
+    # A hair less, so that 0.1 of 10 points is one point and not two.
+    return min(max(math.ceil(q * number - 1e-9), 1), number)
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """How noise goes with a smooth sensitivity: x + S_β · factor · Z.
+
+    Parameters
+    ----------
+    method : "smooth-student", "smooth-laplace" or "smooth-lognormal", the law of Z.
+    beta : β of the smooth sensitivity. factor : what it is multiplied with.
+    """
+
+    method: str
+    beta: float
+    factor: Fraction
+
+
+@functools.lru_cache(maxsize=256)
+def smooth_noise(
+    method: str, epsilon: Fraction | None, rho: Fraction | None, probability: float | None
+) -> Smooth | None:
+    """The best split of a budget between the scale's change (β) and the shift, or None if the noise cannot.
+
+    If S_β(x) and S_β(x') differ by a factor of at most e^β and the values by S_β, the output of a neighbour is that
+    of Z stretched by e^±β and shifted by at most 1/factor. Stretching costs Student's t 2β, shifting s costs
+    3 s / (2 √2) (pure ε); for Laplace log-normal noise the divergence of order α is at most
+    α (β/σ + e^(3σ²/2) s)² / 2 (Bun and Steinke 2019); shifting Laplace noise costs s, and stretching it costs ε₁
+    but for a probability of e^(−z) (1 − e^(−β)), z = (ε₁ + β)/(e^β − 1). Proofs: docs/privacy/quantiles.md.
+
+    Where points are dense S_β is in proportion to 1/β, so that β s is made as large as possible.
+    """
+    if method == "smooth-student":
+        if epsilon is None:
+            return None
+        return _smooth(method, float(epsilon) / 4, float(epsilon) / 2 / _STUDENT_SLOPE)
+    if method == "smooth-lognormal":
+        if rho is not None:
+            root = math.sqrt(2 * float(rho))
+            return _smooth(method, root * float(SIGMA) / 2, root / 2 * math.exp(-1.5 * float(SIGMA) ** 2))
+        if epsilon is None or probability is None:
+            return None
+        slope = math.exp(1.5 * float(SIGMA) ** 2)
+        return _best(
+            method, float(epsilon), probability, slope, lambda e, p: float(SIGMA) * _gaussian_reach(e, p)
+        )
+    if epsilon is None or probability is None:
+        return None
+    return _best(method, float(epsilon), probability, 1.0, _laplace_stretch)
+
+
+#: The steepest slope of the log-density of Student's t with 2 degrees of freedom.
+_STUDENT_SLOPE = 3 / (2 * math.sqrt(2))
+
+
+def _smooth(method: str, beta: float, shift: float) -> Smooth | None:
+    """A noise for a β and a shift, both a hair less, for the floats of which they are made."""
+    return Smooth(method, beta - SLACK, 1 / Fraction(shift * (1 - SLACK))) if beta > 2 * SLACK else None
+
+
+def _best(
+    method: str, epsilon: float, probability: float, slope: float, stretch: Callable[[float, float], float]
+) -> Smooth | None:
+    """The share of ε for shifting with the largest β s, over a grid.
+
+    A neighbour's output is shifted first, at the cost of e^(ε₂), and then stretched, so that the failure
+    probability of the stretch counts e^(ε₂) times.
+    """
+    shares = np.linspace(0.02, 0.98, 49)
+    betas = [stretch(epsilon * (1 - a), probability * math.exp(-epsilon * a)) for a in shares]
+    best = int(np.argmax(np.array(betas) * shares))
+    return _smooth(method, betas[best], epsilon * float(shares[best]) / slope)
+
+
+def _laplace_stretch(epsilon: float, probability: float) -> float:
+    """Largest β such that Laplace noise of scales 1 and e^β, or e^−β, is (ε, δ_prob)-close."""
+
+    def failure(beta: float) -> float:
+        return math.exp(-(epsilon + beta) / math.expm1(beta)) * -math.expm1(-beta)
+
+    return _largest(lambda beta: failure(beta) <= probability * (1 - 1e-9), epsilon)
+
+
+def _gaussian_reach(epsilon: float, probability: float) -> float:
+    """Largest μ such that standard normals μ apart are (ε, δ_prob)-close."""
+    return _largest(lambda mu: _epsilon_of(mu, probability * (1 - 1e-9)) <= epsilon, 10.0)
+
+
+def _largest(holds: Callable[[float], bool], most: float) -> float:
+    low, high = 0.0, most
+    if holds(high):
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle > 0 and holds(middle) else (low, middle)
+    return low
+
+
+def exponent_of(epsilon: Fraction | None, rho: Fraction | None, contributions: int) -> Fraction:
+    """Rate ε/(2K) of e^(−rate · moves) for the methods that draw places by the moves they need.
+
+    A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
+    """
+    if epsilon is None:
+        assert rho is not None
+        # Rounded down to twelve digits: less than √(8 ρ).
+        epsilon = Fraction(math.isqrt(int(8 * rho * 10**24)), 10**12)
+    return epsilon / (2 * contributions)
+
+
+def quantile_methods(
+    near: Neighbourhood,
+    number: int,
+    q: float = 0.5,
+    *,
+    epsilon: float | Fraction | None = None,
+    rho: float | Fraction | None = None,
+    probability: float | None = None,
+    contributions: int = 1,
+) -> pd.DataFrame:
+    """Ways to publish a quantile, ranked by the expected error for points spread evenly over the domain.
+
+    Public figures only. Real points are denser in some places and sparser in others: dense places favour
+    "inverse", and where the nearest points are further away than δ, all but "global" and "inverse" are poor.
+
+    Parameters
+    ----------
+    near : the neighbourhood, one dimension, fixed membership. number : of points, public.
+    q : between 0 and 1.
+    epsilon, probability, rho, contributions : as in `quantile`.
+
+    Returns
+    -------
+    DataFrame with columns method and expected_error (mean absolute, in the domain's units), best first.
+
+    >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
+    >>> quantile_methods(near, 10_000, epsilon=1.0)["method"].tolist()
+    ['inverse', 'exponential', 'smooth-student', 'global']
+    """
+    import pandas as pd
+
+    check_quantile(q, near)
+    number, times = whole(number=number), whole(contributions=contributions)
+    eps, rho_exact = budget_of(epsilon, rho, probability)
+    size, reach = float(near.domain.size * near.domain.steps[0]), float(near.radius)
+    spacing, step = size / number, near.domain.step[0]
+    errors = {}
+    rate = float(exponent_of(eps, rho_exact, times))
+    errors["inverse"] = _mean_of_places(spacing, reach, rate, size)
+    errors["exponential"] = _mean_of_places(spacing, size, rate, size)
+    if eps is not None:
+        errors["global"] = times * reach / float(eps)
+    else:
+        assert rho_exact is not None
+        errors["global"] = times * reach / math.sqrt(2 * float(rho_exact)) * math.sqrt(2 / math.pi)
+    for method in _MEAN:
+        noise = smooth_noise(method, eps, rho_exact, probability)
+        if noise is not None:
+            t = np.unique(np.rint(np.geomspace(1, min(number, 40 / noise.beta + 2), 2000))) - 1
+            local = np.minimum(reach, np.minimum((t + 1) * times * spacing, size))
+            errors[method] = (
+                float(np.max(local * np.exp(-noise.beta * t))) * float(noise.factor) * _MEAN[method]
+            )
+    # Figures that agree to three digits are the same; then the method that comes first in METHODS.
+    order = {m: (float(f"{min(e, size / 2):.2e}"), METHODS.index(m)) for m, e in errors.items()}
+    found = [(min(errors[m], size / 2) * step, m) for m in sorted(errors, key=order.__getitem__)]
+    return pd.DataFrame({"method": [m for _, m in found], "expected_error": [e for e, _ in found]})
+
+
+def _mean_of_places(spacing: float, reach: float, rate: float, size: float) -> float:
+    """E|z| for P(z) ∝ e^(−rate · moves), moves = Σ_i ⌈(|z| − i·spacing)/reach⌉ over points on the way."""
+    z = np.concatenate([[0.0], np.geomspace(min(spacing, reach) / 100, size, 4000)])
+    # Points passed, and the further moves of those that lie more than δ behind: two sums of whole numbers.
+    passed = np.floor(z / spacing) + 1
+    far = np.floor(z / reach)
+    # Σ_{i<passed} ⌈(z − i s)/D⌉, with the sum of i taken in closed form where z is many δ.
+    moves = np.maximum(
+        passed, passed * (1 + z / reach) - spacing / reach * passed * (passed - 1) / 2 - passed / 2
+    )
+    moves = np.where(far == 0, passed, moves)
+    weight = np.exp(-rate * moves)
+    total = np.trapezoid(weight, z)
+    return float(np.trapezoid(weight * z, z) / total)
+
+
+def budget_of(
+    epsilon: float | Fraction | None, rho: float | Fraction | None, probability: float | None
+) -> tuple[Fraction | None, Fraction | None]:
+    """Exact ε or ρ, one of them."""
+    if (epsilon is None) == (rho is None):
+        raise InputError("give epsilon (pure, or with a probability) or rho (zCDP), one of them")
+    if probability is not None:
+        if rho is not None:
+            raise InputError(
+                "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
+            )
+        positive(probability=probability)
+        if probability >= 1:
+            raise InputError(f"probability is {probability!r}: it must be less than 1, such as 1e-6")
+    return (
+        None if epsilon is None else exact(epsilon=epsilon),
+        None if rho is None else exact(rho=rho),
+    )
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A published quantile and what may be known about it.
+
+    Parameters
+    ----------
+    neighbourhood : who may be confused with whom. q : which quantile.
+    step : the published lattice step.
+    number : of points; public, since membership is fixed.
+    method : one of METHODS.
+    epsilon, rho : the budget, one of them. probability : with ε, the failure probability that is allowed.
+    contributions : points of one user that may move at once.
+    publishable : False if the noise came from a seeded generator.
+    """
+
+    neighbourhood: Neighbourhood
+    q: float
+    step: int
+    number: int
+    method: str
+    epsilon: Fraction | None = None
+    rho: Fraction | None = None
+    probability: float | None = None
+    contributions: int = 1
+    publishable: bool = True
+
+    def __post_init__(self) -> None:
+        one_of(METHODS, method=self.method)
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.neighbourhood.domain
+
+    @property
+    def value(self) -> float:
+        """The published quantile in the domain's units."""
+        return self.domain.low[0] + self.step * self.domain.step[0]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Pure ε or ρ-zCDP; for (ε, δ_prob) it is the ε, which holds but for `probability`."""
+        return Guarantee(epsilon=self.epsilon, rho=self.rho)
+
+    def methods(self) -> pd.DataFrame:
+        """All ways to publish this quantile, by expected error (`quantile_methods`)."""
+        return quantile_methods(
+            self.neighbourhood,
+            self.number,
+            self.q,
+            epsilon=self.epsilon,
+            rho=self.rho,
+            probability=self.probability,
+            contributions=self.contributions,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The complete public description, JSON-ready."""
+        smooth = self.method in ("smooth-laplace", "smooth-lognormal") and self.epsilon is not None
+        return {
+            "format": FORMAT,
+            "version": 1,
+            "q": self.q,
+            "value": self.value,
+            "step": self.step,
+            "number": self.number,
+            "method": self.method,
+            "epsilon": None if self.epsilon is None else str(self.epsilon),
+            "rho": None if self.rho is None else str(self.rho),
+            "probability": self.probability if smooth else None,
+            "contributions": self.contributions,
+            "domain": self.domain.describe(),
+            "neighbourhood": self.neighbourhood.describe(),
+            "publishable": self.publishable,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the description as one JSON file, whole or not at all."""
+        text = json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n"
+        write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))

@@ -1,0 +1,532 @@
+"""Sorted points as a release: noisy sums of consecutive points, decoded by isotonic regression."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist._files import check_header, read_columns, read_described, save_described
+from deltahist._validate import InputError, exact, is_number, one_of, whole
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Guarantee, Law
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = "deltahist-sorted"
+VERSION = 1
+_BYTES_PER_NUMBER = 96
+#: Ranks and lattice steps of a piecewise linear estimate.
+_Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: Simulated noise values for standard errors, and the least and largest number of simulations.
+_SIMULATED = 100_000_000
+_SIMULATIONS = (20, 200)
+#: Share of a group by which a rank in it is off where points come in clumps.
+_CLUMPED = 0.2
+#: Longest sum of Laplace draws whose law is summed exactly.
+_MOST_STAGES = 4096
+#: Largest sum of lattice steps in a group, noise included, that int64 and exact floats hold.
+_MOST_SUM = 1 << 52
+
+
+def check_membership(near: Neighbourhood) -> None:
+    """Refuse what a sorted list cannot express: two dimensions, or entry anywhere but at one end."""
+    if near.domain.ndim != 1:
+        raise InputError(
+            f"domain has {near.domain.ndim} dimensions: points can be sorted in one only; publish a histogram instead"
+        )
+    if near.sources not in (None, "left", "right"):
+        raise InputError(
+            f"sources is {near.sources!r}: sorted points allow fixed membership (None) or entry at one end, "
+            "'left' or 'right', where absent points are parked"
+        )
+
+
+def group_size(
+    near: Neighbourhood,
+    number: int,
+    *,
+    epsilon: float | Fraction | None = None,
+    rho: float | Fraction | None = None,
+    contributions: int = 1,
+) -> int:
+    """How many consecutive points to sum, for the least expected error of a rank, from public figures alone.
+
+    Points that are spread at random over the domain are s = (length / n) apart. The mean of k of them has noise
+    σ/k, which is σ/(k s) ranks where groups do not overlap; where they do, isotonic regression leaves about
+    0.82 (σ/(k² s))^(2/3) groups. Within a group ranks are interpolated, which costs √(k/6) at random places, and a
+    fifth of the group is added since real points come in clumps. The k with the least sum of squares is taken
+    (docs/sorted.md).
+
+    Parameters
+    ----------
+    near : the neighbourhood, in one dimension. number : of points, or its public bound.
+    epsilon, rho, contributions : as in `publish_sorted`.
+
+    >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
+    >>> group_size(near, 10_000, epsilon=1.0), group_size(near, 20, epsilon=1.0)
+    (26, 1)
+    """
+    check_membership(near)
+    number = whole(number=number)
+    deviation = math.sqrt(noise_law(near, epsilon, rho, contributions).variance())
+    most = max(1, min(number, _MOST_SUM // (near.domain.size * near.domain.steps[0])))
+    k = np.unique(np.rint(np.geomspace(1, most, 2000)))
+    spacing = near.domain.size * near.domain.steps[0] / number
+    overlap = deviation / (k * k * spacing)
+    noise = k * np.where(overlap < 0.55, overlap, 0.82 * overlap ** (2 / 3))
+    return int(k[np.argmin(noise * noise + _within(k))])
+
+
+def noise_law(
+    near: Neighbourhood, epsilon: float | Fraction | None, rho: float | Fraction | None, contributions: int
+) -> Law:
+    """Noise of every released sum: the L1 (and L2) distance of neighbours' sums is at most K D lattice steps."""
+    if (epsilon is None) == (rho is None):
+        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
+    change = whole(contributions=contributions) * near.radius
+    if rho is None:
+        return Law("laplace", change / exact(epsilon=epsilon))
+    return Law("gaussian", change * change / (2 * exact(rho=rho)))
+
+
+@dataclass(frozen=True, eq=False)
+class SortedRelease:
+    """Sums of consecutive sorted coordinates with exact integer noise, and the public description.
+
+    Source: 2014, section 5.5.1; docs/sorted.md. Coordinates are in lattice steps. With a source at one end there
+    are `number` places, and those that nobody takes lie at that end: a point there counts as absent.
+
+    Parameters
+    ----------
+    neighbourhood : who may be confused with whom; one dimension.
+    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates (the last may have fewer).
+    number : of points; with a source the public bound on it.
+    group : points per sum.
+    epsilon, rho : the guarantee, one of them; exact fractions.
+    contributions : points of one user that may move at once.
+    publishable : False if the noise came from a seeded generator.
+    """
+
+    neighbourhood: Neighbourhood
+    values: NDArray[np.int64]
+    number: int
+    group: int = 1
+    epsilon: Fraction | None = None
+    rho: Fraction | None = None
+    contributions: int = 1
+    publishable: bool = True
+    dropped: tuple[str, ...] = ()
+    _made: dict[float, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_membership(self.neighbourhood)
+        rows = -(-self.number // self.group)
+        if self.values.shape != (rows,) or self.values.dtype != np.int64:
+            raise InputError(
+                f"values have shape {self.values.shape} and type {self.values.dtype}: {self.number:,} points in "
+                f"groups of {self.group:,} make {rows:,} int64 sums"
+            )
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.neighbourhood.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Pure ε or ρ-zCDP."""
+        return Guarantee(epsilon=self.epsilon, rho=self.rho)
+
+    @property
+    def noise(self) -> str:
+        """ "laplace" or "gaussian"."""
+        return self.law.kind
+
+    @property
+    def total(self) -> int | None:
+        """The number of points if membership is fixed; else None."""
+        return self.number if self.neighbourhood.fixed_membership else None
+
+    @functools.cached_property
+    def law(self) -> Law:
+        """Noise of each sum, in lattice steps."""
+        return noise_law(self.neighbourhood, self.epsilon, self.rho, self.contributions)
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The one law, as other releases have it."""
+        return (self.law,)
+
+    def approximate(self, probability: float) -> float:
+        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; a pure release's own ε."""
+        return self.guarantee.approximate(probability)
+
+    @property
+    def _size(self) -> int:
+        """Lattice steps along the domain."""
+        return self.domain.size * self.domain.steps[0]
+
+    @functools.cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """Ranks 0, k, 2k, ..., n between the groups."""
+        ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.group
+        ends[-1] = self.number
+        return ends
+
+    @functools.cached_property
+    def _knots(self) -> _Knots:
+        return self._decode(self.values)
+
+    def _decode(self, values: NDArray[Any]) -> _Knots:
+        """(ranks, steps), both rising from an end of the domain to the other: how many points lie below a step."""
+        from scipy.optimize import isotonic_regression
+
+        sizes = np.diff(self._ends).astype(np.float64)
+        # The noise of a mean of m points has a standard deviation in proportion to 1/m.
+        found = isotonic_regression(values / sizes, weights=sizes * sizes)
+        starts = found.blocks[:-1]
+        edges = self._ends[found.blocks]
+        ranks, steps = (edges[1:] + edges[:-1]) / 2, found.x[starts]
+        low, high = -0.5, self._size - 0.5
+        inside = np.flatnonzero((steps > low) & (steps < high))
+        if len(inside) == 0:
+            below = float(edges[np.searchsorted(steps, (low + high) / 2)])
+            return np.array([0.0, below, below, self.number]), np.array([low, low, high, high])
+        first, last = inside[0], inside[-1]
+        ranks, steps = ranks[first : last + 1], steps[first : last + 1]
+        # Half of the outer blocks lies beyond their centres, as densely as between them and the next ones.
+        start, stop = steps[0], steps[-1]
+        if len(steps) > 1:
+            start -= (ranks[0] - edges[first]) * (steps[1] - steps[0]) / (ranks[1] - ranks[0])
+            stop += (edges[last + 1] - ranks[-1]) * (steps[-1] - steps[-2]) / (ranks[-1] - ranks[-2])
+        ranks = np.concatenate([[0.0, edges[first]], ranks, [edges[last + 1], self.number]])
+        steps = np.concatenate([[low, max(start, low)], steps, [min(stop, high), high]])
+        return ranks, steps
+
+    def coordinates(self) -> NDArray[np.float64]:
+        """Estimates (number,) of all sorted coordinates, in the domain's units, not decreasing."""
+        ranks, steps = self._knots
+        return self._place(np.interp(np.arange(self.number) + 0.5, ranks, steps))
+
+    def _place(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.domain.low[0] + np.clip(steps, 0, self._size - 1) * self.domain.step[0]
+
+    def _bounds(self, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Confidence bounds from both sides, each wrong with a probability of at most `alpha` at any one place.
+
+        upper[j] bounds the coordinate of rank j k + 1 from above: the windows of 1, 2, 4, ... groups that begin
+        there have means at least as large, so that the least mean plus what its noise can take away bounds it.
+        lower[j] bounds rank j k from below, by the windows that end there. Each window has an equal share of
+        `alpha`. Both are made monotone, which keeps them valid (docs/sorted.md).
+        """
+        if alpha in self._made:
+            return self._made[alpha]  # type: ignore[no-any-return]
+        rows = len(self.values)
+        sums = np.concatenate([[0.0], np.cumsum(self.values, dtype=np.float64)])
+        widths = [1 << i for i in range(rows.bit_length())]
+        upper = np.full(rows + 1, np.inf)
+        lower = np.full(rows + 1, -np.inf)
+        for m in widths:
+            reach = _tail(self.law, m, alpha / len(widths))
+            change = sums[m:] - sums[:-m]
+            points = (self._ends[m:] - self._ends[:-m]).astype(np.float64)
+            np.minimum(upper[:-m], (change + reach) / points, out=upper[:-m])
+            np.maximum(lower[m:], (change - reach) / points, out=lower[m:])
+        made = np.maximum.accumulate(upper), np.minimum.accumulate(lower[::-1])[::-1]
+        self._made[alpha] = made
+        return made
+
+    def _below_bounds(
+        self, steps: NDArray[np.float64], alpha: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Least and largest number of points below steps, each missed with probability `alpha` at most."""
+        upper, lower = self._bounds(alpha)
+        # All ranks j k + 1 whose upper bound is below the step are below it; those with a lower bound above are not.
+        known = np.searchsorted(upper, steps, side="left")
+        least = np.where(known > 0, self._ends[np.maximum(known, 1) - 1] + 1, 0)
+        beyond = np.searchsorted(lower, steps, side="left")
+        most = np.where(
+            beyond <= len(self.values), self._ends[np.minimum(beyond, len(self.values))] - 1, self.number
+        )
+        inside = (steps > -0.5) & (steps < self._size - 0.5)
+        everything = np.where(steps <= -0.5, 0, self.number)
+        least = np.where(inside, np.clip(least, 0, self.number), everything)
+        most = np.where(inside, np.clip(most, 0, self.number), everything)
+        return least.astype(np.float64), np.maximum(most, least).astype(np.float64)
+
+    def _present(self) -> tuple[float, float]:
+        """The range of steps in which points are not parked."""
+        return (
+            0.5 if self.neighbourhood.sources == "left" else -0.5,
+            self._size - 1.5 if self.neighbourhood.sources == "right" else self._size - 0.5,
+        )
+
+    def counts(
+        self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95
+    ) -> tuple[NDArray[np.float64], ...]:
+        """Points between lattice steps: estimates, standard errors and intervals.
+
+        The standard error is the typical one: new noise on the decoded points, decoded again, and within a group
+        what `group_size` reckons with. The interval makes no assumption about where the points are: it covers at
+        least as often as its level says, and is several standard errors wide.
+
+        Parameters
+        ----------
+        low, high : (m,) steps between which points are counted; -½ is the domain's low end.
+        level : of the interval, between 0 and 1.
+
+        Returns
+        -------
+        estimate, standard error, low, high : (m,) each.
+        """
+        _check_level(level)
+        ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present()) for v in (low, high)]
+        a, b = (_below(self._knots, v) for v in ends)
+        variance = np.zeros(len(a))
+        for knots in self._simulated:
+            variance += (_below(knots, ends[1]) - _below(knots, ends[0]) - (b - a)) ** 2
+        variance /= len(self._simulated)
+        for v in ends:
+            variance += np.where((v > -0.5) & (v < self._size - 0.5), _within(self.group), 0.0)
+        estimate = np.maximum(b - a, 0.0)
+        # Each end's own side is missed with a quarter of what the level leaves.
+        (a_least, a_most), (b_least, b_most) = (self._below_bounds(v, (1 - level) / 4) for v in ends)
+        least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
+        return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
+
+    @functools.cached_property
+    def _simulated(self) -> list[_Knots]:
+        """Decodings of what the estimate would be published as, with other noise (public, hence seeded)."""
+        rng = np.random.default_rng(0)
+        rows = len(self.values)
+        ranks, steps = self._knots
+        # Sums over groups of the piecewise linear estimate, from its integral at the groups' ends.
+        area = np.concatenate([[0.0], np.cumsum(np.diff(ranks) * (steps[1:] + steps[:-1]) / 2)])
+        place = np.clip(np.searchsorted(ranks, self._ends, side="right") - 1, 0, len(ranks) - 2)
+        beyond = self._ends - ranks[place]
+        slope = (steps[place + 1] - steps[place]) / np.maximum(ranks[place + 1] - ranks[place], 1e-300)
+        means = np.diff(area[place] + beyond * (steps[place] + slope * beyond / 2))
+        scale = math.sqrt(self.law.variance())
+        made = []
+        for _ in range(int(np.clip(_SIMULATED // rows, *_SIMULATIONS))):
+            noise = (
+                rng.laplace(0, scale / math.sqrt(2), rows) if self.rho is None else rng.normal(0, scale, rows)
+            )
+            made.append(self._decode(means + noise))
+        return made
+
+    def histogram(self) -> NDArray[np.float64]:
+        """Estimated counts of the domain's cells (n,), not negative; they add up to the number of points."""
+        edges = np.arange(self.domain.size + 1) * float(self.domain.steps[0]) - 0.5
+        return np.diff(_below(self._knots, np.clip(edges, *self._present())))
+
+    def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
+        """Quantiles of the points with intervals, any number of them at no further cost.
+
+        Parameters
+        ----------
+        q : one or several, between 0 and 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
+        level : of each interval; it holds the quantile at least as often.
+
+        Returns
+        -------
+        DataFrame with columns q, estimate, low, high, in the domain's units.
+
+        >>> import deltahist as dh, numpy as np
+        >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=1)
+        >>> release = dh.publish_sorted(np.arange(100), near, epsilon=1.0, rng=np.random.default_rng(1))
+        >>> found = release.quantiles([0.5])
+        >>> bool(found["low"][0] <= 49 <= found["high"][0])
+        True
+        """
+        import pandas as pd
+
+        _check_level(level)
+        wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 1)).all():
+            raise InputError(f"q is {q!r}: it must be numbers between 0 and 1")
+        first, last = self._present()
+        span = np.array([first, last])
+        fixed = self.neighbourhood.fixed_membership
+        share = (1 - level) / (2 if fixed else 4)
+        absent, present = _below(self._knots, span)
+        (absent_least, present_least), (absent_most, present_most) = self._below_bounds(span, share)
+        ranks, steps = self._knots
+        rank = _rank(wanted, absent, present)
+        estimate = np.interp(rank - 0.5, ranks, steps)
+        upper, lower = self._bounds(share)
+        # Ranks j k + 1 at or above the largest rank in question, and j k at or below the least.
+        above = -(-(_rank(wanted, absent_most, present_most) - 1) // self.group)
+        high = np.minimum(upper[np.clip(above, 0, len(upper) - 1).astype(int)], last)
+        at_most = np.where(
+            _rank(wanted, absent_least, present_least) >= self.number,
+            len(self.values),
+            _rank(wanted, absent_least, present_least) // self.group,
+        )
+        low = np.maximum(lower[np.clip(at_most, 0, len(lower) - 1).astype(int)], first)
+        places = [
+            self._place(np.asarray(v))
+            for v in (estimate, np.minimum(low, estimate), np.maximum(high, estimate))
+        ]
+        return pd.DataFrame(dict(zip(("q", "estimate", "low", "high"), (wanted, *places), strict=True)))
+
+    @property
+    def measured(self) -> str:
+        """What was measured, for people."""
+        each = (
+            "sorted coordinates"
+            if self.group == 1
+            else f"sums of {self.group:,} consecutive sorted coordinates"
+        )
+        return f"{each} in lattice steps"
+
+    def noise_rows(self) -> list[dict[str, Any]]:
+        """Law and standard deviation of the noise of a sum, in lattice steps, JSON-ready."""
+        return [{"rows": "sums", "law": self.law.kind, "std": math.sqrt(self.law.variance())}]
+
+    @property
+    def determines_cells(self) -> bool:
+        """Whether the numbers determine every cell: they do, up to the grouping."""
+        return True
+
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
+        """Budget that another relation costs: in proportion to the length of its moves (its square for ρ)."""
+        ratio = Fraction(min(moves.radius, self._size - 1), min(self.neighbourhood.radius, self._size - 1))
+        if self.epsilon is not None:
+            return self.epsilon * ratio
+        assert self.rho is not None
+        return self.rho * ratio * ratio
+
+    def describe(self) -> dict[str, Any]:
+        """The complete public description, JSON-ready; with `values` it makes the release again."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "domain": self.domain.describe(),
+            "neighbourhood": self.neighbourhood.describe(),
+            "number": self.number,
+            "group": self.group,
+            "epsilon": None if self.epsilon is None else str(self.epsilon),
+            "rho": None if self.rho is None else str(self.rho),
+            "law": self.law.describe(),
+            "contributions": self.contributions,
+            "publishable": self.publishable,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write one Parquet file: column `value` (int64), the description in the file's metadata."""
+        save_described(path, {"value": self.values}, self.describe())
+
+    @classmethod
+    def load(cls, path: str | Path) -> SortedRelease:
+        """Read a file that `save` wrote; it is treated as untrusted input.
+
+        Raises
+        ------
+        InputError
+            If the file is missing, truncated, foreign, of a newer version, or contradicts itself.
+        """
+        return read_described(path, cls._read)
+
+    @classmethod
+    def _read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
+        check_header(description, file, path, form=FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
+        domain = Domain(**description["domain"])
+        near = Neighbourhood.from_description(domain, description["neighbourhood"])
+        budget = {k: None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")}
+        number, group = whole(number=description["number"]), whole(group=description["group"])
+        rows = file.metadata.num_rows
+        if rows != -(-number // group):
+            raise InputError(
+                f"release file {path!r} has {rows:,} values: {number:,} points in groups of {group:,} make "
+                f"{-(-number // group):,} (altered?)"
+            )
+        release = cls(
+            near,
+            read_columns(file, path, ["value"]).column("value").to_numpy(),
+            number,
+            group,
+            **budget,
+            contributions=whole(contributions=description["contributions"]),
+            publishable=bool(one_of((True, False), publishable=description["publishable"])),
+        )
+        if release.law.describe() != description["law"]:
+            raise InputError(
+                f"release file {path!r} states noise that does not follow from δ and its budget (altered?)"
+            )
+        return release
+
+    def facts(self) -> dict[str, Any]:
+        """The privacy statement as data."""
+        from deltahist.statement import facts
+
+        return facts(self)
+
+    def statement(self) -> str:
+        """The privacy statement for people."""
+        from deltahist.statement import statement
+
+        return statement(self)
+
+
+def _below(knots: _Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Number of points below steps; a jump counts as a whole from its far side on."""
+    ranks, at = knots
+    found = np.interp(steps, at, ranks)
+    return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))
+
+
+def _within(group: ArrayLike) -> NDArray[np.float64]:
+    """Variance of a rank within a group: k/6 for points at random places, and a fifth of the group if they clump."""
+    k = np.asarray(group, dtype=np.float64)
+    return np.asarray((k - 1) / 6 + ((k - 1) * _CLUMPED) ** 2)
+
+
+def _rank(q: NDArray[np.float64], absent: float, present: float) -> NDArray[np.float64]:
+    """Rank of the q-quantile of the points from rank `absent` to rank `present`."""
+    number = present - absent
+    # A hair less, so that 0.1 of 10 points is one point and not two.
+    return np.asarray(absent + np.clip(np.ceil(q * number - 1e-9), 1, max(number, 1)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _tail(law: Law, draws: int, alpha: float) -> float:
+    """What a sum of so many draws exceeds with probability `alpha`.
+
+    A sum of m Laplace draws is the difference of two Gamma(m) variables, races of m exponential stages: if the
+    first still has r stages to go when the second ends, which has probability C(2m − r − 1, m − 1) / 2^(2m − r), what
+    is left is Gamma(r). Very long sums are normal but for their kurtosis.
+    """
+    import scipy.optimize
+    import scipy.special as special
+
+    value = float(law.parameter)
+    z = -float(special.ndtri(alpha))
+    if law.kind == "gaussian":
+        return z * math.sqrt(draws * value)
+    if draws > _MOST_STAGES:
+        return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws) * value
+    left = np.arange(1, draws + 1)
+    chance = special.gammaln(2 * draws - left) - special.gammaln(draws) - special.gammaln(draws - left + 1)
+    chance = np.exp(chance - (2 * draws - left) * math.log(2))
+
+    def excess(t: float) -> float:
+        return math.log(float(chance @ special.gammaincc(left, t))) - math.log(alpha)
+
+    most = -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))
+    return value * float(scipy.optimize.brentq(excess, 0.0, most))
+
+
+def _check_level(level: float) -> None:
+    if not is_number(level) or not 0 < level < 1:
+        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")

@@ -1,0 +1,251 @@
+"""Audits of sorted points and of every way to publish a quantile, through the public functions.
+
+Sorted points: the pairs, claims and figures of the harness. Quantiles: the claims are the exact privacy curve of this very
+pair of data sets, from the laws, which is at most what is promised; the events are half-lines and bands around either
+value. Each audit has at most 0.1% false alarms; docs/privacy/audits.md has its power.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import deltahist as dh
+from deltahist.publishers import median, points
+from deltahist.quantiles import exponent_of, smooth_noise
+from deltahist.sorted import noise_law
+from tests.audits.cases import scaled_noise
+from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
+
+LINE = dh.Domain((0, 1), (100,))
+STEP = LINE.steps[0]
+
+
+# ------------------------------------------------------------------------------------------ sorted points
+
+
+def sorted_pair(first, second, near, group, most=None):
+    """Two sets of points as a pair of the harness: sums and how they change."""
+    sums = []
+    for x in (first, second):
+        steps = points.sorted_steps(np.asarray(x), near.domain, most or len(x), parked=near.sources)
+        sums.append(np.add.reduceat(steps, np.arange(0, len(steps), group)))
+    return Pair(
+        "sorted", np.asarray(first), np.asarray(second), sums[1], sums[0] - sums[1], np.ones_like(sums[0])
+    )
+
+
+def through_publish_sorted(near, **options):
+    def draw(data, number, rng):
+        releases = [dh.publish_sorted(data, near, rng=rng, **options) for _ in range(number)]
+        return np.array([[*r.values, -1 if r.total is None else r.total] for r in releases])
+
+    return draw
+
+
+#: first, second, sources, group, most: one row changes by all of δ, two share it, an arrival.
+SORTED = {
+    "one point": ([0.2, 0.4, 0.7], [0.2, 0.5, 0.7], None, 1, None),
+    "past another": ([0.2, 0.42, 0.45], [0.2, 0.45, 0.52], None, 1, None),
+    "in groups": ([0.2, 0.4, 0.7, 0.8, 0.9], [0.2, 0.5, 0.7, 0.8, 0.9], None, 2, None),
+    "an arrival": ([0.0999, 0.4, 0.7], [0.4, 0.7], "left", 1, 3),
+}
+
+
+def sorted_audit(name, seed=1, releases=None):
+    first, second, sources, group, most = SORTED[name]
+    near = dh.Neighbourhood(LINE, 0.1, sources=sources)
+    pair = sorted_pair(first, second, near, group, most)
+    epsilon, enough = design(int(np.count_nonzero(pair.change)))
+    draw = through_publish_sorted(near, epsilon=epsilon, group=group, most=most)
+    return audit(draw, [pair], pure(epsilon), releases=releases or enough // 4, seed=seed)
+
+
+@pytest.mark.parametrize("name", SORTED)
+def test_sorted_points_hold(name):
+    findings = sorted_audit(name)
+    assert not refuted(findings), report(findings)
+
+
+@pytest.mark.parametrize("name", SORTED)
+def test_halved_noise_is_caught_on_sorted_points(name, monkeypatch):
+    scaled_noise(monkeypatch, Fraction(1, 2))
+    assert refuted(sorted_audit(name))
+
+
+@pytest.mark.parametrize("name", ["one point", "in groups"])
+def test_an_understated_sensitivity_is_caught_on_sorted_points(name, monkeypatch):
+    """As if the sums of a group were means: the noise is for a move of D/2."""
+
+    def less(near, epsilon, rho, contributions):
+        law = noise_law(near, epsilon, rho, contributions)
+        return type(law)(law.kind, law.parameter / 2)
+
+    monkeypatch.setattr(points, "noise_law", less)
+    assert refuted(sorted_audit(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SORTED)
+def test_a_tenth_less_noise_is_caught_on_sorted_points(name, monkeypatch):
+    findings = sorted_audit(name, releases=25_000)
+    assert not refuted(findings), report(findings)
+    scaled_noise(monkeypatch, Fraction(9, 10))
+    assert refuted(sorted_audit(name, releases=25_000))
+
+
+# --------------------------------------------------------------------------------------------- quantiles
+
+#: Neighbouring data sets: the median moves by δ between points that stay, or (for moves of any length) past another.
+BETWEEN = np.array([0.30, 0.45, 0.60]), np.array([0.30, 0.55, 0.60])
+PAST = np.array([0.05, 0.50, 0.95]), np.array([0.50, 0.95, 0.95])
+NEAR, ANYWHERE = dh.Neighbourhood(LINE, 0.1), dh.Neighbourhood(LINE, 1)
+BUDGETS = {
+    "inverse": {"epsilon": Fraction(2)},
+    "exponential": {"epsilon": Fraction(2)},
+    "global": {"epsilon": Fraction(2)},
+    "smooth-student": {"epsilon": Fraction(2)},
+    "smooth-laplace": {"epsilon": Fraction(4), "probability": 1e-2},
+    "smooth-lognormal": {"rho": Fraction(2)},
+}
+#: Edges, in lattice steps, between which outcomes are told apart.
+EDGES = np.arange(1, 1000) * (100 * STEP // 1000) - 0.5
+
+
+def law_of(method, data):
+    """P(outcome between consecutive edges), from the definitions."""
+    x = NEAR.domain.lattice(data)[:, 0].astype(float)
+    budget = BUDGETS[method]
+    if method in ("inverse", "exponential"):
+        rate = float(exponent_of(budget.get("epsilon"), budget.get("rho"), 1))
+        reach = NEAR.radius if method == "inverse" else 100 * STEP
+        fine = np.arange(0, 100 * STEP, STEP // 50) + STEP // 100
+        moves = np.zeros(len(fine))
+        for place in x:
+            passed = ((place - x[1]) * (fine - x[1]) >= 0) & (np.abs(fine - x[1]) > np.abs(place - x[1]))
+            moves += np.where(passed, np.ceil(np.abs(fine - place) / reach), 0)
+        weight = np.exp(-rate * moves)
+        return np.bincount(np.searchsorted(EDGES, fine), weights=weight / weight.sum(), minlength=1000)
+    if method == "global":
+        cdf = scipy.stats.laplace(x[1], NEAR.radius / float(budget["epsilon"])).cdf
+    else:
+        noise = smooth_noise(method, budget.get("epsilon"), budget.get("rho"), budget.get("probability"))
+        gaps = np.diff(np.concatenate([[0.0], x, [100.0 * STEP - 1]]))
+        local = [max(gaps[1:3]), max(gaps[0] + gaps[1], gaps[1] + gaps[2], gaps[2] + gaps[3])]
+        smooth = max(min(NEAR.radius, a) * math.exp(-noise.beta * t) for t, a in enumerate(local))
+        scale = smooth * float(noise.factor)
+        cdf = {
+            "smooth-student": scipy.stats.t(2, x[1], scale).cdf,
+            "smooth-laplace": scipy.stats.laplace(x[1], scale).cdf,
+            "smooth-lognormal": lambda e: _lognormal((e - x[1]) / scale),
+        }[method]
+    return np.diff(np.concatenate([[0.0], cdf(EDGES), [1.0]]))
+
+
+def _lognormal(z):
+    y = np.arange(-9, 9, 0.01)
+    weight = np.exp(-y * y / 2)
+    return (scipy.stats.laplace.cdf(z[:, None] * np.exp(-y / 2)) * weight).sum(axis=1) / weight.sum()
+
+
+def pair_of(method):
+    return PAST if method == "exponential" else BETWEEN
+
+
+def scores_of(drawn, pair):
+    """Half-lines and bands around either median."""
+    x, y = (int(NEAR.domain.lattice(d)[1, 0]) for d in pair)
+    return [drawn, -drawn, np.abs(drawn - x), -np.abs(drawn - x), np.abs(drawn - y), -np.abs(drawn - y)]
+
+
+def quantile_audit(method, releases, seed=1):
+    """Whether any claim of the pair's exact curve is refuted by fresh releases."""
+    rng = np.random.default_rng(seed)
+    budget = BUDGETS[method]
+
+    def draw(data, number):
+        return np.array(
+            [
+                dh.quantile(
+                    data, 0.5, ANYWHERE if method == "exponential" else NEAR, method=method, rng=rng, **budget
+                ).step
+                for _ in range(number)
+            ]
+        )
+
+    pair = pair_of(method)
+    for one, other in (pair, pair[::-1]):
+        p, q = law_of(method, one), law_of(method, other)
+        losses = np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300))
+        epsilons = np.unique(np.concatenate([[0.0], np.quantile(losses[losses > 0], [0.2, 0.4, 0.6, 0.8])]))
+        # Outcomes are told apart more finely than the bins of the law do: half a percent covers it.
+        claims = [(float(e), float(np.maximum(p - math.exp(e) * q, 0).sum()) + 0.005) for e in epsilons]
+        yes, no = draw(one, releases // 4), draw(other, releases // 4)
+        best = (-math.inf, 0, 0, claims[0])
+        for i, (score, against) in enumerate(zip(scores_of(yes, pair), scores_of(no, pair), strict=True)):
+            for cut in np.unique(np.quantile(score, np.linspace(0.02, 0.98, 40), method="lower")):
+                hit, miss = (score >= cut).mean(), (against >= cut).mean()
+                for epsilon, delta in claims:
+                    spread = math.sqrt(hit * (1 - hit) + math.exp(2 * epsilon) * (miss * (1 - miss) + 1e-4))
+                    best = max(
+                        best, ((hit - delta - math.exp(epsilon) * miss) / spread, i, cut, (epsilon, delta))
+                    )
+        _, i, cut, (epsilon, delta) = best
+        hits, misses = (int((scores_of(draw(d, releases), pair)[i] >= cut).sum()) for d in (one, other))
+        if log_ratio_bound(hits, misses, releases, delta, ERROR / 2) > epsilon:
+            return True
+    return False
+
+
+RELEASES = {"smooth-lognormal": 1500}
+every_method = pytest.mark.parametrize("method", BUDGETS)
+
+
+@every_method
+def test_the_curve_of_the_pair_is_within_the_promise(method):
+    p, q = (law_of(method, data) for data in pair_of(method))
+    assert p.sum() == pytest.approx(1)
+    budget = BUDGETS[method]
+    if "rho" in budget:
+        for order in (1.5, 2, 4):
+            kept = (p > 1e-12) & (q > 1e-12)
+            divergence = math.log((p[kept] ** order * q[kept] ** (1 - order)).sum()) / (order - 1)
+            assert divergence <= float(budget["rho"]) * order
+        return
+    failure = np.maximum(p - math.exp(budget["epsilon"]) * q, 0).sum()
+    assert failure <= budget.get("probability", 0) + 1e-6
+
+
+@every_method
+def test_quantiles_hold(method):
+    assert not quantile_audit(method, RELEASES.get(method, 3000))
+
+
+@every_method
+def test_halved_noise_is_caught(method, monkeypatch):
+    right, places = median.rounded, median.exponent_of
+    scaled_noise(monkeypatch, Fraction(1, 2))
+    monkeypatch.setattr(
+        median, "rounded", lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k)
+    )
+    monkeypatch.setattr(median, "exponent_of", lambda *budget: 2 * places(*budget))
+    assert quantile_audit(method, RELEASES.get(method, 3000))
+
+
+@pytest.mark.parametrize("method", ["smooth-student", "smooth-laplace", "smooth-lognormal"])
+def test_an_understated_smooth_sensitivity_is_caught(method, monkeypatch):
+    """As if only the gap above the quantile counted, at half its length."""
+    monkeypatch.setattr(median._Window, "smooth", lambda self, beta, together: self.longest(0, together) / 2)
+    assert quantile_audit(method, RELEASES.get(method, 3000))
+
+
+def test_moves_that_are_counted_too_long_are_caught(monkeypatch):
+    """As if δ were half of what it is: places need more moves and are drawn too rarely."""
+    right = median._stretches
+    monkeypatch.setattr(
+        median, "_stretches", lambda x, reach, levels, end, sign: right(x, reach // 4, levels, end, sign)
+    )
+    assert quantile_audit("inverse", 3000)

@@ -1,0 +1,97 @@
+"""Heavy-tailed noise: laws, exact rounding, bits drawn on demand."""
+
+import decimal
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from deltahist._validate import InputError
+from deltahist.noise import heavy
+from deltahist.noise.entropy import source
+
+LAWS = {
+    "student": lambda z: scipy.stats.t(2).cdf(z),
+    "laplace": lambda z: scipy.stats.laplace.cdf(z),
+    # E over the normal factor, by quadrature.
+    "lognormal": lambda z: _mixed(z),
+}
+
+
+def _mixed(z):
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    return (scipy.stats.laplace.cdf(np.asarray(z)[:, None] / np.exp(nodes / 2)) * weights).sum(
+        axis=1
+    ) / weights.sum()
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_the_law(kind):
+    """Kolmogorov-Smirnov on 1,500 draws. False alarms: 1 in 1,000 each."""
+    words = source(np.random.default_rng(1))
+    drawn = np.array([heavy.rounded(kind, 5, Fraction(10**9), words) for _ in range(1500)])
+    assert scipy.stats.kstest((drawn - 5) / 1e9, LAWS[kind]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_rounding_to_a_coarse_lattice(kind):
+    """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square. False alarms: 1 in 1,000 each."""
+    words = source(np.random.default_rng(2))
+    drawn = np.array([heavy.rounded(kind, -3, Fraction(1), words) for _ in range(1500)]) + 3
+    edges = np.arange(-4, 4) + 0.5
+    chance = np.diff(np.concatenate([[0.0], LAWS[kind](edges), [1.0]]))
+    seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
+    assert scipy.stats.chisquare(seen, 1500 * chance).pvalue > 1e-3
+
+
+class Scripted:
+    """Words from a list, then zeros, counted."""
+
+    def __init__(self, values):
+        self.values, self.used = list(values), 0
+
+    def words(self, number):
+        self.used += number
+        out = [self.values.pop(0) if self.values else 0 for _ in range(number)]
+        return np.array(out, dtype=np.uint64)
+
+
+def test_more_bits_are_drawn_until_they_decide():
+    # U = 1/2 to 64 bits is Student's 0 but for its sign; on a lattice with a boundary there (scale so large that
+    # the interval holds several whole numbers) further bits must be drawn.
+    words = Scripted([1 << 63])
+    assert heavy.rounded("student", 0, Fraction(2) ** 90, words) == 0
+    assert words.used >= 2
+
+
+def test_bounds_hold_the_value():
+    """Against the formulas at 300 digits, for scripted bits."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        script = rng.integers(0, 1 << 63, 8).tolist()
+        with decimal.localcontext(decimal.Context(prec=300)):
+            low, high = next(heavy.student(Scripted(script)))
+            p = 2 * Decimal(script[0]) / Decimal(2) ** 64 - 1
+            assert low <= p * (2 / (1 - p * p)).sqrt() <= high
+            low, high = next(heavy.laplace(Scripted(script)))
+            true = -(Decimal(script[1]) / Decimal(2) ** 64).ln() * (1 if script[0] & 1 else -1)
+            assert low <= true <= high
+            assert high - low < Decimal(10) ** -15
+
+
+def test_no_scale_no_noise():
+    assert heavy.rounded("student", 17, Fraction(0), source(None)) == 17
+    with pytest.raises(InputError, match="kind is 'cauchy'"):
+        heavy.rounded("cauchy", 0, Fraction(1), source(None))
+
+
+def test_the_normal_factor_is_normal():
+    words = source(np.random.default_rng(4))
+    with decimal.localcontext(decimal.Context(prec=200)):
+        drawn = [float(next(heavy._normal(words))[0]) for _ in range(1000)]
+    # False alarms: 1 in 1,000.
+    assert scipy.stats.kstest(drawn, "norm").pvalue > 1e-3
+    assert math.isfinite(max(drawn))

@@ -1,0 +1,161 @@
+"""What quantiles cost and are expected to miss: calibration against the laws themselves, the ranking, files."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import deltahist as dh
+from deltahist.quantiles import Quantile, _mean_of_places, quantile_methods, rank_of, smooth_noise
+
+LINE = dh.Domain((0, 1), (100,))
+Z = np.concatenate([-np.geomspace(1e8, 1e-4, 4000), [0.0], np.geomspace(1e-4, 1e8, 4000)])
+
+
+def log_density(method, z):
+    if method == "smooth-student":
+        return scipy.stats.t(2).logpdf(z)
+    if method == "smooth-laplace":
+        return -np.abs(z) - math.log(2)
+    # The normal factor by the trapezoid rule, as far out as the largest z needs.
+    y = np.arange(-45, 45, 0.06)
+    return scipy.special.logsumexp(
+        -np.abs(z)[:, None] * np.exp(-y / 2)
+        - y / 2
+        - y * y / 2
+        + math.log(0.06 / (2 * math.sqrt(2 * math.pi))),
+        axis=1,
+    )
+
+
+def neighbour(method, noise, z, stretch, shift):
+    """log-density of e^stretch Z + shift, the output of a neighbour in units of the first one's scale."""
+    return log_density(method, (z - shift) / math.exp(stretch)) - stretch
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(5)])
+def test_students_noise_is_pure(epsilon):
+    """The largest log-ratio over a dense grid, for stretches by e^±β and shifts by ±1/factor, is at most ε."""
+    noise = smooth_noise("smooth-student", epsilon, None, None)
+    worst = 0.0
+    for stretch in (-noise.beta, 0.0, noise.beta):
+        for shift in (-1 / float(noise.factor), 0.0, 1 / float(noise.factor)):
+            ratio = log_density("smooth-student", Z) - neighbour("smooth-student", noise, Z, stretch, shift)
+            worst = max(worst, float(np.abs(ratio).max()))
+    assert worst <= float(epsilon) * (1 + 1e-9)
+    assert worst > 0.5 * float(epsilon)
+
+
+def _mass(density):
+    """Trapezoid weights times density."""
+    return np.exp(density) * np.gradient(Z)
+
+
+@pytest.mark.parametrize("method", ["smooth-laplace", "smooth-lognormal"])
+@pytest.mark.parametrize(("epsilon", "probability"), [(1.0, 1e-2), (2.0, 1e-4)])
+def test_approximate_noises_keep_their_failure_probability(method, epsilon, probability):
+    """∫ (p − e^ε p')₊ over a dense grid is at most δ_prob."""
+    noise = smooth_noise(method, Fraction(epsilon), None, probability)
+    shift = 1 / float(noise.factor)
+    found = []
+    for stretch in (-noise.beta, noise.beta):
+        for move in (-shift, 0.0, shift):
+            other = neighbour(method, noise, Z, stretch, move)
+            found.append(
+                float(np.maximum(_mass(log_density(method, Z)) - math.exp(epsilon) * _mass(other), 0).sum())
+            )
+    assert max(found) <= probability * 1.01
+    # Half the noise would not do.
+    half = (
+        neighbour(method, noise, Z, 2 * noise.beta, 2 * shift),
+        neighbour(method, noise, Z, -4 * noise.beta, 2 * shift),
+    )
+    assert (
+        max(
+            float(np.maximum(_mass(log_density(method, Z)) - math.exp(epsilon) * _mass(o), 0).sum())
+            for o in half
+        )
+        > probability
+    )
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 50), Fraction(1, 2)])
+def test_lognormal_noise_is_concentrated(rho):
+    """Rényi divergences by quadrature, for a few orders, are at most ρ α."""
+    noise = smooth_noise("smooth-lognormal", None, rho, None)
+    shift = 1 / float(noise.factor)
+    for stretch in (-noise.beta, noise.beta):
+        for move in (0.0, shift):
+            p, q = log_density("smooth-lognormal", Z), neighbour("smooth-lognormal", noise, Z, stretch, move)
+            # Where both densities vanish the order's power of them does so too.
+            good = (p > -600) & (q > -600)
+            for order in (1.5, 2.0, 8.0):
+                power = np.exp(order * p[good] + (1 - order) * q[good]) * np.gradient(Z)[good]
+                divergence = math.log(float(power.sum())) / (order - 1)
+                assert divergence <= float(rho) * order * (1 + 1e-3)
+
+
+def test_noises_that_do_not_go_with_a_budget():
+    assert smooth_noise("smooth-student", None, Fraction(1), None) is None
+    assert smooth_noise("smooth-laplace", Fraction(1), None, None) is None
+    assert smooth_noise("smooth-laplace", None, Fraction(1), None) is None
+    assert smooth_noise("smooth-lognormal", Fraction(1), None, None) is None
+
+
+@pytest.mark.parametrize(("spacing", "reach"), [(10.0, 1000.0), (300.0, 40.0), (100.0, 100.0), (1.0, 10**6)])
+def test_expected_errors_of_places_against_the_sum(spacing, reach):
+    """Within a tenth of the sum over all places."""
+    size, rate = 20_000.0, 0.2
+    z = np.arange(1, 20_000)
+    moves = sum(np.maximum(np.ceil((z - i * spacing) / reach), 0) for i in range(math.ceil(size / spacing)))
+    weight = np.exp(-rate * moves)
+    plain = float((weight * z).sum() / (0.5 + weight.sum()))
+    assert _mean_of_places(spacing, reach, rate, size) == pytest.approx(plain, rel=0.1)
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1.0}, {"rho": 0.5}, {"epsilon": 1.0, "probability": 1e-6}])
+@pytest.mark.parametrize(("number", "delta"), [(100, 0.01), (1000, 0.1)])
+def test_expected_errors_are_near_the_measured_ones(number, delta, budget):
+    """Evenly spread points, 150 releases each: within a factor of two, with heavy tails and random places."""
+    near = dh.Neighbourhood(LINE, delta)
+    rng = np.random.default_rng(1)
+    points = (np.arange(number) + 0.5) / number
+    for method, expected in quantile_methods(near, number, **budget).itertuples(index=False):
+        found = [dh.quantile(points, 0.5, near, method=method, rng=rng, **budget).value for _ in range(150)]
+        true = points[rank_of(0.5, number) - 1]
+        assert 0.5 < np.mean(np.abs(np.array(found) - true)) / expected < 2.0, method
+
+
+def test_the_ranking():
+    dense = quantile_methods(dh.Neighbourhood(LINE, 0.1), 10**6, epsilon=1.0)
+    assert dense["method"][0] == "inverse"
+    assert dense["expected_error"].is_monotonic_increasing
+    sparse = quantile_methods(dh.Neighbourhood(LINE, 0.001), 20, epsilon=1.0)
+    assert sparse["method"][0] == "global"
+    users = quantile_methods(dh.Neighbourhood(LINE, 0.1), 10**6, epsilon=1.0, contributions=4)
+    assert users["expected_error"][0] == pytest.approx(4 * dense["expected_error"][0], rel=0.05)
+
+
+def test_ranks():
+    assert [rank_of(q, 10) for q in (0, 0.1, 0.5, 0.55, 1)] == [1, 1, 5, 6, 10]
+    assert rank_of(0.3, 1) == 1
+
+
+def test_the_description_has_no_scale(tmp_path):
+    near = dh.Neighbourhood(LINE, 0.1)
+    found = dh.quantile([0.2, 0.4, 0.9], 0.5, near, 1.0, method="smooth-student")
+    found.save(tmp_path / "median.json")
+    said = json.loads((tmp_path / "median.json").read_text())
+    assert said == found.describe()
+    assert said["epsilon"] == "1"
+    assert set(said) == {
+        *("format", "version", "q", "value", "step", "number", "method", "epsilon", "rho", "probability"),
+        *("contributions", "domain", "neighbourhood", "publishable"),
+    }
+    assert found.methods()["method"].tolist() == quantile_methods(near, 3, epsilon=1.0)["method"].tolist()
+    with pytest.raises(dh.InputError, match="method is 'mean'"):
+        Quantile(near, 0.5, 3, 3, "mean", epsilon=Fraction(1))
