@@ -443,7 +443,9 @@ class SortedRelease:
         check_header(description, file, path, form=FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
         domain = Domain(**description["domain"])
         near = Neighbourhood.from_description(domain, description["neighbourhood"])
-        budget = {k: None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")}
+        epsilon, rho = (
+            None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")
+        )
         number, group = whole(number=description["number"]), whole(group=description["group"])
         rows = file.metadata.num_rows
         if rows != -(-number // group):
@@ -456,7 +458,8 @@ class SortedRelease:
             read_columns(file, path, ["value"]).column("value").to_numpy(),
             number,
             group,
-            **budget,
+            epsilon=epsilon,
+            rho=rho,
             contributions=whole(contributions=description["contributions"]),
             publishable=bool(one_of((True, False), publishable=description["publishable"])),
         )

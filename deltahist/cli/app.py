@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from deltahist.cli.planning import plan
+from deltahist.cli.points import quantile
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.reading import export, inspect, plot, query
 
@@ -46,6 +47,7 @@ def deltahist(
 for command, line in (
     (demo, "Publish a made-up city end to end, to see how it works."),
     (publish, "Publish a file of points as one release file."),
+    (quantile, "Publish the median or another quantile of a column."),
     (query, "Count the points in boxes or regions, with intervals."),
     (plan, "Rank strategies by expected error, before any data."),
     (inspect, "Print the privacy statement of a release."),

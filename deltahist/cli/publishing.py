@@ -78,6 +78,22 @@ def publish(
     layer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Layer of a GeoPackage with more than one.")
     ] = None,
+    in_order: Annotated[
+        bool,
+        typer.Option(
+            "--sorted", help="One dimension: publish the sorted points themselves, not counts of cells."
+        ),
+    ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="K", help="With --sorted: points per sum. [default: from public figures]"),
+    ] = None,
+    most: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="With --sorted and --sources left or right: public bound on the points."
+        ),
+    ] = None,
 ) -> Any:
     """Publish a file of points as one release file that may be handed out.
 
@@ -95,6 +111,7 @@ def publish(
       deltahist publish log.tsv.gz --x 3 --y 2 ...          # no header: columns by number, from 0
       deltahist publish ages.csv --x age --bounds 0,100 --delta 5 --cells-per-delta 5 --sources left \\
           --rho 0.1 --out ages.parquet
+      deltahist publish ages.csv --x age --bounds 0,100 --delta 1 --sorted --epsilon 1 --out ages.parquet
       deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --cells-per-delta 4 \\
           --epsilon 1 --probability 1e-6 --out city.parquet
     """
@@ -114,6 +131,23 @@ def publish(
         raise InputError(
             f"--outside is 'drop' with --sources {sources}: a point could vanish by moving out, so it must be "
             "--sources boundary (or --outside clamp)"
+        )
+    if in_order:
+        for option, value, usual in (("--strategy", strategy, "auto"), ("--outside", outside, "clamp")):
+            if value != usual:
+                raise InputError(f"{option} is {value!r} with --sorted: it must be left out")
+        if drop_bad_rows or "probability" in budget:
+            given = "--drop-bad-rows" if drop_bad_rows else "--probability"
+            raise InputError(
+                f"{given} is given with --sorted: it must be left out (the number of points is public)"
+            )
+        from deltahist.cli.points import publish_in_order
+
+        reading = {"x": x, "crs": crs, "user": user, "max_per_user": user and points, "layer": layer}
+        return publish_in_order(near, budget, points, out, group, most, source=source, **reading)
+    if group is not None or most is not None:
+        raise InputError(
+            f"--{'most' if group is None else 'group'} is given without --sorted: it goes with it"
         )
     from deltahist.planner import choose
     from deltahist.publishers import publish as publish_counts

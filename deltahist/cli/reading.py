@@ -18,14 +18,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.release import Release
+    from deltahist.sorted import SortedRelease
 
 
-def _load(path: Path) -> Release:
+def _open(path: Path) -> Release | SortedRelease:
+    """A release of either kind, by what its description says it is."""
+    from deltahist._files import read_described
     from deltahist.release import Release
+    from deltahist.sorted import FORMAT, SortedRelease
 
-    release = Release.load(path)
+    form = read_described(path, lambda description, *_: description["format"])
+    release = SortedRelease.load(path) if form == FORMAT else Release.load(path)
     if not release.publishable:
         console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
+    return release
+
+
+def _load(path: Path, command: str) -> Release:
+    """A release of counts; sorted points have no cells to draw or to write."""
+    from deltahist.release import Release
+
+    release = _open(path)
+    if not isinstance(release, Release):
+        raise InputError(
+            f"{path} holds sorted points, which `{command}` does not take: it must be a release of counts "
+            "(`deltahist query` answers boxes and --quantiles from it)"
+        )
     return release
 
 
@@ -45,6 +63,9 @@ def query(
     ] = None,
     level: Annotated[str, typer.Option(metavar="L", help="Of the interval, between 0 and 1.")] = "0.95",
     nonnegative: options.NonNegative = False,
+    quantiles: Annotated[
+        str | None, typer.Option(metavar="Q,...", help="Of sorted points: quantiles instead of counts.")
+    ] = None,
     layout: Annotated[
         str, typer.Option("--format", metavar="FORM", help="table, csv, json or geojson.")
     ] = "table",
@@ -62,16 +83,22 @@ def query(
       deltahist query city.parquet --box 583000,4505000,588000,4512000 --box 580000,4500000,590000,4510000
       deltahist query city.parquet --boxes boxes.csv --format csv --out answers.csv
       deltahist query city.parquet --regions zones.geojson --name zone --format geojson
+      deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
     """
     if layout not in ("table", "csv", "json", "geojson"):
         raise InputError(f"--format is {layout!r}: it must be table, csv, json or geojson")
-    if bool(box or boxes) == bool(regions):
-        raise InputError("the question is missing or double: give --box or --boxes, or else --regions")
+    if bool(box or boxes) + bool(regions) + (quantiles is not None) != 1:
+        raise InputError(
+            "the question is missing or double: give --box or --boxes, or else --regions, or else --quantiles"
+        )
     if name is not None and regions is None:
         raise InputError(f"--name is {name!r}, but it names --regions, which is missing")
     share = options.level_of(level)
     console.check_target(out, release, *filter(None, [boxes, regions]))
-    published = _load(release)
+    published = _open(release)
+    if quantiles is not None:
+        console.put(_lay_out_quantiles(published, quantiles, share, layout), out)
+        return
     if nonnegative:
         _note_patience(published)
     if regions is not None:
@@ -81,7 +108,7 @@ def query(
     console.put(_lay_out(frame, shapes, layout, published), out)
 
 
-def _note_patience(release: Release) -> None:
+def _note_patience(release: Release | SortedRelease) -> None:
     """Say that the nearest non-negative estimates of a large grid take their time."""
     if release.domain.size > _PATIENCE:
         console.note(
@@ -90,7 +117,11 @@ def _note_patience(release: Release) -> None:
 
 
 def _answer_boxes(
-    release: Release, box: list[str] | None, file: Path | None, level: float, nonnegative: bool
+    release: Release | SortedRelease,
+    box: list[str] | None,
+    file: Path | None,
+    level: float,
+    nonnegative: bool,
 ) -> tuple[pd.DataFrame, Any]:
     from deltahist.answers import answer
     from deltahist.workloads import boxes
@@ -102,7 +133,7 @@ def _answer_boxes(
 
 
 def _answer_regions(
-    release: Release, file: Path, column: str | None, level: float, nonnegative: bool
+    release: Release | SortedRelease, file: Path, column: str | None, level: float, nonnegative: bool
 ) -> tuple[pd.DataFrame, Any]:
     from deltahist.answers import answer
     from deltahist.cli.geometry import read_geometries, region_names
@@ -117,7 +148,7 @@ def _answer_regions(
     return frame, zones.geometry.to_numpy()
 
 
-def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: Release) -> str:
+def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: Release | SortedRelease) -> str:
     """The answers as text; `shapes` are corners (m, 2 d) or polygons."""
     are_boxes = shapes.dtype != object
     if layout == "csv":
@@ -149,6 +180,30 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: Release) ->
     return json.dumps(records, indent=2, ensure_ascii=False)
 
 
+def _lay_out_quantiles(release: Release | SortedRelease, text: str, level: float, layout: str) -> str:
+    from deltahist.sorted import SortedRelease
+
+    if not isinstance(release, SortedRelease):
+        raise InputError(
+            "--quantiles asks a release of sorted points (`deltahist publish --sorted`): this one holds counts"
+        )
+    if layout == "geojson":
+        raise InputError("--format is 'geojson': for quantiles it must be table, csv or json")
+    try:
+        wanted = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--quantiles is {text!r}: it must be numbers between 0 and 1, separated by commas"
+        ) from None
+    frame = release.quantiles(wanted, level=level)
+    if layout == "csv":
+        return str(frame.to_csv(index=False))
+    if layout == "json":
+        return json.dumps(frame.to_dict(orient="records"), indent=2)
+    rows = [[f"{q:g}", *(f"{v:,.6g}" for v in found)] for q, *found in frame.to_numpy().tolist()]
+    return console.table(list(frame.columns), rows)
+
+
 def _figure(column: str) -> Any:
     """How a column's figures are shown to people."""
     return (
@@ -167,7 +222,7 @@ def inspect(
       deltahist inspect city.parquet
       deltahist inspect city.parquet --json
     """
-    published = _load(release)
+    published = _open(release)
     if as_json:
         console.put(json.dumps(published.facts(), indent=2, ensure_ascii=False), None)
     else:
@@ -197,7 +252,7 @@ def plot(
 
     check_picture(out, only)
     console.check_target(out, release)
-    published = _load(release)
+    published = _load(release, "plot")
     if nonnegative:
         _note_patience(published)
     save_picture(published, out, only, plain=plain, nonnegative=nonnegative)
@@ -227,7 +282,7 @@ def export(
 
     check_form(out)
     console.check_target(out, release)
-    published = _load(release)
+    published = _load(release, "export")
     if nonnegative:
         _note_patience(published)
     write(published, out, nonnegative=nonnegative)

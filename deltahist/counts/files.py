@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._validate import InputError, one_of, whole
-from deltahist.counts.points import Tally, finite_rows, inside_rows
+from deltahist.counts.points import Places, Tally, finite_rows, inside_rows
 from deltahist.counts.readers import Batch, Request, open_source
 from deltahist.counts.users import UserBound
 from deltahist.domain import Domain
@@ -23,6 +23,46 @@ if TYPE_CHECKING:
 
 #: Files from this size on show a progress bar on a terminal.
 _LONG = 64 << 20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is read; see `count_file`."""
+
+    x: str | int | None = None
+    y: str | int | None = None
+    crs: str | None = None
+    user: str | int | None = None
+    max_per_user: int | None = None
+    outside: str = "clamp"
+    drop_bad_rows: bool = False
+    layer: str | None = None
+    progress: bool | None = None
+    key: bytes | None = None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What happened to a file's rows."""
+
+    rows: int
+    bad_rows: int
+    outside: int
+    users: int | None
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Located:
+    """Points of a file on the domain's lattice, (m,) coordinates; the rest as in Counted. Private."""
+
+    points: NDArray[np.float64]
+    rows: int
+    bad_rows: int
+    outside: int
+    kept: int
+    users: int | None
+    dropped: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,20 +130,52 @@ def count_file(
         If the file is missing, empty, damaged or of an unknown kind, lacks a column, holds rows that cannot
         be used (with how many), or its CRS does not go with the domain's.
     """
-    one_of(("clamp", "drop"), outside=outside)
-    if (user is None) != (max_per_user is None):
+    tally = Tally(domain)
+    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key)
+    read = _read(Path(path), domain, tally, how)
+    counts = tally.counts()
+    return Counted(counts, kept=int(counts.sum()), **vars(read))
+
+
+def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
+    """The points of a file on a line, on the domain's lattice.
+
+    Parameters
+    ----------
+    path, domain : as for `count_file`; the domain has one dimension.
+    how : the other parameters of `count_file`, without `drop_bad_rows` and "drop": the number of points is public.
+
+    Returns
+    -------
+    Located
+
+    Raises
+    ------
+    InputError
+        As `count_file` does.
+    """
+    places = Places(domain)
+    read = _read(Path(path), domain, places, Reading(**how))
+    points = places.points()
+    return Located(points, kept=len(points), **vars(read))
+
+
+def _read(path: Path, domain: Domain, tally: Tally | Places, how: Reading) -> _Rows:
+    """Read all rows into a tally, checked, bounded per user and in the domain's coordinates."""
+    one_of(("clamp", "drop"), outside=how.outside)
+    if (how.user is None) != (how.max_per_user is None):
         raise InputError(
-            f"user is {user!r} and max_per_user {max_per_user!r}: give both or neither, since a user's cost is "
+            f"user is {how.user!r} and max_per_user {how.max_per_user!r}: give both or neither, since a user's cost is "
             "the number of points that may move at once"
         )
-    bound = UserBound(whole(max_per_user=max_per_user), key) if max_per_user is not None else None
-    path = Path(path)
-    request = Request(_name(x), _name(y), _name(user), layer, domain.ndim)
-    tally = Tally(domain)
+    bound = None
+    if how.max_per_user is not None:
+        bound = UserBound(whole(max_per_user=how.max_per_user), how.key)
+    request = Request(_name(how.x), _name(how.y), _name(how.user), how.layer, domain.ndim)
     source = open_source(path, request)
-    project = _projector(crs, source.crs, domain, path)
+    project = _projector(how.crs, source.crs, domain, path)
     rows = bad = off = 0
-    with _progress_bar(progress, path, source.rows) as advance:
+    with _progress_bar(how.progress, path, source.rows) as advance:
         for batch in source.batches:
             columns, users = project(batch.columns), batch.users
             good = _usable(Batch(columns, users))
@@ -111,14 +183,14 @@ def count_file(
             rows, bad = rows + number, bad + number - int(good.sum())
             advance(number)
             # Once a file is to be refused, the rest of it is only looked through for more bad rows.
-            if bad and not drop_bad_rows:
+            if bad and not how.drop_bad_rows:
                 continue
             if not good.all():
                 columns, users = _take(columns, users, good)
             inside = inside_rows(columns, domain)
             off += int((~inside).sum())
             cells = tally.locate(columns)
-            if outside == "drop":
+            if how.outside == "drop":
                 cells[~inside] = -1
             if bound is None:
                 tally.add(cells[cells >= 0])
@@ -126,7 +198,7 @@ def count_file(
                 bound.add(users, cells)
     if not rows:
         raise InputError(f"input {path.name!r} is empty: it has no rows")
-    if bad and not drop_bad_rows:
+    if bad and not how.drop_bad_rows:
         what = "coordinates or a missing user" if bound is not None else "coordinates"
         raise InputError(
             f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what}: "
@@ -139,10 +211,11 @@ def count_file(
     if bound is not None:
         cells = bound.cells()
         tally.add(cells[cells >= 0])
-    counts = tally.counts()
-    dropped = (*(["bad rows"] if drop_bad_rows else []), *(["points outside"] if outside == "drop" else []))
-    kept = int(counts.sum())
-    return Counted(counts, rows, bad, off, kept, bound.users if bound is not None else None, dropped)
+    dropped = (
+        *(["bad rows"] if how.drop_bad_rows else []),
+        *(["points outside"] if how.outside == "drop" else []),
+    )
+    return _Rows(rows, bad, off, bound.users if bound is not None else None, dropped)
 
 
 def _name(column: str | int | None) -> str | None:

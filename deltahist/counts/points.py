@@ -101,6 +101,27 @@ class Tally:
         return self._flat.reshape(self.domain.shape)
 
 
+class Places:
+    """Points on a line that grow by batches, as lattice steps; what Tally is for counts."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self._parts: list[NDArray[np.int64]] = []
+
+    def locate(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+        """Lattice steps of points given as one finite column."""
+        return self.domain.lattice(columns[0])[:, 0]
+
+    def add(self, steps: NDArray[np.int64]) -> None:
+        """Take points by their lattice steps."""
+        self._parts.append(steps)
+
+    def points(self) -> NDArray[np.float64]:
+        """Coordinates (m,) of the points so far; `Domain.lattice` gives back their steps."""
+        steps = np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.int64)
+        return np.asarray(self.domain.low[0] + steps * self.domain.step[0], dtype=np.float64)
+
+
 def finite_rows(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.bool_]:
     """Rows whose coordinates are all finite."""
     good = np.isfinite(columns[0])

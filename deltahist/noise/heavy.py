@@ -47,8 +47,12 @@ def student(words: Words) -> Iterator[_Interval]:
     while True:
         low, high = (2 * u - 1 for u in uniform.bounds)
         if low > -1 and high < 1:
-            yield _widened(*(p * (2 / ((1 - p) * (1 + p))).sqrt() for p in (low, high)))
+            yield _widened(_student(low), _student(high))
         uniform.refine()
+
+
+def _student(p: Decimal) -> Decimal:
+    return p * (2 / ((1 - p) * (1 + p))).sqrt()
 
 
 def laplace(words: Words) -> Iterator[_Interval]:
@@ -79,7 +83,7 @@ def _normal(words: Words) -> Iterator[_Interval]:
         pair = _Real(words), _Real(words)
         while True:
             u, v = ((2 * r.bounds[0] - 1, 2 * r.bounds[1] - 1) for r in pair)
-            low, high = (sum(parts) for parts in zip(_square(u), _square(v), strict=True))
+            low, high = (a + b for a, b in zip(_square(u), _square(v), strict=True))
             if low >= 1:
                 break
             if high < 1 and low > 0:
