@@ -21,15 +21,15 @@ _HOME = {
     "Guarantee": "privacy",
     "InputError": "_validate",
     "Neighbourhood": "neighbourhood",
+    "Quantile": "quantiles",
     "Release": "release",
-    "SortedRelease": "sorted",
+    "SortedRelease": "sorted_points",
     "Strategy": "strategies",
     "answer": "answers",
     "count": "counts",
     "count_file": "counts",
     "expected_error": "error",
     "noise": "",
-    "Quantile": "quantiles",
     "plan": "planner",
     "protection_curve": "statement",
     "publish": "publishers",
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from deltahist.publishers import publish, publish_sorted, quantile, smooth_sensitivity
     from deltahist.quantiles import Quantile
     from deltahist.release import Release
-    from deltahist.sorted import SortedRelease
+    from deltahist.sorted_points import SortedRelease
     from deltahist.statement import protection_curve
     from deltahist.strategies import Strategy
     from deltahist.workloads import Boxes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deltahist._validate import InputError, is_number
 from deltahist.decode import aligned_spans, interval, prefix_sums, sums_between
 from deltahist.release import Release
-from deltahist.sorted import SortedRelease
+from deltahist.sorted_points import SortedRelease
 from deltahist.workloads import AllRanges, Boxes, Span
 from deltahist.workloads.polygons import Regions
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from deltahist.release import Release
-    from deltahist.sorted import SortedRelease
+    from deltahist.sorted_points import SortedRelease
 
 #: Distances, in δ, at which the statement says what protection is left.
 MULTIPLES = (1, 2, 5, 10)

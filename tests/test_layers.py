@@ -27,7 +27,7 @@ LAYERS = [
     ["workloads"],
     ["strategies", "noise"],
     ["calibration", "decode", "counts", "ledger"],
-    ["error", "planner", "quantiles", "release", "sorted", "statement"],
+    ["error", "planner", "quantiles", "release", "sorted_points", "statement"],
     ["publishers", "personal", "answers", "plots", "export", "server"],
     ["sample", "cli", "demo", "__main__"],
 ]
@@ -37,7 +37,7 @@ SAME_ROW = {
     ("planner", "error"),
     # the statement is the text of a release: it takes one as an argument and is called by it
     ("release", "statement"),
-    ("sorted", "statement"),
+    ("sorted_points", "statement"),
     ("export", "answers"),
     ("plots", "answers"),
     ("server", "answers"),

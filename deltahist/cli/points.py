@@ -14,7 +14,7 @@ from deltahist.cli import console, options
 if TYPE_CHECKING:
     from deltahist.counts import Located
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.sorted import SortedRelease
+    from deltahist.sorted_points import SortedRelease
 
 
 def publish_in_order(
@@ -28,7 +28,7 @@ def publish_in_order(
 ) -> SortedRelease:
     """What `publish --sorted` does once its options are read: sorted points to a release file."""
     from deltahist.publishers import publish_sorted
-    from deltahist.sorted import check_membership
+    from deltahist.sorted_points import check_membership
 
     check_membership(near)
     bound = None if most is None else options.whole_number(most, "--most")

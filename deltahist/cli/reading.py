@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.release import Release
-    from deltahist.sorted import SortedRelease
+    from deltahist.sorted_points import SortedRelease
 
 
 def _open(path: Path) -> Release | SortedRelease:
     """A release of either kind, by what its description says it is."""
     from deltahist._files import read_described
     from deltahist.release import Release
-    from deltahist.sorted import FORMAT, SortedRelease
+    from deltahist.sorted_points import FORMAT, SortedRelease
 
     form = read_described(path, lambda description, *_: description["format"])
     release = SortedRelease.load(path) if form == FORMAT else Release.load(path)
@@ -181,7 +181,7 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: Release | S
 
 
 def _lay_out_quantiles(release: Release | SortedRelease, text: str, level: float, layout: str) -> str:
-    from deltahist.sorted import SortedRelease
+    from deltahist.sorted_points import SortedRelease
 
     if not isinstance(release, SortedRelease):
         raise InputError(

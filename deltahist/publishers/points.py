@@ -12,7 +12,7 @@ from deltahist._validate import InputError, exact, fits_memory, whole
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers.histogram import draw
-from deltahist.sorted import _MOST_SUM, SortedRelease, check_membership, group_size, noise_law
+from deltahist.sorted_points import _MOST_SUM, SortedRelease, check_membership, group_size, noise_law
 
 
 def publish_sorted(

@@ -1,8 +1,8 @@
 """Audits of sorted points and of every way to publish a quantile, through the public functions.
 
-Sorted points: the pairs, claims and figures of the harness. Quantiles: the claims are the exact privacy curve of this very
-pair of data sets, from the laws, which is at most what is promised; the events are half-lines and bands around either
-value. Each audit has at most 0.1% false alarms; docs/privacy/audits.md has its power.
+Sorted points: the pairs, claims and figures of the harness. Quantiles: the claims are the exact privacy curve of this
+very pair of data sets, from the laws, which is at most what is promised; the events are half-lines and bands around
+either value. Each audit has at most 0.1% false alarms; docs/privacy/audits.md has its power.
 """
 
 import math
@@ -16,7 +16,7 @@ import scipy.stats
 import deltahist as dh
 from deltahist.publishers import median, points
 from deltahist.quantiles import exponent_of, smooth_noise
-from deltahist.sorted import noise_law
+from deltahist.sorted_points import noise_law
 from tests.audits.cases import scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from deltahist.cli import main
-from deltahist.sorted import SortedRelease
+from deltahist.sorted_points import SortedRelease
 
 AGES = np.random.default_rng(1).gamma(4, 9, 2000)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import deltahist as dh
 from deltahist.privacy import Law
-from deltahist.sorted import SortedRelease, _tail, group_size, noise_law
+from deltahist.sorted_points import SortedRelease, _tail, group_size, noise_law
 
 LINE = dh.Domain((0, 1), (100,))
 STEPS = 100 * LINE.steps[0]
