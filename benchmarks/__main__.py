@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import importlib
 
-for name in ("noise", "sensitivity", "counting", "answers", "flows"):
+for name in ("noise", "sensitivity", "counting", "answers", "flows", "points"):
     print(f"\n== {name} ==", flush=True)
     importlib.import_module(f"benchmarks.{name}").main()

@@ -209,10 +209,10 @@ def quantile_methods(
     errors["inverse"] = _mean_of_places(spacing, reach, rate, size)
     errors["exponential"] = _mean_of_places(spacing, size, rate, size)
     if eps is not None:
-        errors["global"] = times * reach / float(eps)
+        errors["global"] = reach / float(eps)
     else:
         assert rho_exact is not None
-        errors["global"] = times * reach / math.sqrt(2 * float(rho_exact)) * math.sqrt(2 / math.pi)
+        errors["global"] = reach / math.sqrt(2 * float(rho_exact)) * math.sqrt(2 / math.pi)
     for method in _MEAN:
         noise = smooth_noise(method, eps, rho_exact, probability)
         if noise is not None:

@@ -15,4 +15,6 @@ SCRIPTS = (
     "table5",
     "figure4",
     "flow_squares",
+    "figure5",
+    "figure6",
 )

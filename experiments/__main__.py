@@ -12,7 +12,7 @@ from experiments._common import arguments_of, print_table
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run all scripts and print what each of them found."""
-    out, small = arguments_of("All tables and figures of the 2014 paper, sections 5.1 to 5.4.", arguments)
+    out, small = arguments_of("All tables and figures of the 2014 paper, and what goes beyond them.", arguments)
     rows = []
     for name in SCRIPTS:
         print(f"\n== {name} ==", flush=True)

@@ -104,11 +104,12 @@ def quantile(
         reach = near.radius if method == "inverse" else size
         step = _place(window, reach, exponent_of(eps, rho_exact, times), size, words)
     elif method == "global":
-        change = times * near.radius
+        # However many points move within δ, the quantile moves by δ at most.
+        reach = near.radius
         law = (
-            Law("gaussian", change * change / (2 * rho_exact))
+            Law("gaussian", reach * reach / (2 * rho_exact))
             if rho_exact
-            else Law("laplace", change / _given(eps))
+            else Law("laplace", reach / _given(eps))
         )
         step = window.centre + int(draw(law, 1, rng)[0])
     else:

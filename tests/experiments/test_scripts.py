@@ -27,6 +27,9 @@ COLUMNS = {
     "figure4": "dataset|size|best k|best histogram|delta|decoder|width|grids|sensitivity|mse|gain|best width|"
     "gain with hindsight",
     "flow_squares": "dataset|size|best width|shifted grids|flow|gain|flow, cut cells",
+    "figure5": "points|delta|grouping|group|size|runs|mse|mse of the noise",
+    "figure6": "points|delta|beta|mean smooth sensitivity|"
+    + "|".join(f"error of {name}" for name in ("smooth-student", "inverse", "exponential", "global")),
 }
 
 
@@ -159,3 +162,29 @@ def test_figure_4_shifted_grids_beat_the_best_histogram(results, dataset, delta,
     for row in rows:
         assert row["sensitivity"] == "4"
         assert float(row["gain"]) > 1
+
+
+def test_sorted_points_lose_error_with_the_square_of_delta(results):
+    """Figure 5: the noise's error at equal groups, from δ = 1 to 0.02; 1,000 runs for each size here."""
+    rows = [
+        r
+        for r in table(results, "figure5")
+        if r["grouping"] == "equal groups" and r["points"] == "spread evenly"
+    ]
+    mean = {
+        d: sum(float(r["mse of the noise"]) for r in rows if float(r["delta"]) == d) / 10
+        for d in (1.0, 0.1, 0.02)
+    }
+    assert mean[1.0] / mean[0.1] == pytest.approx(100, rel=0.25)
+    assert mean[1.0] / mean[0.02] == pytest.approx(2500, rel=0.25)
+
+
+def test_delta_caps_the_smooth_sensitivity(results):
+    """Figure 6: with few points the standard neighbourhood's is many times larger, with many it is the same."""
+    rows = {
+        (int(r["points"]), float(r["delta"])): float(r["mean smooth sensitivity"])
+        for r in table(results, "figure6")
+    }
+    assert rows[10, 1.0] > 10 * rows[10, 0.01]
+    assert rows[10, 0.01] <= 0.01 * (1 + 1e-9)
+    assert rows[1000, 0.05] == pytest.approx(rows[1000, 1.0], rel=0.01)
