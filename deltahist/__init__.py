@@ -25,6 +25,9 @@ _HOME = {
     "Release": "release",
     "SortedRelease": "sorted_points",
     "Strategy": "strategies",
+    "allocate_offline": "allocation",
+    "allocate_online": "allocation",
+    "allocation": "",
     "answer": "answers",
     "count": "counts",
     "count_file": "counts",
@@ -54,6 +57,9 @@ __all__ = [
     "SortedRelease",
     "Strategy",
     "__version__",
+    "allocate_offline",
+    "allocate_online",
+    "allocation",
     "answer",
     "count",
     "count_file",
@@ -86,8 +92,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from deltahist import noise, strategies, workloads
+    from deltahist import allocation, noise, strategies, workloads
     from deltahist._validate import DeltaHistWarning, InputError
+    from deltahist.allocation import allocate_offline, allocate_online
     from deltahist.answers import answer
     from deltahist.calibration import sensitivity
     from deltahist.counts import count, count_file

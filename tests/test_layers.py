@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "deltahist"
 LAYERS = [
     ["_validate"],
     ["_files"],
+    ["_nano"],
     ["_crs"],
     ["domain"],
     ["_sources"],
@@ -27,7 +28,7 @@ LAYERS = [
     ["workloads"],
     ["strategies", "noise"],
     ["calibration", "decode", "counts", "ledger"],
-    ["error", "planner", "quantiles", "release", "sorted_points", "statement"],
+    ["allocation", "error", "planner", "quantiles", "release", "sorted_points", "statement"],
     ["publishers", "personal", "answers", "plots", "export", "server"],
     ["sample", "cli", "demo", "__main__"],
 ]

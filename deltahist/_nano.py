@@ -1,0 +1,52 @@
+"""Amounts of budget as whole numbers of billionths: sums and comparisons are exact."""
+
+from __future__ import annotations
+
+import numbers
+from fractions import Fraction
+from typing import Any
+
+from deltahist._validate import InputError, is_number
+
+#: Units of one ε, or one ρ.
+NANO = 10**9
+#: Largest amount, so that sums of many stay within 64 bits.
+_MOST = 10**9
+
+
+def as_said(**amount: Any) -> Fraction:
+    """The one keyword's value as the fraction that it says: a float stands for the decimal that it prints as.
+
+    Budgets are typed and added up by people: ten times 0.1 must be 1, although the binary number is a little more.
+
+    Raises InputError unless it is a finite number, zero or more, and at most 10^9.
+
+    >>> as_said(epsilon=0.1)
+    Fraction(1, 10)
+    """
+    ((name, value),) = amount.items()
+    if not is_number(value) or value != value or not 0 <= value <= _MOST:
+        raise InputError(f"{name} is {value!r}: it must be a finite number from 0 to 10^9")
+    if isinstance(value, numbers.Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(repr(float(value)))
+
+
+def charged(**amount: Any) -> int:
+    """Billionths that an amount is charged as: rounded up.
+
+    >>> charged(epsilon=Fraction(1, 3))
+    333333334
+    """
+    value = as_said(**amount)
+    return -((-value.numerator * NANO) // value.denominator)
+
+
+def allowed(**amount: Any) -> int:
+    """Billionths that a budget allows: rounded down.
+
+    >>> allowed(epsilon=Fraction(1, 3))
+    333333333
+    """
+    value = as_said(**amount)
+    return value.numerator * NANO // value.denominator
