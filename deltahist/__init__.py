@@ -25,6 +25,7 @@ _HOME = {
     "Release": "release",
     "SortedRelease": "sorted_points",
     "Strategy": "strategies",
+    "Window": "publishers",
     "allocate_offline": "allocation",
     "allocate_online": "allocation",
     "allocation": "",
@@ -56,6 +57,7 @@ __all__ = [
     "Release",
     "SortedRelease",
     "Strategy",
+    "Window",
     "__version__",
     "allocate_offline",
     "allocate_online",
@@ -103,7 +105,7 @@ if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.planner import Candidate, plan
     from deltahist.privacy import Guarantee
-    from deltahist.publishers import publish, publish_sorted, quantile, smooth_sensitivity
+    from deltahist.publishers import Window, publish, publish_sorted, quantile, smooth_sensitivity
     from deltahist.quantiles import Quantile
     from deltahist.release import Release
     from deltahist.sorted_points import SortedRelease

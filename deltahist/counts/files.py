@@ -132,7 +132,7 @@ def count_file(
     """
     tally = Tally(domain)
     how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key)
-    read = _read(Path(path), domain, tally, how)
+    read = read_rows(Path(path), domain, tally, how)
     counts = tally.counts()
     return Counted(counts, kept=int(counts.sum()), **vars(read))
 
@@ -155,13 +155,25 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
         As `count_file` does.
     """
     places = Places(domain)
-    read = _read(Path(path), domain, places, Reading(**how))
+    read = read_rows(Path(path), domain, places, Reading(**how))
     points = places.points()
     return Located(points, kept=len(points), **vars(read))
 
 
-def _read(path: Path, domain: Domain, tally: Tally | Places, how: Reading) -> _Rows:
-    """Read all rows into a tally, checked, bounded per user and in the domain's coordinates."""
+def read_rows(
+    path: Path,
+    domain: Domain,
+    tally: Tally | Places,
+    how: Reading,
+    *,
+    time: str | int | None = None,
+    steps: Any = None,
+) -> _Rows:
+    """Read all rows into a tally, checked, bounded per user and in the domain's coordinates.
+
+    With `steps`, a function from the time column to steps (-1: left out) and which times are usable, places become
+    step · cells + cell, and users are bounded within each step.
+    """
     one_of(("clamp", "drop"), outside=how.outside)
     if (how.user is None) != (how.max_per_user is None):
         raise InputError(
@@ -171,7 +183,7 @@ def _read(path: Path, domain: Domain, tally: Tally | Places, how: Reading) -> _R
     bound = None
     if how.max_per_user is not None:
         bound = UserBound(whole(max_per_user=how.max_per_user), how.key)
-    request = Request(_name(how.x), _name(how.y), _name(how.user), how.layer, domain.ndim)
+    request = Request(_name(how.x), _name(how.y), _name(how.user), how.layer, domain.ndim, _name(time))
     source = open_source(path, request)
     project = _projector(how.crs, source.crs, domain, path)
     rows = bad = off = 0
@@ -179,6 +191,10 @@ def _read(path: Path, domain: Domain, tally: Tally | Places, how: Reading) -> _R
         for batch in source.batches:
             columns, users = project(batch.columns), batch.users
             good = _usable(Batch(columns, users))
+            step = None
+            if steps is not None and len(good):
+                step, timely = steps(batch.times)
+                good &= timely
             number = len(good) + batch.malformed
             rows, bad = rows + number, bad + number - int(good.sum())
             advance(number)
@@ -187,11 +203,15 @@ def _read(path: Path, domain: Domain, tally: Tally | Places, how: Reading) -> _R
                 continue
             if not good.all():
                 columns, users = _take(columns, users, good)
+                step = None if step is None else step[good]
             inside = inside_rows(columns, domain)
             off += int((~inside).sum())
             cells = tally.locate(columns)
             if how.outside == "drop":
                 cells[~inside] = -1
+            if step is not None:
+                cells = np.where((cells < 0) | (step < 0), -1, step * domain.size + cells)
+                users = _by_step(users, step)
             if bound is None:
                 tally.add(cells[cells >= 0])
             else:
@@ -200,6 +220,7 @@ def _read(path: Path, domain: Domain, tally: Tally | Places, how: Reading) -> _R
         raise InputError(f"input {path.name!r} is empty: it has no rows")
     if bad and not how.drop_bad_rows:
         what = "coordinates or a missing user" if bound is not None else "coordinates"
+        what += "" if steps is None else " or times"
         raise InputError(
             f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what}: "
             "mend them, or leave them out with --drop-bad-rows (drop_bad_rows=True)"
@@ -242,6 +263,17 @@ def _take(
     import pyarrow as pa
 
     return [c[rows] for c in columns], None if users is None else users.filter(pa.array(rows))
+
+
+def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
+    """User ids that differ from step to step."""
+    if users is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # The number comes first and has a fixed end, so that no two pairs look alike.
+    return pc.binary_join_element_wise(pa.array(step).cast(pa.string()), users.cast(pa.string()), ":")
 
 
 def _projector(

@@ -21,7 +21,7 @@ _DELIMITERS = "\t,;|"
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows: a float column per axis (NaN where unusable) and the user ids (an Arrow array) or None.
+    """Some rows: a float column per axis (NaN where unusable), user ids and times (Arrow arrays) or None.
 
     `malformed` counts rows beside these that have no columns at all: lines with too few or too many fields.
     """
@@ -29,6 +29,7 @@ class Batch:
     columns: list[NDArray[np.float64]]
     users: Any
     malformed: int = 0
+    times: Any = None
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Request:
-    """What is read: columns of coordinates (none: the geometry), the user column, the layer."""
+    """What is read: columns of coordinates (none: the geometry), of users and of times, and the layer."""
 
     x: str | None
     y: str | None
     user: str | None
     layer: str | None
     axes: int
+    time: str | None = None
 
     @property
     def coordinates(self) -> list[str]:
@@ -58,7 +60,7 @@ class Request:
     @property
     def columns(self) -> list[str]:
         """All columns that are read, each once."""
-        return list(dict.fromkeys([*self.coordinates, *([self.user] if self.user is not None else [])]))
+        return list(dict.fromkeys([*self.coordinates, *(c for c in (self.user, self.time) if c is not None)]))
 
 
 def open_source(path: Path, request: Request) -> Source:
@@ -168,7 +170,8 @@ def _open_text(path: Path, request: Request) -> Source:
                     columns = [numbers(by_name[c], c, some=some) for c in request.coordinates]
                     bad, some = len(malformed), some and not len(columns[0])
                     users = by_name[request.user] if request.user is not None else None
-                    yield Batch(columns, users, bad - counted)
+                    times = by_name[request.time] if request.time is not None else None
+                    yield Batch(columns, users, bad - counted, times)
                     counted = bad
             if len(malformed) > counted:
                 none = np.empty(0)
@@ -268,11 +271,13 @@ def _open_parquet(path: Path, request: Request) -> Source:
             with file:
                 for place, batch in enumerate(file.iter_batches(batch_size=_ROWS, columns=wanted)):
                     users = batch.column(chosen[request.user]) if request.user is not None else None
+                    times = batch.column(chosen[request.time]) if request.time is not None else None
                     if geometry:
-                        yield Batch(_from_wkb(batch.column(geometry), request.axes, path), users)
+                        columns = _from_wkb(batch.column(geometry), request.axes, path)
                     else:
-                        columns = [(c, batch.column(chosen[c])) for c in request.coordinates]
-                        yield Batch([numbers(values, c, some=not place) for c, values in columns], users)
+                        read = [(c, batch.column(chosen[c])) for c in request.coordinates]
+                        columns = [numbers(values, c, some=not place) for c, values in read]
+                    yield Batch(columns, users, times=times)
         except (pa.ArrowException, OSError) as problem:
             raise InputError(f"input {path.name!r} cannot be read: {_short(problem)} (cut short?)") from None
 
@@ -330,11 +335,13 @@ def _open_vector(path: Path, request: Request) -> Source:
                 geometry = meta["geometry_name"] or "wkb_geometry"
                 for place, batch in enumerate(reader):
                     users = batch.column(request.user) if request.user is not None else None
+                    times = batch.column(request.time) if request.time is not None else None
                     if by_geometry:
-                        yield Batch(_from_wkb(batch.column(geometry), request.axes, path), users)
+                        columns = _from_wkb(batch.column(geometry), request.axes, path)
                     else:
-                        columns = [(c, batch.column(c)) for c in request.coordinates]
-                        yield Batch([numbers(values, c, some=not place) for c, values in columns], users)
+                        read = [(c, batch.column(c)) for c in request.coordinates]
+                        columns = [numbers(values, c, some=not place) for c, values in read]
+                    yield Batch(columns, users, times=times)
         except (pyogrio.errors.DataSourceError, OSError, RuntimeError) as problem:
             raise InputError(f"input {path.name!r} cannot be read: {_short(problem)}") from None
 

@@ -3,5 +3,6 @@
 from deltahist.publishers.histogram import publish
 from deltahist.publishers.median import quantile, smooth_sensitivity
 from deltahist.publishers.points import publish_sorted
+from deltahist.publishers.window import Window
 
-__all__ = ["publish", "publish_sorted", "quantile", "smooth_sensitivity"]
+__all__ = ["Window", "publish", "publish_sorted", "quantile", "smooth_sensitivity"]
