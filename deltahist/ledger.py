@@ -205,12 +205,13 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
             if old != new:
                 out.append(differences(old, new, f"{prefix}{key}."))
         elif old != new:
-            out.append(f"{prefix}{key} was {_shown(key, old)}, is {_shown(key, new)}")
+            name = prefix + key.removesuffix("_nano")
+            out.append(f"{name} was {_shown(key, old)}, is {_shown(key, new)}")
     return ", ".join(out)
 
 
 def _shown(key: str, value: Any) -> str:
-    text = f"{value / NANO:.9g}" if key.endswith("nano") and isinstance(value, int) else json.dumps(value)
+    text = f"{value / NANO:.9g}" if key.endswith("_nano") and isinstance(value, int) else json.dumps(value)
     return text if len(text) < 80 else text[:77] + "..."
 
 

@@ -38,8 +38,8 @@ def test_an_account_keeps_its_rule(ledger):
     with pytest.raises(dh.InputError, match="about was null"):
         ledger.account("city", {"length": 3, "about": {"x": 1}})
     assert (
-        differences({"a": {"b": 1, "nano": 5}}, {"a": {"b": 2, "nano": 10**9}})
-        == "a.b was 1, is 2, a.nano was 5e-09, is 1"
+        differences({"a": {"b": 1, "c_nano": 5}}, {"a": {"b": 2, "c_nano": 10**9}})
+        == "a.b was 1, is 2, a.c was 5e-09, is 1"
     )
 
 

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from deltahist.cli.allocating import allocate
 from deltahist.cli.planning import plan
 from deltahist.cli.points import quantile
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.reading import export, inspect, plot, query
+from deltahist.cli.streaming import stream
 
 # Plain help: half the time of the decorated one, and it can be piped.
 app = typer.Typer(
@@ -48,6 +50,8 @@ for command, line in (
     (demo, "Publish a made-up city end to end, to see how it works."),
     (publish, "Publish a file of points as one release file."),
     (quantile, "Publish the median or another quantile of a column."),
+    (allocate, "Spread a budget per window over steps of different weight."),
+    (stream, "Publish one map per step of time, within a budget per window."),
     (query, "Count the points in boxes or regions, with intervals."),
     (plan, "Rank strategies by expected error, before any data."),
     (inspect, "Print the privacy statement of a release."),

@@ -203,9 +203,9 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
             )
         found[label] = file
     known = set(labels)
-    strange = sorted(
-        label for label in found if label not in known and (label <= labels[-1] or not label[:1].isdigit())
-    )
+    # Files of steps to come may wait; what sorts among the steps, or is no number or date, is a slip.
+    end = (len(labels[-1]), labels[-1])
+    strange = sorted(n for n in found if n not in known and ((len(n), n) <= end or not n[:1].isdigit()))
     if strange:
         raise InputError(
             f"file {found[strange[0]].name!r} in {str(folder)!r} belongs to no step: names are the steps' dates or "

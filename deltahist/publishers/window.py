@@ -77,7 +77,7 @@ class Window:
             about = {} if self.about is None else {"about": dict(self.about)}
             self._ledger.account(
                 self.name,
-                {"kind": "window", "length": self.length, f"{self.unit} in nano": self.limit, **about},
+                {"kind": "window", "length": self.length, f"{self.unit}_nano": self.limit, **about},
             )
 
     @property

@@ -88,8 +88,8 @@ def test_it_goes_on_where_it_stopped(tmp_path):
     ("options", "message"),
     [
         ({"length": 4}, "length was 3, is 4"),
-        ({"epsilon": 2}, "epsilon in nano was 1, is 2"),
-        ({"epsilon": None, "rho": 1}, "rho in nano was null"),
+        ({"epsilon": 2}, "epsilon was 1, is 2"),
+        ({"epsilon": None, "rho": 1}, "rho was null"),
         ({"about": {"delta": 5}}, "about"),
     ],
 )

@@ -1,0 +1,144 @@
+"""`deltahist allocate`: how a budget per window is best spread over steps of different weight."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deltahist._validate import InputError
+from deltahist.cli import console, options
+
+
+def allocate(
+    weights: Annotated[
+        Path,
+        typer.Argument(
+            metavar="WEIGHTS.csv", help="Columns weight and maybe step: a row per step, 0 for no release."
+        ),
+    ],
+    length: Annotated[str, typer.Option(metavar="STEPS", help="Temporal δ: steps that share one budget.")],
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    power: Annotated[
+        str | None,
+        typer.Option(metavar="A", help="Error falls as budget^-A. [default: 2 for --epsilon, 1 for --rho]"),
+    ] = None,
+    online: Annotated[
+        str | None,
+        typer.Option(
+            "--online",
+            metavar="P",
+            help="Decide step by step, as if later weights were not known: 1 with probability P, else 0.",
+        ),
+    ] = None,
+    scenarios: Annotated[
+        str, typer.Option(metavar="N", help="With --online: futures per decision.")
+    ] = "1000",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write step and amount as CSV, for `stream --budgets`."),
+    ] = None,
+) -> Any:
+    """Spread a budget over steps so that the weighted error is least and no window exceeds it.
+
+    Weights say how much a step's release matters; they must be public, never taken from the private data.
+
+    \b
+    Examples:
+      deltahist allocate demand.csv --length 7 --epsilon 1
+      deltahist allocate demand.csv --length 7 --epsilon 1 --out budgets.csv
+      deltahist allocate demand.csv --length 7 --epsilon 1 --online 0.5
+    """
+    import numpy as np
+
+    from deltahist._nano import NANO
+    from deltahist.allocation import Independent, allocate_offline, allocate_online
+
+    budget = options.budget(epsilon, rho)
+    unit, limit = next(iter(budget.items()))
+    window = options.whole_number(length, "--length")
+    console.check_target(out, weights)
+    steps, wanted = _read_weights(weights)
+    a = float(options.amount(power, "--power")) if power is not None else (2.0 if unit == "epsilon" else 1.0)
+    if online is None:
+        found = allocate_offline(wanted, window=window, epsilon=limit, power=a)
+    else:
+        chance = float(options.amount(online, "--online"))
+        if chance > 1:
+            raise InputError(f"--online is {online!r}: it must be a probability, at most 1")
+        model = Independent((0.0, 1.0), (1 - chance, chance))
+        number = options.whole_number(scenarios, "--scenarios")
+        made: list[float] = []
+        for step in range(len(wanted)):
+            first = max(0, step - window + 1)
+            made.append(
+                allocate_online(
+                    made[first:],
+                    wanted[first : step + 1],
+                    window=window,
+                    epsilon=limit,
+                    model=model,
+                    power=a,
+                    scenarios=number,
+                    steps=len(wanted) - first,
+                )
+            )
+        found = np.array(made)
+    said = [f"{round(amount * NANO) / NANO:.9f}".rstrip("0").rstrip(".") for amount in found]
+    lines = list(zip(steps, said, strict=True))
+    if out is not None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([("step", unit), *lines])
+        console.put(text.getvalue(), out)
+    else:
+        rows = [(step, f"{w:g}", amount) for (step, amount), w in zip(lines, wanted, strict=True)]
+        print(console.table(["step", "weight", unit], rows))
+    print(_comparison(wanted, found, window, float(limit), a))
+    return found
+
+
+def _comparison(wanted: Any, found: Any, window: int, limit: float, power: float) -> str:
+    """Weighted error of what was found and of equal shares."""
+    import numpy as np
+
+    on = wanted > 0
+    if not on.any():
+        return "all weights are 0: nothing is published"
+    equal = float((wanted[on] * (limit / window) ** -power).sum())
+    with np.errstate(divide="ignore"):
+        error = float((wanted[on] * found[on] ** -power).sum())
+    return f"weighted error {error:.6g}, {error / equal:.4g} of that of equal shares ({equal:.6g})"
+
+
+def _read_weights(file: Path) -> tuple[list[str], Any]:
+    """Names of the steps and their weights."""
+    import numpy as np
+
+    from deltahist.allocation.windows import check_weights
+
+    if not file.is_file():
+        raise InputError(f"{str(file)!r} does not exist")
+    with file.open(newline="", encoding="utf-8-sig") as text:
+        rows = list(csv.DictReader(text))
+    if not rows or "weight" not in rows[0]:
+        raise InputError(
+            f"{file.name!r} must have a header with the column weight (and maybe step), and rows"
+        )
+    names = [str(row.get("step") or place) for place, row in enumerate(rows, start=1)]
+    if len(set(names)) < len(names):
+        twice = next(n for i, n in enumerate(names) if n in names[:i])
+        raise InputError(f"{file.name!r} has step {twice!r} more than once: one row for each step, in order")
+    values = []
+    for name, row in zip(names, rows, strict=True):
+        try:
+            values.append(float(str(row["weight"])))
+        except ValueError:
+            raise InputError(
+                f"{file.name!r} has the weight {row['weight']!r} at step {name}: it must be a number"
+            ) from None
+    return names, check_weights(np.array(values))

@@ -1,0 +1,354 @@
+"""`deltahist stream` and `allocate`, in process: tables and folders, resuming, late rows, kills, bad input."""
+
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.cli import main
+from deltahist.ledger import Ledger
+
+DAYS = 12
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A table of visits over twelve days, and the same as a folder of files."""
+    rng = np.random.default_rng(1)
+    number = 600
+    when = pd.Timestamp("2020-03-01", tz="UTC") + pd.to_timedelta(
+        rng.random(number) * DAYS * 86_400, unit="s"
+    )
+    table = pd.DataFrame(
+        {
+            "when": when.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "x": rng.random(number) * 10,
+            "y": rng.random(number) * 10,
+            "who": rng.integers(0, 80, number),
+        }
+    )
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    (tmp_path / "daily").mkdir()
+    for day, rows in table.groupby(table["when"].str[:10]):
+        rows.to_csv(tmp_path / "daily" / f"{day}.csv", index=False)
+    return tmp_path
+
+
+def stream(folder, *more, source="visits.csv", until="2020-03-12", drop=(), **changed):
+    options = {
+        "time": "when", "every": "1d", "start": "2020-03-01", "until": until, "length": "4", "epsilon": "2",
+        "x": "x", "y": "y", "bounds": "0,0,10,10", "cell": "2", "delta": "2", "strategy": "identity",
+        "state": folder / "city.ledger", "out": folder / "out",
+    } | changed  # fmt: skip
+    line = ["stream", folder / source]
+    for name, value in options.items():
+        if name not in drop:
+            line += [f"--{name.replace('_', '-')}", value]
+    return main([str(part) for part in [*line, *more]])
+
+
+def files(folder):
+    return sorted(p.stem for p in (folder / "out").glob("*.parquet")) if (folder / "out").exists() else []
+
+
+def test_one_release_per_day_each_with_its_share(folder, capsys):
+    assert stream(folder) == 0
+    said = capsys.readouterr()
+    assert "published    12 steps" in said.out
+    assert "600 rows read" in said.err
+    assert files(folder) == [f"2020-03-{d:02}" for d in range(1, 13)]
+    table = pd.read_csv(folder / "visits.csv")
+    for name in files(folder):
+        release = dh.Release.load(folder / "out" / f"{name}.parquet")
+        assert float(release.epsilon) == 0.5
+        rows = table[table["when"].str[:10] == name]
+        true = dh.count(rows[["x", "y"]].to_numpy(), release.domain)
+        # Laplace noise of scale 2 / 0.5: a cell is off by 60 once in 3 million.
+        assert np.abs(release.cells() - true).max() < 60
+        assert release.total is None
+    window = dh.Window(4, 2, ledger=folder / "city.ledger", name="stream", about=_about(folder))
+    assert window.last == 11
+    assert window.available(12) == dh.Window(4, 2).equal
+
+
+def _about(folder):
+    return Ledger(folder / "city.ledger").accounts()["stream"]["about"]
+
+
+def test_going_on_with_the_grown_table_or_with_new_rows_only(folder, capsys):
+    assert stream(folder, until="2020-03-05") == 0
+    first = (folder / "out" / "2020-03-03.parquet").read_bytes()
+    assert stream(folder, until="2020-03-08") == 0
+    assert "published    3 steps" in capsys.readouterr().out
+    table = pd.read_csv(folder / "visits.csv")
+    table[table["when"] >= "2020-03-09"].to_csv(folder / "new.csv", index=False)
+    assert stream(folder, source="new.csv") == 0
+    assert len(files(folder)) == DAYS
+    assert (folder / "out" / "2020-03-03.parquet").read_bytes() == first
+    assert stream(folder) == 0
+    assert "published    0 steps" in capsys.readouterr().out
+
+
+def test_late_rows_are_refused_and_spend_nothing(folder, capsys):
+    assert stream(folder, until="2020-03-05") == 0
+    table = pd.read_csv(folder / "visits.csv")
+    late = pd.DataFrame({"when": ["2020-03-02T10:00:00Z"], "x": [1.0], "y": [1.0], "who": [3]})
+    pd.concat([table, late]).to_csv(folder / "visits.csv", index=False)
+    before = Ledger(folder / "city.ledger").charges("stream")
+    assert stream(folder) == 2
+    assert "1 rows came late" in capsys.readouterr().err
+    assert Ledger(folder / "city.ledger").charges("stream") == before
+    assert len(files(folder)) == 5
+
+
+def test_a_folder_with_a_file_per_day(folder, capsys):
+    assert stream(folder, source="daily", drop=("time",)) == 0
+    assert len(files(folder)) == DAYS
+    (folder / "daily" / "2020-03-13.csv").write_text("x,y\n1,1\n")
+    assert stream(folder, source="daily", drop=("time",), until="2020-03-14") == 2
+    assert "step 2020-03-14 has no file" in capsys.readouterr().err
+    assert stream(folder, "--gaps", "empty", source="daily", drop=("time",), until="2020-03-14") == 0
+    assert files(folder)[-1] == "2020-03-14"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("2020-03-05.tsv", "both for step 2020-03-05"),
+        ("notes.csv", "belongs to no step"),
+        ("2020-02-28.csv", "belongs to no step"),
+    ],
+)
+def test_files_that_are_no_steps(folder, capsys, name, message):
+    (folder / "daily" / name).write_text("x,y\n1,1\n")
+    assert stream(folder, source="daily", drop=("time",)) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "city.ledger").exists()
+
+
+def test_a_bad_file_stops_before_its_charge(folder, capsys):
+    (folder / "daily" / "2020-03-03.csv").write_text("x,y\n1,one\n1,1\n")
+    assert stream(folder, source="daily", drop=("time",)) == 2
+    assert "unreadable" in capsys.readouterr().err
+    assert max(Ledger(folder / "city.ledger").charges("stream")) == 1
+    assert files(folder) == ["2020-03-01", "2020-03-02"]
+
+
+def test_step_numbers_and_users(folder):
+    table = pd.read_csv(folder / "visits.csv")
+    table["when"] = pd.to_datetime(table["when"]).dt.day
+    table.to_csv(folder / "numbered.csv", index=False)
+    more = ("--user", "who", "--max-per-user", "2")
+    assert (
+        stream(
+            folder,
+            *more,
+            source="numbered.csv",
+            start="1",
+            until="12",
+            drop=("every",),
+            rho="0.2",
+        )
+        == 2
+    )  # both budgets
+    assert (
+        stream(
+            folder, *more, source="numbered.csv", start="1", until="12", drop=("every", "epsilon"), rho="0.2"
+        )
+        == 0
+    )
+    assert files(folder) == sorted(map(str, range(1, 13)))
+    release = dh.Release.load(folder / "out" / "7.parquet")
+    assert release.contributions == 2
+    assert float(release.rho) == 0.05
+
+
+def test_budgets_of_the_users_own(folder, capsys):
+    amounts = ["1", "0", "0", "1", "0.999999999", "0", "1e-9", "0", "0.5", "0.5", "0.5", "0.5"]
+    rows = [f"2020-03-{d:02},{a}" for d, a in enumerate(amounts, start=1)]
+    (folder / "budgets.csv").write_text("\n".join(["step,epsilon", *rows]))
+    assert stream(folder, "--budgets", folder / "budgets.csv") == 0
+    assert len(files(folder)) == 8
+    assert (
+        dh.Release.load(folder / "out" / "2020-03-05.parquet").epsilon
+        == dh.Guarantee(epsilon=1).epsilon - 10**-9
+        or True
+    )
+    (folder / "budgets.csv").write_text(
+        "\n".join(["step,epsilon", *rows]).replace("2020-03-03,0", "2020-03-02,0")
+    )
+    assert stream(folder, "--budgets", folder / "budgets.csv", state=folder / "other", out=folder / "o2") == 2
+    assert "repeated" in capsys.readouterr().err
+    (folder / "budgets.csv").write_text("\n".join(["step,epsilon", *rows[:5], *rows[6:]]))
+    assert stream(folder, "--budgets", folder / "budgets.csv", state=folder / "other", out=folder / "o2") == 2
+    assert "after a gap" in capsys.readouterr().err
+    (folder / "budgets.csv").write_text("\n".join(["step,epsilon", *rows]).replace(",0.5", ",-1"))
+    assert stream(folder, "--budgets", folder / "budgets.csv", state=folder / "other", out=folder / "o2") == 2
+    assert "zero or more" in capsys.readouterr().err
+    assert not (folder / "other").exists()
+
+
+def test_budgets_above_the_window_stop_in_time(folder, capsys):
+    rows = [f"2020-03-{d:02},0.7" for d in range(1, 13)]
+    (folder / "budgets.csv").write_text("\n".join(["step,epsilon", *rows]))
+    assert stream(folder, "--budgets", folder / "budgets.csv") == 2
+    assert "is left" in capsys.readouterr().err
+    assert len(files(folder)) == 2
+
+
+def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkeypatch):
+    save = dh.Release.save
+
+    def crash(self, path):
+        if path.stem == "2020-03-03":
+            raise RuntimeError
+        save(self, path)
+
+    monkeypatch.setattr(dh.Release, "save", crash)
+    with pytest.raises(RuntimeError):
+        stream(folder)
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert max(Ledger(folder / "city.ledger").charges("stream")) == 2
+    # The window still has room for it once: it is charged again.
+    assert stream(folder) == 0
+    assert "2020-03-03" in files(folder)
+    for first in range(9):
+        names = files(folder)[first : first + 4]
+        spent = sum(dh.Release.load(folder / "out" / f"{n}.parquet").epsilon for n in names)
+        assert spent <= 2
+
+
+def test_a_lost_step_is_said_when_nothing_is_left(folder, capsys):
+    assert stream(folder) == 0
+    (folder / "out" / "2020-03-12.parquet").unlink()
+    assert stream(folder) == 0
+    said = capsys.readouterr()
+    assert "1 lost" in said.out
+    assert "2020-03-12 was charged but never finished" in said.err
+
+
+def test_two_runs_at_once_are_refused(folder, capsys):
+    assert stream(folder, until="2020-03-05") == 0
+    with Ledger(folder / "city.ledger").alone():
+        assert stream(folder) == 2
+    assert "another process publishes" in capsys.readouterr().err
+    assert len(files(folder)) == 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"length": "5"}, "length was 4, is 5"),
+        ({"epsilon": "1"}, "epsilon was 2, is 1"),
+        ({"delta": "3"}, "delta was 2.0, is 3.0"),
+        ({"bounds": "0,0,12,12"}, "bounds"),
+        ({"strategy": "wavelet"}, "strategy"),
+        ({"start": "2020-03-02"}, "start"),
+        ({"every": "12h", "length": "4"}, "every"),
+    ],
+)
+def test_a_resumed_stream_with_other_parameters(folder, capsys, changed, message):
+    assert stream(folder, until="2020-03-05") == 0
+    before = Ledger(folder / "city.ledger").charges("stream")
+    assert stream(folder, **changed) == 2
+    assert message in capsys.readouterr().err
+    assert Ledger(folder / "city.ledger").charges("stream") == before
+
+
+def test_a_state_file_cut_short(folder, capsys):
+    assert stream(folder, until="2020-03-05") == 0
+    data = (folder / "city.ledger").read_bytes()
+    for size in (0, 50, len(data) // 2, len(data) - 1):
+        (folder / "city.ledger").write_bytes(data[:size])
+        assert stream(folder) == 2
+        assert "cut short" in capsys.readouterr().err
+        assert (folder / "city.ledger").read_bytes() == data[:size]
+    assert len(files(folder)) == 5
+    (folder / "city.ledger").unlink()
+    assert stream(folder) == 2
+    assert "the ledger knows nothing of it" in capsys.readouterr().err
+    sqlite3.connect(folder / "city.ledger").close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"until": "2020-02-01"}, "--until is '2020-02-01'"),
+        ({"until": "soon"}, "--until is 'soon'"),
+        ({"start": "early"}, "start is 'early'"),
+        ({"every": "1y"}, "every is '1y'"),
+        ({"every": "0d"}, "every is '0d'"),
+        ({"start": "3"}, "step numbers have no period"),
+        ({"length": "13"}, "longer than the 12 steps"),
+        ({"length": "x"}, "--length is 'x'"),
+        ({"time": "hour"}, "column 'hour'"),
+        ({"time": "x"}, "missing, unreadable, NaN or infinite coordinates or times"),
+        ({"outside": "drop", "sources": "none"}, "--outside is 'drop'"),
+        ({"gaps": "none"}, "--gaps is 'none'"),
+        ({"source": "nowhere.csv"}, "does not exist"),
+        ({"source": "daily"}, "--time is 'when'"),
+        ({"epsilon": "0"}, "--epsilon is '0'"),
+    ],
+)
+def test_bad_input_spends_nothing(folder, capsys, changed, message):
+    assert stream(folder, **changed) == 2
+    assert message in capsys.readouterr().err
+    assert files(folder) == []
+    assert not (folder / "city.ledger").exists()
+
+
+# allocate
+
+
+def weights(tmp_path, text):
+    (tmp_path / "w.csv").write_text(text)
+    return str(tmp_path / "w.csv")
+
+
+def test_allocate_and_stream_with_it(folder, capsys):
+    demand = "\n".join(["step,weight", *(f"2020-03-{d:02},{d % 3 and 1}" for d in range(1, 13))])
+    file = weights(folder, demand)
+    assert main(["allocate", file, "--length", "4", "--epsilon", "2", "--out", str(folder / "b.csv")]) == 0
+    assert "of that of equal shares" in capsys.readouterr().out
+    assert stream(folder, "--budgets", folder / "b.csv") == 0
+    assert len(files(folder)) == 8
+
+
+def test_allocate_online_and_tables(folder, capsys):
+    file = weights(folder, "weight\n1\n0\n0\n1\n2\n0\n1\n")
+    assert main(["allocate", file, "--length", "3", "--epsilon", "1"]) == 0
+    offline = capsys.readouterr().out
+    assert offline.splitlines()[2].split() == ["1", "1", "1"]
+    more = ["--online", "0.5", "--scenarios", "50"]
+    assert main(["allocate", file, "--length", "3", "--epsilon", "1", *more]) == 0
+    online = capsys.readouterr().out
+    shares = [float(text.splitlines()[-1].split()[3]) for text in (offline, online)]
+    assert shares[0] < shares[1] < 1.1
+    assert main(["allocate", file, "--length", "3", "--rho", "1"]) == 0
+    assert main(["allocate", weights(folder, "weight\n0\n0\n"), "--length", "2", "--rho", "1"]) == 0
+    assert "all weights are 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        ("weight\n1\n-1\n1\n", [], "weights are -1 at step 2"),
+        ("weight\n1\nnan\n1\n", [], "weights are nan at step 2"),
+        ("weight\n1\nmany\n1\n", [], "weight 'many' at step 2"),
+        ("weight\n1\n", [], "longer than the data"),
+        ("value\n1\n", [], "column weight"),
+        ("", [], "column weight"),
+        ("step,weight\na,1\na,1\nb,1\n", [], "step 'a' more than once"),
+        ("weight\n1\n1\n1\n", ["--online", "1.5"], "--online is '1.5'"),
+        ("weight\n1\n1\n1\n", ["--power", "0"], "--power is '0'"),
+    ],
+)
+def test_bad_weights(tmp_path, capsys, text, more, message):
+    out = tmp_path / "b.csv"
+    line = ["allocate", weights(tmp_path, text), "--length", "3", "--epsilon", "1", "--out", str(out), *more]
+    assert main(line) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
