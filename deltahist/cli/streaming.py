@@ -164,7 +164,7 @@ class _Plan:
         self.budget = budget
         self.unit = next(iter(budget))
         self.dropped = ("points outside",) if outside == "drop" else ()
-        share = {self.unit: Window(length=length, **budget).equal}
+        share: dict[str, Any] = {self.unit: Window(length=length, **budget).equal}
         chosen = options.strategy(strategy, near, gaussian=self.unit == "rho")
         if chosen is None:
             chosen = choose(near, left_out=bool(self.dropped), contributions=contributions, **share).strategy
@@ -229,9 +229,9 @@ def _publish(
             if not amount:
                 tally["skipped"] += 1
                 continue
-            if step <= done and (file.exists() or step < done or window.available(step) < amount):
-                tally["lost"] += not file.exists()
-                if not file.exists() and step == done:
+            if step <= done:
+                if not file.exists():
+                    tally["lost"] += 1
                     console.note(
                         f"step {label} was charged but never finished: its budget is spent, it is lost"
                     )
@@ -285,15 +285,18 @@ def _counter(
     for number, where in ((stepped.before, "before --start"), (stepped.after, "after --until")):
         if number:
             console.note(f"{number:,} rows lie {where} and are left out")
-    _refuse_late(window, stepped.upto, labels)
-    return stepped.counts, lambda step: int(stepped.upto[step])
+    earlier = _rows_earlier(window, stepped.upto, labels)
+    return stepped.counts, lambda step: earlier + int(stepped.upto[step])
 
 
-def _refuse_late(window: Window, upto: Any, labels: list[str]) -> None:
-    """Rows of steps that were published must be those that were there then, or none (a table of new rows)."""
+def _rows_earlier(window: Window, upto: Any, labels: list[str]) -> int:
+    """Rows that were published from and are not in this table: those of steps published already, or none.
+
+    Raises InputError if the table has some rows of published steps, but not those that were there then.
+    """
     stored = window.ledger.fact(_ACCOUNT, _ROWS)  # type: ignore[union-attr]
     if stored is None:
-        return
+        return 0
     step, known = stored
     now = int(upto[min(step, len(upto) - 1)])
     if now not in (0, known) and step < len(upto):
@@ -302,6 +305,7 @@ def _refuse_late(window: Window, upto: Any, labels: list[str]) -> None:
             f"then ({abs(now - known):,} rows came late or were taken away): they cannot be published any more; "
             "leave them out, or give new rows only"
         )
+    return 0 if now else int(known)
 
 
 def _check_folders(source: Path, time: str | None, gaps: str, out: Path) -> None:
