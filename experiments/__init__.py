@@ -17,4 +17,6 @@ SCRIPTS = (
     "flow_squares",
     "figure5",
     "figure6",
+    "figure7",
+    "figure8",
 )

@@ -28,6 +28,9 @@ COLUMNS = {
     "gain with hindsight",
     "flow_squares": "dataset|size|best width|shifted grids|flow|gain|flow, cut cells",
     "figure5": "points|delta|grouping|group|size|runs|mse|mse of the noise",
+    "figure7": "window|p|n|equal|offline|offline / equal",
+    "figure8": "window|p|n|equal|online|best policy|offline|gap closed|gap closed by the best policy|regret|"
+    "standard error of online|largest window",
     "figure6": "points|delta|beta|mean smooth sensitivity|"
     + "|".join(f"error of {name}" for name in ("smooth-student", "inverse", "exponential", "global")),
 }
@@ -188,3 +191,34 @@ def test_delta_caps_the_smooth_sensitivity(results):
     assert rows[10, 1.0] > 10 * rows[10, 0.01]
     assert rows[10, 0.01] <= 0.01 * (1 + 1e-9)
     assert rows[1000, 0.05] == pytest.approx(rows[1000, 1.0], rel=0.01)
+
+
+def test_offline_is_better_than_equal_shares_and_online_lies_between(results):
+    """Figures 7 and 8, on small samples."""
+    for row in table(results, "figure7"):
+        assert 0.3 < float(row["offline / equal"]) < 1
+    for row in table(results, "figure8"):
+        assert float(row["offline"]) < float(row["online"]) < float(row["equal"])
+        assert float(row["largest window"]) <= 1 + 1e-9
+
+
+def test_years_of_daily_maps(tmp_path, capsys):
+    """A made-up table of check-ins in the file's form: user, time, latitude, longitude."""
+    import numpy as np
+
+    from experiments import gowalla_years
+
+    rng = np.random.default_rng(1)
+    day = rng.integers(0, 70, 400)
+    lines = [
+        f"{rng.integers(0, 90)}\t{np.datetime64('2009-04-01') + int(d)}T12:00:00Z\t{40.7 + 0.1 * rng.random():.5f}\t"
+        f"{-74 + 0.1 * rng.random():.5f}\t{i}"
+        for i, d in enumerate(day)
+    ]
+    (tmp_path / "checkins.tsv").write_text("\n".join(lines))
+    gowalla_years.main(["--data", str(tmp_path / "checkins.tsv"), "--small", "--out", str(tmp_path)])
+    assert "days published: 14" in capsys.readouterr().out
+    with (tmp_path / "gowalla_years.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[0]["rmse, window"]) < float(rows[0]["rmse, one budget"])
+    assert (tmp_path / "gowalla_years.png").stat().st_size > 10_000

@@ -1,0 +1,147 @@
+"""Years of daily maps at a constant budget per window, against one budget for all days (needs the check-ins' file).
+
+`python -m experiments.gowalla_years --data gowalla_events.tsv.gz [--small] [--out DIR]`
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import deltahist as dh
+from deltahist.counts.steps import Clock, count_steps
+from deltahist.planner import choose
+from experiments._common import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Found,
+    figure,
+    print_table,
+    save,
+    text_of,
+    write_csv,
+)
+
+BOUNDS, CELL, DELTA = (563_000, 4_480_000, 613_000, 4_532_000), "5km", "5km"
+START, UNTIL, LENGTH, EPSILON = "2009-04-01", "2010-10-22", 7, Fraction(1)
+#: Random squares of so many cells a side, the same every day.
+SIDE, BOXES = 2, 60
+
+
+def run(
+    data: Path, out: Path, small: bool, *, start: str = START, until: str = UNTIL, length: int = LENGTH
+) -> Found:
+    """Write gowalla_years.csv (a row per month) and gowalla_years.png."""
+    domain = dh.Domain.from_cell(BOUNDS, CELL, "EPSG:32618")
+    near = dh.Neighbourhood(domain, DELTA, sources="boundary")
+    clock = Clock.of(start, "1d")
+    days = clock.step(until) + 1
+    if small:
+        days = min(days, 2 * length)
+    # One check-in a day of each person: an entity's sequence has one element per step.
+    stepped = count_steps(
+        data, domain, clock, days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1, key=bytes(32)
+    )
+    window = dh.Window(length=length, epsilon=EPSILON)
+    # The strategy is chosen for a day's share, from public figures.
+    by_window = choose(near, epsilon=window.equal).strategy
+    once = Fraction(EPSILON, days)
+    by_day = choose(near, epsilon=once).strategy
+    rng = np.random.default_rng(11)
+    corner = rng.integers(0, np.array(domain.shape) - SIDE, (BOXES, 2)) * np.array(domain.cell) + domain.low
+    work = dh.workloads.boxes(np.column_stack([corner, corner + SIDE * np.array(domain.cell)]))
+    month, errors, counts, plain = [], [], [], []
+    for day in range(days):
+        true = stepped.counts(day)
+        exact = _answers(true, work, domain)
+        sustained = dh.publish(true, near, by_window, epsilon=window.charge(day, window.equal), rng=rng)
+        shared = dh.publish(true, near, by_day, epsilon=once, rng=rng)
+        errors.append(
+            [((_answers(r.cells(), work, domain) - exact) ** 2).mean() for r in (sustained, shared)]
+        )
+        plain.append(_answers(sustained.cells(), work, domain) - exact)
+        counts.append((int(true.sum()), float((exact**2).mean())))
+        month.append(clock.label(day)[:7])
+    squares, sizes = np.array(errors), np.array(counts)
+    rows: list[dict[str, object]] = []
+    for name in dict.fromkeys(month):
+        held = np.array([m == name for m in month])
+        rows.append(
+            {
+                "month": name,
+                "days": int(held.sum()),
+                "check-ins a day": float(sizes[held, 0].mean()),
+                "rms count of a box": float(np.sqrt(sizes[held, 1].mean())),
+                "rmse, window": float(np.sqrt(squares[held, 0].mean())),
+                # Unbiased estimates of many days average out.
+                "rmse of the month's mean, window": float(
+                    np.sqrt((np.array(plain)[held].mean(axis=0) ** 2).mean())
+                ),
+                "rmse, one budget": float(np.sqrt(squares[held, 1].mean())),
+            }
+        )
+    write_csv(out / "gowalla_years.csv", rows)
+    print_table(rows)
+    _draw(rows, days, length, out / "gowalla_years.png")
+    whole = np.sqrt(squares.mean(axis=0))
+    return {
+        "days published": days,
+        f"ε of every window of {length} days, for ever": float(EPSILON),
+        "ε that sequential composition reckons for these days": float(window.equal * days),
+        f"rmse of a box of {SIDE} × {SIDE} cells, window": float(whole[0]),
+        "rmse, one budget of ε = 1 for all days": float(whole[1]),
+        "rms count of a box": float(np.sqrt(sizes[:, 1].mean())),
+    }
+
+
+def _answers(cells: NDArray[np.float64], work: dh.Boxes, domain: dh.Domain) -> NDArray[np.float64]:
+    from deltahist.decode import prefix_sums, sums_between
+
+    return np.asarray(sums_between(prefix_sums(np.asarray(cells, dtype=np.float64)), work.spans(domain)))
+
+
+def _draw(rows: Sequence[dict[str, object]], days: int, length: int, file: Path) -> None:
+    drawn = figure(9, 4.6)
+    axes = drawn.subplots()
+    place = np.arange(len(rows))
+    for name, colour, label in (
+        ("rms count of a box", GREY, "true count (root mean square)"),
+        ("rmse, one budget", ORANGE, f"error, ε = 1 for all {days} days"),
+        ("rmse, window", BLUE, f"error, ε = 1 for every {length} days"),
+        ("rmse of the month's mean, window", GREEN, "the same, mean of the month"),
+    ):
+        axes.plot(place, [float(str(r[name])) for r in rows], "o-", color=colour, markersize=4, label=label)
+    axes.set_xticks(place, [str(r["month"]) for r in rows], rotation=45, ha="right", fontsize=8)
+    axes.set(
+        yscale="log",
+        ylabel="points per day in a box of 10 × 10 km",
+        title="daily maps of check-ins in New York",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=9)
+    save(drawn, file)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="user, UTC time, latitude, longitude"
+    )
+    parser.add_argument("--small", action="store_true", help="two windows only")
+    parser.add_argument("--out", type=Path, default=Path("experiments/out"), metavar="DIR")
+    chosen = parser.parse_args(arguments)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    for name, value in run(chosen.data, chosen.out, chosen.small).items():
+        print(f"{name}: {text_of(value)}")
+
+
+if __name__ == "__main__":
+    main()

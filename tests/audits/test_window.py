@@ -1,0 +1,134 @@
+"""A window of δ steps jointly: what all its releases say together keeps ε, and planted bugs are caught.
+
+One entity's data differ in all of the window's steps, within δ in space in each. The amounts are charged to the
+accountant, and noise is drawn with the laws and samplers of `publish`. At most 0.1% false alarms per audit; the
+releases are those at which the harness's design catches noise of 0.9 times the scale, if the worst edge changed as
+many rows as the window does altogether.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.publishers import histogram
+from tests.audits.cases import scaled_noise
+from tests.audits.harness import Pair, at_once, audit, design, gaussian, pure, refuted, report
+
+LENGTH = 3
+NEAR = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
+STRATEGY = dh.strategies.Identity(NEAR.domain)
+
+
+def window_pair():
+    """Counts of every step, side by side: somebody is in cell 1 on all days, or in cells 2, 0 and 2."""
+    rows = STRATEGY.matrix().toarray().astype(int)
+    first, second = [], []
+    for here, there in ((1, 2), (1, 0), (1, 2)):
+        base = np.full(4, 2)
+        first.append(base + np.eye(4, dtype=int)[here])
+        second.append(base + np.eye(4, dtype=int)[there])
+    centre = np.concatenate([rows @ c for c in second])
+    change = np.concatenate([rows @ c for c in first]) - centre
+    return Pair("a window", np.array(first), np.array(second), centre, change, np.ones_like(centre))
+
+
+def stream_of(window, shares, unit):
+    """Releases of all steps (how many, rows of all steps + 1), each paid from the window."""
+    paid = [window.charge(step, share) for step, share in enumerate(shares)]
+
+    def draw(counts, number, rng):
+        made = [
+            at_once(NEAR, STRATEGY, **{unit: amount})(c, number, rng)[:, :-1]
+            for amount, c in zip(paid, counts, strict=True)
+        ]
+        return np.column_stack([*made, np.full(number, -1)])
+
+    return draw
+
+
+PAIR = window_pair()
+EPSILON, RELEASES = design(int(np.count_nonzero(PAIR.change)))
+
+
+def pure_audit(length=LENGTH, seed=20140601):
+    """Equal shares of a window that is believed to be `length` steps long."""
+    window = dh.Window(length=length, epsilon=EPSILON)
+    draw = stream_of(window, [window.equal] * LENGTH, "epsilon")
+    return audit(draw, [PAIR], pure(EPSILON), releases=RELEASES, seed=seed)
+
+
+def test_a_window_keeps_epsilon():
+    findings = pure_audit()
+    assert not refuted(findings), report(findings)
+
+
+def test_a_window_keeps_rho():
+    rho = Fraction(1, 2)
+    window = dh.Window(length=LENGTH, rho=rho)
+    draw = stream_of(window, [window.equal] * LENGTH, "rho")
+    findings = audit(draw, [PAIR], gaussian(rho), releases=150_000, seed=20140602)
+    assert not refuted(findings), report(findings)
+
+
+def test_unequal_amounts_keep_epsilon():
+    shares = [EPSILON * s for s in (Fraction(1, 2), Fraction(1, 8), Fraction(3, 8))]
+    findings = audit(
+        stream_of(dh.Window(length=LENGTH, epsilon=EPSILON), shares, "epsilon"),
+        [PAIR],
+        pure(EPSILON),
+        releases=RELEASES,
+        seed=20140603,
+    )
+    assert not refuted(findings), report(findings)
+
+
+@pytest.mark.parametrize("factor", [Fraction(9, 10), Fraction(1, 2)])
+def test_less_noise_is_caught(factor, monkeypatch):
+    scaled_noise(monkeypatch, factor)
+    assert refuted(pure_audit())
+
+
+def test_a_window_that_forgets_a_step_is_caught():
+    assert refuted(pure_audit(length=LENGTH - 1))
+
+
+def test_an_accountant_that_forgets_charges_is_caught(monkeypatch):
+    """As if nothing had been spent before each step: the whole budget is allowed three times."""
+    monkeypatch.setattr(dh.Window, "_held", lambda self, charges, step: 0)
+    draw = stream_of(dh.Window(length=LENGTH, epsilon=EPSILON), [EPSILON] * LENGTH, "epsilon")
+    assert refuted(audit(draw, [PAIR], pure(EPSILON), releases=RELEASES, seed=20140604))
+
+
+def test_through_publish_itself():
+    """One release after the other from the public functions, paid from the window: no false alarm, and halved noise
+    is caught."""
+
+    def draw(counts, number, rng):
+        out = np.full((number, PAIR.change.size + 1), -1)
+        for i in range(number):
+            window = dh.Window(length=LENGTH, epsilon=EPSILON)
+            values = [
+                histogram.publish(
+                    c, NEAR, STRATEGY, epsilon=window.charge(step, window.equal), rng=rng
+                ).values
+                for step, c in enumerate(counts)
+            ]
+            out[i, :-1] = np.concatenate(values)
+        return out
+
+    findings = audit(draw, [PAIR], pure(EPSILON), releases=2000, seed=20140605)
+    assert not refuted(findings), report(findings)
+    with pytest.MonkeyPatch.context() as patch:
+        scaled_noise(patch, Fraction(1, 2))
+        assert refuted(audit(draw, [PAIR], pure(EPSILON), releases=4000, seed=20140606))
+
+
+@pytest.mark.slow
+def test_the_power_and_the_false_alarms(monkeypatch):
+    """Of 40 audits each: all bugs are caught, no sound window is refuted."""
+    assert not any(refuted(pure_audit(seed=seed)) for seed in range(40))
+    assert all(refuted(pure_audit(length=LENGTH - 1, seed=seed)) for seed in range(40))
+    scaled_noise(monkeypatch, Fraction(9, 10))
+    assert sum(refuted(pure_audit(seed=seed)) for seed in range(40)) >= 39
