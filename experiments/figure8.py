@@ -18,7 +18,7 @@ from experiments.figure7 import error
 PANELS = ((4, 0.5), (7, 0.5), (4, 0.75), (7, 0.75))
 STEPS = 50
 #: Parts of the limit in which the best policy is sought.
-PARTS = {4: 60, 7: 21}
+PARTS = {4: 60, 7: 42}
 
 
 def run(out: Path, small: bool) -> Found:

@@ -17,6 +17,8 @@ from deltahist.allocation.windows import Constraints, check_budget, check_past, 
 #: Relative gap between the error and its lower bound at which the solver stops, and which it must reach.
 _GAP, _NEEDED = 1e-11, 1e-7
 _ITERATIONS = 300
+#: Iterations from the one that reaches the gap on.
+_POLISH = 4
 
 
 def allocate_offline(
@@ -118,7 +120,7 @@ def interior_point(
     z = limits.limit - limits.total(x)
     price = limits.largest(a * w * x ** (-a - 1))
     factor = a ** (1 / (a + 1)) + a ** (-a / (a + 1))
-    best, gap = x, np.inf
+    best, gap, more = x, np.inf, _POLISH
 
     def solved(target: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         """Newton's direction towards λ z = target."""
@@ -133,9 +135,11 @@ def interior_point(
         value = float((w * x**-a).sum())
         # The least of w x^−a + s x over x, summed, less the prices of the limits.
         bound = float((factor * w ** (1 / (a + 1)) * s ** (a / (a + 1))).sum() - limits.limit @ price)
-        if value - bound < gap * value:
+        if value - bound < max(gap, _GAP) * value:
             best, gap = x, max(0.0, 1 - bound / value)
-        if gap < _GAP:
+        # The error is flat at its least: a few more steps settle the amounts as well.
+        more -= gap < _GAP
+        if not more:
             break
         band = limits.coupled(price / z, number)
         band[0] += (a + 1) * s / x

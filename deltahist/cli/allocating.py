@@ -115,6 +115,18 @@ def _comparison(wanted: Any, found: Any, window: int, limit: float, power: float
     return f"weighted error {error:.6g}, {error / equal:.4g} of that of equal shares ({equal:.6g})"
 
 
+def _order(names: list[str]) -> list[float]:
+    """What puts steps in order: their numbers, or their dates; names of another kind are taken as they come."""
+    from deltahist.counts.steps import seconds
+
+    for key in (float, lambda name: float(seconds(name, "step"))):
+        try:
+            return [key(name) for name in names]
+        except ValueError:
+            continue
+    return [0.0] * len(names)
+
+
 def _read_weights(file: Path) -> tuple[list[str], Any]:
     """Names of the steps and their weights."""
     import numpy as np
@@ -133,6 +145,12 @@ def _read_weights(file: Path) -> tuple[list[str], Any]:
     if len(set(names)) < len(names):
         twice = next(n for i, n in enumerate(names) if n in names[:i])
         raise InputError(f"{file.name!r} has step {twice!r} more than once: one row for each step, in order")
+    keys = _order(names)
+    back = next((i for i in range(1, len(keys)) if keys[i] < keys[i - 1]), None)
+    if back is not None:
+        raise InputError(
+            f"{file.name!r} has step {names[back]!r} after {names[back - 1]!r}: steps must be in order"
+        )
     values = []
     for name, row in zip(names, rows, strict=True):
         try:

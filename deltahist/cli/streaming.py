@@ -116,11 +116,6 @@ def stream(
         raise InputError(
             f"--until is {until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {start!r}"
         )
-    if steps < window_length:
-        raise InputError(
-            f"--length is {length!r}, longer than the {steps:,} steps from --start to --until: it must not be longer "
-            "than the data"
-        )
     near = options.space(bounds, cell, cells_per_delta, delta, sources, map_crs(crs, project, bounds))
     _check_folders(source, time, gaps, out)
     if outside not in ("clamp", "drop") or (outside == "drop" and sources != "boundary"):

@@ -91,6 +91,13 @@ def test_going_on_with_the_grown_table_or_with_new_rows_only(folder, capsys):
     assert "published    0 steps" in capsys.readouterr().out
 
 
+def test_day_by_day_from_the_first_day_on(folder):
+    """A window may be longer than what there is so far."""
+    for day in range(1, 7):
+        assert stream(folder, until=f"2020-03-{day:02}", length="30") == 0
+        assert len(files(folder)) == day
+
+
 def test_late_rows_are_refused_and_spend_nothing(folder, capsys):
     assert stream(folder, until="2020-03-05") == 0
     table = pd.read_csv(folder / "visits.csv")
@@ -253,7 +260,6 @@ def test_a_state_file_cut_short(folder, capsys):
         ({"every": "1y"}, "every is '1y'"),
         ({"every": "0d"}, "every is '0d'"),
         ({"start": "3"}, "step numbers have no period"),
-        ({"length": "13"}, "longer than the 12 steps"),
         ({"length": "x"}, "--length is 'x'"),
         ({"time": "hour"}, "column 'hour'"),
         ({"time": "x"}, "missing, unreadable, NaN or infinite coordinates or times"),
@@ -313,6 +319,8 @@ def test_allocate_online_and_tables(folder, capsys):
         ("value\n1\n", [], "column weight"),
         ("", [], "column weight"),
         ("step,weight\na,1\na,1\nb,1\n", [], "step 'a' more than once"),
+        ("step,weight\n1,1\n3,1\n2,1\n", [], "step '2' after '3'"),
+        ("step,weight\n2020-01-02,1\n2020-01-01,1\n2020-01-03,1\n", [], "steps must be in order"),
         ("weight\n1\n1\n1\n", ["--online", "1.5"], "--online is '1.5'"),
         ("weight\n1\n1\n1\n", ["--power", "0"], "--power is '0'"),
     ],
