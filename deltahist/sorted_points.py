@@ -388,7 +388,8 @@ class SortedRelease:
             if self.group == 1
             else f"sums of {self.group:,} consecutive sorted coordinates"
         )
-        return f"{each} in lattice steps"
+        what = "points" if self.neighbourhood.fixed_membership else "places for points"
+        return f"{each} of {self.number:,} {what}, in lattice steps,"
 
     def noise_rows(self) -> list[dict[str, Any]]:
         """Law and standard deviation of the noise of a sum, in lattice steps, JSON-ready."""
