@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_header, read_columns, read_described, save_described
 from deltahist._validate import InputError, exact, is_number, one_of, whole
+from deltahist.decode.isotonic import Isotonic, below
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
@@ -25,15 +26,8 @@ if TYPE_CHECKING:
 FORMAT = "deltahist-sorted"
 VERSION = 1
 _BYTES_PER_NUMBER = 96
-#: Ranks and lattice steps of a piecewise linear estimate.
-_Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
-#: Simulated noise values for standard errors, and the least and largest number of simulations.
-_SIMULATED = 100_000_000
-_SIMULATIONS = (20, 200)
 #: Share of a group by which a rank in it is off where points come in clumps.
 _CLUMPED = 0.2
-#: Longest sum of Laplace draws whose law is summed exactly.
-_MOST_STAGES = 4096
 #: Largest sum of lattice steps in a group, noise included, that int64 and exact floats hold.
 _MOST_SUM = 1 << 52
 
@@ -126,7 +120,6 @@ class SortedRelease:
     contributions: int = 1
     publishable: bool = True
     dropped: tuple[str, ...] = ()
-    _made: dict[float, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
@@ -177,92 +170,19 @@ class SortedRelease:
         return self.domain.size * self.domain.steps[0]
 
     @functools.cached_property
-    def _ends(self) -> NDArray[np.int64]:
-        """Ranks 0, k, 2k, ..., n between the groups."""
+    def decoder(self) -> Isotonic:
+        """Isotonic regression of the sums."""
         ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.group
         ends[-1] = self.number
-        return ends
-
-    @functools.cached_property
-    def _knots(self) -> _Knots:
-        return self._decode(self.values)
-
-    def _decode(self, values: NDArray[Any]) -> _Knots:
-        """(ranks, steps), both rising from an end of the domain to the other: how many points lie below a step."""
-        from scipy.optimize import isotonic_regression
-
-        sizes = np.diff(self._ends).astype(np.float64)
-        # The noise of a mean of m points has a standard deviation in proportion to 1/m.
-        found = isotonic_regression(values / sizes, weights=sizes * sizes)
-        starts = found.blocks[:-1]
-        edges = self._ends[found.blocks]
-        ranks, steps = (edges[1:] + edges[:-1]) / 2, found.x[starts]
-        low, high = -0.5, self._size - 0.5
-        inside = np.flatnonzero((steps > low) & (steps < high))
-        if len(inside) == 0:
-            below = float(edges[np.searchsorted(steps, (low + high) / 2)])
-            return np.array([0.0, below, below, self.number]), np.array([low, low, high, high])
-        first, last = inside[0], inside[-1]
-        ranks, steps = ranks[first : last + 1], steps[first : last + 1]
-        # Half of the outer blocks lies beyond their centres, as densely as between them and the next ones.
-        start, stop = steps[0], steps[-1]
-        if len(steps) > 1:
-            start -= (ranks[0] - edges[first]) * (steps[1] - steps[0]) / (ranks[1] - ranks[0])
-            stop += (edges[last + 1] - ranks[-1]) * (steps[-1] - steps[-2]) / (ranks[-1] - ranks[-2])
-        ranks = np.concatenate([[0.0, edges[first]], ranks, [edges[last + 1], self.number]])
-        steps = np.concatenate([[low, max(start, low)], steps, [min(stop, high), high]])
-        return ranks, steps
+        return Isotonic(self.values, ends, self.law, self._size)
 
     def coordinates(self) -> NDArray[np.float64]:
         """Estimates (number,) of all sorted coordinates, in the domain's units, not decreasing."""
-        ranks, steps = self._knots
+        ranks, steps = self.decoder.knots
         return self._place(np.interp(np.arange(self.number) + 0.5, ranks, steps))
 
     def _place(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.domain.low[0] + np.clip(steps, 0, self._size - 1) * self.domain.step[0]
-
-    def _bounds(self, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Confidence bounds from both sides, each wrong with a probability of at most `alpha` at any one place.
-
-        upper[j] bounds the coordinate of rank j k + 1 from above: the windows of 1, 2, 4, ... groups that begin
-        there have means at least as large, so that the least mean plus what its noise can take away bounds it.
-        lower[j] bounds rank j k from below, by the windows that end there. Each window has an equal share of
-        `alpha`. Both are made monotone, which keeps them valid (docs/sorted.md).
-        """
-        if alpha in self._made:
-            return self._made[alpha]  # type: ignore[no-any-return]
-        rows = len(self.values)
-        sums = np.concatenate([[0.0], np.cumsum(self.values, dtype=np.float64)])
-        widths = [1 << i for i in range(rows.bit_length())]
-        upper = np.full(rows + 1, np.inf)
-        lower = np.full(rows + 1, -np.inf)
-        for m in widths:
-            reach = _tail(self.law, m, alpha / len(widths))
-            change = sums[m:] - sums[:-m]
-            points = (self._ends[m:] - self._ends[:-m]).astype(np.float64)
-            np.minimum(upper[:-m], (change + reach) / points, out=upper[:-m])
-            np.maximum(lower[m:], (change - reach) / points, out=lower[m:])
-        made = np.maximum.accumulate(upper), np.minimum.accumulate(lower[::-1])[::-1]
-        self._made[alpha] = made
-        return made
-
-    def _below_bounds(
-        self, steps: NDArray[np.float64], alpha: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Least and largest number of points below steps, each missed with probability `alpha` at most."""
-        upper, lower = self._bounds(alpha)
-        # All ranks j k + 1 whose upper bound is below the step are below it; those with a lower bound above are not.
-        known = np.searchsorted(upper, steps, side="left")
-        least = np.where(known > 0, self._ends[np.maximum(known, 1) - 1] + 1, 0)
-        beyond = np.searchsorted(lower, steps, side="left")
-        most = np.where(
-            beyond <= len(self.values), self._ends[np.minimum(beyond, len(self.values))] - 1, self.number
-        )
-        inside = (steps > -0.5) & (steps < self._size - 0.5)
-        everything = np.where(steps <= -0.5, 0, self.number)
-        least = np.where(inside, np.clip(least, 0, self.number), everything)
-        most = np.where(inside, np.clip(most, 0, self.number), everything)
-        return least.astype(np.float64), np.maximum(most, least).astype(np.float64)
 
     def _present(self) -> tuple[float, float]:
         """The range of steps in which points are not parked."""
@@ -291,44 +211,23 @@ class SortedRelease:
         """
         _check_level(level)
         ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present()) for v in (low, high)]
-        a, b = (_below(self._knots, v) for v in ends)
+        a, b = (below(self.decoder.knots, v) for v in ends)
         variance = np.zeros(len(a))
-        for knots in self._simulated:
-            variance += (_below(knots, ends[1]) - _below(knots, ends[0]) - (b - a)) ** 2
-        variance /= len(self._simulated)
+        for knots in self.decoder.simulated:
+            variance += (below(knots, ends[1]) - below(knots, ends[0]) - (b - a)) ** 2
+        variance /= len(self.decoder.simulated)
         for v in ends:
             variance += np.where((v > -0.5) & (v < self._size - 0.5), _within(self.group), 0.0)
         estimate = np.maximum(b - a, 0.0)
         # Each end's own side is missed with a quarter of what the level leaves.
-        (a_least, a_most), (b_least, b_most) = (self._below_bounds(v, (1 - level) / 4) for v in ends)
+        (a_least, a_most), (b_least, b_most) = (self.decoder.below_bounds(v, (1 - level) / 4) for v in ends)
         least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
         return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
-
-    @functools.cached_property
-    def _simulated(self) -> list[_Knots]:
-        """Decodings of what the estimate would be published as, with other noise (public, hence seeded)."""
-        rng = np.random.default_rng(0)
-        rows = len(self.values)
-        ranks, steps = self._knots
-        # Sums over groups of the piecewise linear estimate, from its integral at the groups' ends.
-        area = np.concatenate([[0.0], np.cumsum(np.diff(ranks) * (steps[1:] + steps[:-1]) / 2)])
-        place = np.clip(np.searchsorted(ranks, self._ends, side="right") - 1, 0, len(ranks) - 2)
-        beyond = self._ends - ranks[place]
-        slope = (steps[place + 1] - steps[place]) / np.maximum(ranks[place + 1] - ranks[place], 1e-300)
-        means = np.diff(area[place] + beyond * (steps[place] + slope * beyond / 2))
-        scale = math.sqrt(self.law.variance())
-        made = []
-        for _ in range(int(np.clip(_SIMULATED // rows, *_SIMULATIONS))):
-            noise = (
-                rng.laplace(0, scale / math.sqrt(2), rows) if self.rho is None else rng.normal(0, scale, rows)
-            )
-            made.append(self._decode(means + noise))
-        return made
 
     def histogram(self) -> NDArray[np.float64]:
         """Estimated counts of the domain's cells (n,), not negative; they add up to the number of points."""
         edges = np.arange(self.domain.size + 1) * float(self.domain.steps[0]) - 0.5
-        return np.diff(_below(self._knots, np.clip(edges, *self._present())))
+        return np.diff(below(self.decoder.knots, np.clip(edges, *self._present())))
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
         """Quantiles of the points with intervals, any number of them at no further cost.
@@ -359,12 +258,12 @@ class SortedRelease:
         span = np.array([first, last])
         fixed = self.neighbourhood.fixed_membership
         share = (1 - level) / (2 if fixed else 4)
-        absent, present = _below(self._knots, span)
-        (absent_least, present_least), (absent_most, present_most) = self._below_bounds(span, share)
-        ranks, steps = self._knots
+        absent, present = below(self.decoder.knots, span)
+        (absent_least, present_least), (absent_most, present_most) = self.decoder.below_bounds(span, share)
+        ranks, steps = self.decoder.knots
         rank = _rank(wanted, absent, present)
         estimate = np.interp(rank - 0.5, ranks, steps)
-        upper, lower = self._bounds(share)
+        upper, lower = self.decoder.bounds(share)
         # Ranks j k + 1 at or above the largest rank in question, and j k at or below the least.
         above = -(-(_rank(wanted, absent_most, present_most) - 1) // self.group)
         high = np.minimum(upper[np.clip(above, 0, len(upper) - 1).astype(int)], last)
@@ -483,13 +382,6 @@ class SortedRelease:
         return statement(self)
 
 
-def _below(knots: _Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Number of points below steps; a jump counts as a whole from its far side on."""
-    ranks, at = knots
-    found = np.interp(steps, at, ranks)
-    return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))
-
-
 def _within(group: ArrayLike) -> NDArray[np.float64]:
     """Variance of a rank within a group: k/6 for points at random places, and a fifth of the group if they clump."""
     k = np.asarray(group, dtype=np.float64)
@@ -501,34 +393,6 @@ def _rank(q: NDArray[np.float64], absent: float, present: float) -> NDArray[np.f
     number = present - absent
     # A hair less, so that 0.1 of 10 points is one point and not two.
     return np.asarray(absent + np.clip(np.ceil(q * number - 1e-9), 1, max(number, 1)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _tail(law: Law, draws: int, alpha: float) -> float:
-    """What a sum of so many draws exceeds with probability `alpha`.
-
-    A sum of m Laplace draws is the difference of two Gamma(m) variables, races of m exponential stages: if the
-    first still has r stages to go when the second ends, which has probability C(2m − r − 1, m − 1) / 2^(2m − r), what
-    is left is Gamma(r). Very long sums are normal but for their kurtosis.
-    """
-    import scipy.optimize
-    import scipy.special as special
-
-    value = float(law.parameter)
-    z = -float(special.ndtri(alpha))
-    if law.kind == "gaussian":
-        return z * math.sqrt(draws * value)
-    if draws > _MOST_STAGES:
-        return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws) * value
-    left = np.arange(1, draws + 1)
-    chance = special.gammaln(2 * draws - left) - special.gammaln(draws) - special.gammaln(draws - left + 1)
-    chance = np.exp(chance - (2 * draws - left) * math.log(2))
-
-    def excess(t: float) -> float:
-        return math.log(float(chance @ special.gammaincc(left, t))) - math.log(alpha)
-
-    most = -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))
-    return value * float(scipy.optimize.brentq(excess, 0.0, most))
 
 
 def _check_level(level: float) -> None:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltahist as dh
+from deltahist.decode.isotonic import tail
 from deltahist.privacy import Law
-from deltahist.sorted_points import SortedRelease, _tail, group_size, noise_law
+from deltahist.sorted_points import SortedRelease, group_size, noise_law
 
 LINE = dh.Domain((0, 1), (100,))
 STEPS = 100 * LINE.steps[0]
@@ -61,7 +62,7 @@ def test_decoding_is_isotonic_regression(values, group):
     unit = near.domain.steps[0] // 100
     number = len(values) * group - (group - 1) // 2
     release = SortedRelease(near, np.array(values) * unit * group, number, group, epsilon=Fraction(1))
-    sizes = np.diff(release._ends).astype(float)
+    sizes = np.diff(release.decoder.ends).astype(float)
     means, weight = release.values / sizes, sizes**2
     rows = range(len(values))
     plain = [
@@ -72,13 +73,13 @@ def test_decoding_is_isotonic_regression(values, group):
         )
         for i in rows
     ]
-    ranks, steps = release._knots
-    centres = (release._ends[1:] + release._ends[:-1]) / 2
+    ranks, steps = release.decoder.knots
+    centres = (release.decoder.ends[1:] + release.decoder.ends[:-1]) / 2
     blocks = [list(g) for _, g in itertools.groupby(rows, key=lambda i: round(plain[i], 3))]
     for block in blocks:
         value = plain[block[0]]
         if -0.5 < value < release._size - 0.5:
-            middle = (release._ends[block[0]] + release._ends[block[-1] + 1]) / 2
+            middle = (release.decoder.ends[block[0]] + release.decoder.ends[block[-1] + 1]) / 2
             assert np.interp(middle, ranks, steps) == pytest.approx(value, abs=1e-3)
     assert np.all(np.diff(ranks) >= 0)
     assert np.all(np.diff(steps) >= 0)
@@ -90,15 +91,15 @@ def test_the_tail_of_a_sum_of_draws(draws):
     rng = np.random.default_rng(draws)
     total = rng.laplace(size=(400_000, draws)).sum(axis=1)
     for alpha in (0.1, 0.01):
-        hits = int((total > _tail(Law("laplace", Fraction(1)), draws, alpha)).sum())
+        hits = int((total > tail(Law("laplace", Fraction(1)), draws, alpha)).sum())
         # False alarms: 1 in 10^4 over all cases.
         assert scipy.stats.binomtest(hits, len(total), alpha).pvalue > 1e-5
 
 
 def test_long_sums_join_the_exact_ones():
     law = Law("laplace", Fraction(7))
-    assert _tail(law, 4097, 1e-4) == pytest.approx(_tail(law, 4096, 1e-4), rel=2e-4)
-    assert _tail(Law("gaussian", Fraction(9)), 4, 0.025) == pytest.approx(6 * 1.95996, rel=1e-5)
+    assert tail(law, 4097, 1e-4) == pytest.approx(tail(law, 4096, 1e-4), rel=2e-4)
+    assert tail(Law("gaussian", Fraction(9)), 4, 0.025) == pytest.approx(6 * 1.95996, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["spread", "clumped", "tied"])

@@ -1,0 +1,173 @@
+"""Decoding sums of consecutive sorted values: isotonic regression, ranks, and bounds that assume nothing."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.privacy import Law
+
+#: Ranks and lattice steps of a piecewise linear estimate.
+Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: Simulated noise values for standard errors, and the least and largest number of simulations.
+_SIMULATED = 100_000_000
+_SIMULATIONS = (20, 200)
+#: Longest sum of Laplace draws whose law is summed exactly.
+_MOST_STAGES = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Isotonic:
+    """Ranks and places from noisy sums of groups of sorted values.
+
+    Parameters
+    ----------
+    values : (rows,) sums with noise.
+    ends : (rows + 1,) ranks 0, k, 2k, ..., n between the groups.
+    law : noise of a sum. size : values are whole numbers from 0 to size − 1.
+    """
+
+    values: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    law: Law
+    size: int
+    _made: dict[float, tuple[NDArray[np.float64], NDArray[np.float64]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    @property
+    def number(self) -> int:
+        """How many values were summed."""
+        return int(self.ends[-1])
+
+    @functools.cached_property
+    def knots(self) -> Knots:
+        """(ranks, steps), both rising from an end of the domain to the other: how many values lie below a step."""
+        return self._decode(self.values)
+
+    def _decode(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
+        from scipy.optimize import isotonic_regression
+
+        sizes = np.diff(self.ends).astype(np.float64)
+        # The noise of a mean of m points has a standard deviation in proportion to 1/m.
+        found = isotonic_regression(values / sizes, weights=sizes * sizes)
+        starts = found.blocks[:-1]
+        edges = self.ends[found.blocks]
+        ranks, steps = (edges[1:] + edges[:-1]) / 2, found.x[starts]
+        low, high = -0.5, self.size - 0.5
+        inside = np.flatnonzero((steps > low) & (steps < high))
+        if len(inside) == 0:
+            below = float(edges[np.searchsorted(steps, (low + high) / 2)])
+            return np.array([0.0, below, below, self.number]), np.array([low, low, high, high])
+        first, last = inside[0], inside[-1]
+        ranks, steps = ranks[first : last + 1], steps[first : last + 1]
+        # Half of the outer blocks lies beyond their centres, as densely as between them and the next ones.
+        start, stop = steps[0], steps[-1]
+        if len(steps) > 1:
+            start -= (ranks[0] - edges[first]) * (steps[1] - steps[0]) / (ranks[1] - ranks[0])
+            stop += (edges[last + 1] - ranks[-1]) * (steps[-1] - steps[-2]) / (ranks[-1] - ranks[-2])
+        ranks = np.concatenate([[0.0, edges[first]], ranks, [edges[last + 1], self.number]])
+        steps = np.concatenate([[low, max(start, low)], steps, [min(stop, high), high]])
+        return ranks, steps
+
+    @functools.cached_property
+    def simulated(self) -> list[Knots]:
+        """Decodings of what the estimate would be published as, with other noise (public, hence seeded)."""
+        rng = np.random.default_rng(0)
+        rows = len(self.values)
+        ranks, steps = self.knots
+        # Sums over groups of the piecewise linear estimate, from its integral at the groups' ends.
+        area = np.concatenate([[0.0], np.cumsum(np.diff(ranks) * (steps[1:] + steps[:-1]) / 2)])
+        place = np.clip(np.searchsorted(ranks, self.ends, side="right") - 1, 0, len(ranks) - 2)
+        beyond = self.ends - ranks[place]
+        slope = (steps[place + 1] - steps[place]) / np.maximum(ranks[place + 1] - ranks[place], 1e-300)
+        sums = np.diff(area[place] + beyond * (steps[place] + slope * beyond / 2))
+        scale = math.sqrt(self.law.variance())
+        made = []
+        for _ in range(int(np.clip(_SIMULATED // rows, *_SIMULATIONS))):
+            laplace = self.law.kind == "laplace"
+            noise = rng.laplace(0, scale / math.sqrt(2), rows) if laplace else rng.normal(0, scale, rows)
+            made.append(self._decode(sums + noise))
+        return made
+
+    def bounds(self, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Confidence bounds from both sides, each wrong with a probability of at most `alpha` at any one place.
+
+        upper[j] bounds the coordinate of rank j k + 1 from above: the windows of 1, 2, 4, ... groups that begin
+        there have means at least as large, so that the least mean plus what its noise can take away bounds it.
+        lower[j] bounds rank j k from below, by the windows that end there. Each window has an equal share of
+        `alpha`. Both are made monotone, which keeps them valid (docs/sorted.md).
+        """
+        if alpha in self._made:
+            return self._made[alpha]
+        rows = len(self.values)
+        sums = np.concatenate([[0.0], np.cumsum(self.values, dtype=np.float64)])
+        widths = [1 << i for i in range(rows.bit_length())]
+        upper = np.full(rows + 1, np.inf)
+        lower = np.full(rows + 1, -np.inf)
+        for m in widths:
+            reach = tail(self.law, m, alpha / len(widths))
+            change = sums[m:] - sums[:-m]
+            points = (self.ends[m:] - self.ends[:-m]).astype(np.float64)
+            np.minimum(upper[:-m], (change + reach) / points, out=upper[:-m])
+            np.maximum(lower[m:], (change - reach) / points, out=lower[m:])
+        made = np.maximum.accumulate(upper), np.minimum.accumulate(lower[::-1])[::-1]
+        self._made[alpha] = made
+        return made
+
+    def below_bounds(
+        self, steps: NDArray[np.float64], alpha: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Least and largest number of points below steps, each missed with probability `alpha` at most."""
+        upper, lower = self.bounds(alpha)
+        # All ranks j k + 1 whose upper bound is below the step are below it; those with a lower bound above are not.
+        known = np.searchsorted(upper, steps, side="left")
+        least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
+        beyond = np.searchsorted(lower, steps, side="left")
+        most = np.where(
+            beyond <= len(self.values), self.ends[np.minimum(beyond, len(self.values))] - 1, self.number
+        )
+        inside = (steps > -0.5) & (steps < self.size - 0.5)
+        everything = np.where(steps <= -0.5, 0, self.number)
+        least = np.where(inside, np.clip(least, 0, self.number), everything)
+        most = np.where(inside, np.clip(most, 0, self.number), everything)
+        return least.astype(np.float64), np.maximum(most, least).astype(np.float64)
+
+
+def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Number of points below steps; a jump counts as a whole from its far side on."""
+    ranks, at = knots
+    found = np.interp(steps, at, ranks)
+    return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))
+
+
+@functools.lru_cache(maxsize=4096)
+def tail(law: Law, draws: int, alpha: float) -> float:
+    """What a sum of so many draws exceeds with probability `alpha`.
+
+    A sum of m Laplace draws is the difference of two Gamma(m) variables, races of m exponential stages: if the
+    first still has r stages to go when the second ends, which has probability C(2m − r − 1, m − 1) / 2^(2m − r), what
+    is left is Gamma(r). Very long sums are normal but for their kurtosis.
+    """
+    import scipy.optimize
+    import scipy.special as special
+
+    value = float(law.parameter)
+    z = -float(special.ndtri(alpha))
+    if law.kind == "gaussian":
+        return z * math.sqrt(draws * value)
+    if draws > _MOST_STAGES:
+        return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws) * value
+    left = np.arange(1, draws + 1)
+    chance = special.gammaln(2 * draws - left) - special.gammaln(draws) - special.gammaln(draws - left + 1)
+    chance = np.exp(chance - (2 * draws - left) * math.log(2))
+
+    def excess(t: float) -> float:
+        return math.log(float(chance @ special.gammaincc(left, t))) - math.log(alpha)
+
+    most = -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))
+    return value * float(scipy.optimize.brentq(excess, 0.0, most))
