@@ -20,7 +20,7 @@ def allocate(
             metavar="WEIGHTS.csv", help="Columns weight and maybe step: a row per step, 0 for no release."
         ),
     ],
-    length: Annotated[str, typer.Option(metavar="STEPS", help="Temporal δ: steps that share one budget.")],
+    length: options.Length,
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
     power: Annotated[

@@ -71,6 +71,24 @@ NonNegative = Annotated[
         "unbiased; intervals cover at least as often.",
     ),
 ]
+X = Annotated[
+    str | None, typer.Option(metavar="COL", help="Column of x or longitude: a name, or a number from 0.")
+]
+Y = Annotated[str | None, typer.Option(metavar="COL", help="Column of y or latitude; none in 1-D.")]
+Crs = Annotated[str | None, typer.Option(metavar="CRS", help="CRS of the points, such as EPSG:4326.")]
+Project = Annotated[
+    str | None, typer.Option(metavar="CRS", help="Projected CRS of the map, such as EPSG:32618.")
+]
+User = Annotated[
+    str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")
+]
+Outside = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW", help="clamp: points outside count at the edge; drop: needs --sources boundary."
+    ),
+]
+Length = Annotated[str, typer.Option(metavar="STEPS", help="Temporal δ: steps that share one budget.")]
 MaxPerUser = Annotated[
     str | None,
     typer.Option(metavar="K", help="Points of one user that are kept; ε is what all K together pay."),

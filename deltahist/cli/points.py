@@ -104,9 +104,7 @@ def quantile(
             help="auto, inverse, exponential, global, smooth-student, smooth-laplace or smooth-lognormal.",
         ),
     ] = "auto",
-    user: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")
-    ] = None,
+    user: options.User = None,
     max_per_user: options.MaxPerUser = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="List all methods by expected error too (from public figures).")

@@ -27,18 +27,10 @@ def publish(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="The release file (Parquet); replaced if it exists.")
     ],
-    x: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of x or longitude: a name, or a number from 0.")
-    ] = None,
-    y: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of y or latitude; none in 1-D.")
-    ] = None,
-    crs: Annotated[
-        str | None, typer.Option(metavar="CRS", help="CRS of the points, such as EPSG:4326.")
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option(metavar="CRS", help="Projected CRS of the map, such as EPSG:32618.")
-    ] = None,
+    x: options.X = None,
+    y: options.Y = None,
+    crs: options.Crs = None,
+    project: options.Project = None,
     cell: options.Cell = None,
     cells_per_delta: options.CellsPerDelta = None,
     sources: options.Sources = "none",
@@ -59,16 +51,9 @@ def publish(
             "shifted:width,shift[,m] or dyadic[:spacing]; lengths in cells.",
         ),
     ] = "auto",
-    user: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")
-    ] = None,
+    user: options.User = None,
     max_per_user: options.MaxPerUser = None,
-    outside: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW", help="clamp: points outside count at the edge; drop: needs --sources boundary."
-        ),
-    ] = "clamp",
+    outside: options.Outside = "clamp",
     drop_bad_rows: Annotated[
         bool,
         typer.Option(

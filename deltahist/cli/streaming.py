@@ -37,7 +37,7 @@ def stream(
         str, typer.Option(metavar="T", help="First step: a date or date-time (UTC), or a whole number.")
     ],
     until: Annotated[str, typer.Option(metavar="T", help="Last step to publish now; public, like --start.")],
-    length: Annotated[str, typer.Option(metavar="STEPS", help="Temporal δ: steps that share one budget.")],
+    length: options.Length,
     bounds: options.Bounds,
     delta: options.Delta,
     state: Annotated[
@@ -65,29 +65,21 @@ def stream(
             metavar="HOW", help="Folder: error, or empty (a missing file is a step without points)."
         ),
     ] = "error",
-    x: Annotated[str | None, typer.Option(metavar="COL", help="Column of x or longitude.")] = None,
-    y: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of y or latitude; none in 1-D.")
-    ] = None,
-    crs: Annotated[
-        str | None, typer.Option(metavar="CRS", help="CRS of the points, such as EPSG:4326.")
-    ] = None,
-    project: Annotated[str | None, typer.Option(metavar="CRS", help="Projected CRS of the map.")] = None,
+    x: options.X = None,
+    y: options.Y = None,
+    crs: options.Crs = None,
+    project: options.Project = None,
     cell: options.Cell = None,
     cells_per_delta: options.CellsPerDelta = None,
     sources: options.Sources = "boundary",
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
     strategy: Annotated[str, typer.Option(metavar="NAME", help="As for `deltahist publish`.")] = "auto",
-    user: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")
-    ] = None,
+    user: options.User = None,
     max_per_user: Annotated[
         str | None, typer.Option(metavar="K", help="Points of one user that are kept in each step.")
     ] = None,
-    outside: Annotated[
-        str, typer.Option(metavar="HOW", help="clamp, or drop with --sources boundary, as for `publish`.")
-    ] = "clamp",
+    outside: options.Outside = "clamp",
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
