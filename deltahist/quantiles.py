@@ -302,6 +302,9 @@ class Quantile:
         """The published quantile in the domain's units."""
         return self.domain.low[0] + self.step * self.domain.step[0]
 
+    def __float__(self) -> float:
+        return self.value
+
     @property
     def guarantee(self) -> Guarantee:
         """Pure ε or ρ-zCDP; for (ε, δ_prob) it is the ε, which holds but for `probability`."""

@@ -119,7 +119,6 @@ class SortedRelease:
     rho: Fraction | None = None
     contributions: int = 1
     publishable: bool = True
-    dropped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
@@ -144,6 +143,11 @@ class SortedRelease:
     def noise(self) -> str:
         """ "laplace" or "gaussian"."""
         return self.law.kind
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """What was left out before publishing: never anything, since the number of places is public."""
+        return ()
 
     @property
     def total(self) -> int | None:

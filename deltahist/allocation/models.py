@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist._validate import InputError, is_number
 from deltahist.allocation.windows import check_weights
 
 Weights = NDArray[np.float64]
@@ -96,12 +96,16 @@ class Markov:
 
 
 def futures(
-    model: Model | Sampler, weights: Weights, steps: int, scenarios: int, rng: np.random.Generator
+    model: Model | Sampler | float, weights: Weights, steps: int, scenarios: int, rng: np.random.Generator
 ) -> Weights:
     """What a model draws (scenarios, steps), checked.
 
+    A number is the probability of weight 1, independently at each step; else the weight is 0.
+
     Raises InputError if it is neither a model nor a function, or draws something else than weights.
     """
+    if is_number(model):
+        model = Independent((0.0, 1.0), (1 - float(model), float(model)))  # type: ignore[arg-type]
     draw = getattr(model, "sample", model)
     if not callable(draw):
         raise InputError(

@@ -29,7 +29,7 @@ def allocate_online(
     *,
     window: int,
     epsilon: float | Fraction,
-    model: Model | Sampler,
+    model: Model | Sampler | float,
     power: float = 2.0,
     steps: int | None = None,
     scenarios: int = 1000,
@@ -48,7 +48,7 @@ def allocate_online(
     past : (i − 1,) amounts committed so far. weights : (i,) weights up to the present step.
     window, epsilon, power : as in `allocate_offline`.
     model : `Independent`, `Markov`, an object with sample(weights, steps, scenarios, rng) -> (scenarios, steps),
-        or such a function.
+        or such a function; or the probability of weight 1, where weights are 0 or 1 independently.
     steps : number of steps there will be altogether; endless when None.
     scenarios : futures that are drawn.
     seconds : stop after about so long, with the answer of as many scenarios as were reached; at least 64.

@@ -113,6 +113,14 @@ def test_it_can_be_stopped_at_any_time():
     assert 0 < found <= 0.7
 
 
+def test_a_probability_is_a_model():
+    given = {"window": 4, "epsilon": 1.0, "scenarios": 50}
+    first = allocate_online([], [1], model=0.3, **given)
+    assert first == allocate_online([], [1], model=Independent((0, 1), (0.7, 0.3)), **given)
+    with pytest.raises(dh.InputError, match="numbers from 0"):
+        allocate_online([], [1], model=1.3, **given)
+
+
 def test_the_last_step_takes_what_is_left():
     assert allocate_online([0.25, 0.5], [1, 1, 2], window=3, epsilon=1, model=Independent(), steps=3) == 0.25
     assert allocate_online([0.5, 0.5], [1, 1, 2], window=3, epsilon=1, model=Independent(), steps=3) == 0.0

@@ -213,6 +213,7 @@ def test_every_method_finds_the_quantile(method):
         true = np.sort(points)[rank_of(q, 2001) - 1]
         assert abs(found.value - true) < 0.003
         assert not found.publishable
+        assert float(found) == found.value
         assert 0 <= found.step < LINE.size * LINE.steps[0]
         assert (found.value - LINE.low[0]) / LINE.step[0] == pytest.approx(found.step)
 
