@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def best_policy(chance: float, steps: int, window: int, parts: int) -> NDArray[np.float64]:
+def best_policy(
+    chance: float, steps: int, window: int, parts: int, *, bound: bool = False
+) -> NDArray[np.float64]:
     """Least expected total error Σ ε_i^−2 (steps,) for 1, 2, ..., `steps` steps, limit 1 per window.
 
     A state is the last window − 1 amounts, in whole parts of the limit, kept as their sums from the latest one back:
-    such rising sequences have a number in the combinatorial number system. Amounts that are whole parts make it an
-    upper bound of the best, which falls towards it as `parts` grows. With weight 0 nothing is spent.
+    such rising sequences have a number in the combinatorial number system. With weight 0 nothing is spent.
+
+    Whole parts are what some policy spends: the best of them is an upper bound of the least error. With `bound` it is a
+    lower bound that holds for every policy: an amount is charged as its whole parts, rounded down, which keeps every
+    window that the policy keeps, and counts for the error as one part more than that.
     """
     kept = window - 1
     choose = np.array([[math.comb(v + k - 1, k) for v in range(parts + 1)] for k in range(1, kept + 1)])
@@ -34,13 +39,14 @@ def best_policy(chance: float, steps: int, window: int, parts: int) -> NDArray[n
     # Where each amount leads: it comes first, the oldest one is forgotten.
     shifted = np.column_stack([np.zeros(len(states), np.int16), states[:, :-1]])
     idle = number(shifted)
-    able = [np.flatnonzero(room >= u) for u in range(1, parts + 1)]
-    moves = [number(shifted[rows] + np.int16(u)) for u, rows in enumerate(able, start=1)]
+    amounts = range(0 if bound else 1, parts + 1)
+    able = [np.flatnonzero(room >= u) for u in amounts]
+    moves = [number(shifted[rows] + np.int16(u)) for u, rows in zip(amounts, able, strict=True)]
     value, out = np.zeros(len(states)), []
     for _ in range(steps):
         best = np.full(len(states), 1e9)
-        for u, (rows, to) in enumerate(zip(able, moves, strict=True), start=1):
-            best[rows] = np.minimum(best[rows], (parts / u) ** 2 + value[to])
+        for u, rows, to in zip(amounts, able, moves, strict=True):
+            best[rows] = np.minimum(best[rows], (parts / (u + bound)) ** 2 + value[to])
         value = chance * best + (1 - chance) * value[idle]
         out.append(float(value[0]))
     return np.array(out)
