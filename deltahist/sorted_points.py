@@ -351,6 +351,8 @@ class SortedRelease:
             None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")
         )
         number, group = whole(number=description["number"]), whole(group=description["group"])
+        if max(number, group) > _MOST_SUM:
+            raise InputError(f"release file {path!r} states {number:,} points in groups of {group:,}: at most 2^52")
         rows = file.metadata.num_rows
         if rows != -(-number // group):
             raise InputError(

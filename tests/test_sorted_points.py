@@ -199,6 +199,7 @@ def test_a_file_says_the_same(tmp_path):
         ({"format": "deltahist-release"}, "it must be 'deltahist-sorted'"),
         ({"version": 2}, "version 2"),
         ({"group": 0}, "group is 0"),
+        ({"number": 10**17, "group": 10**17}, "at most"),
         ({"neighbourhood": {"delta": 0.1, "sources": "boundary"}}, "entry at one end"),
     ],
 )
