@@ -49,9 +49,9 @@ def allocate(
 
     \b
     Examples:
-      deltahist allocate demand.csv --length 7 --epsilon 1
-      deltahist allocate demand.csv --length 7 --epsilon 1 --out budgets.csv
-      deltahist allocate demand.csv --length 7 --epsilon 1 --online 0.5
+      deltahist allocate demand.csv --window 7 --epsilon 1
+      deltahist allocate demand.csv --window 7 --epsilon 1 --out budgets.csv
+      deltahist allocate demand.csv --window 7 --epsilon 1 --online 0.5
     """
     import numpy as np
 
@@ -60,7 +60,7 @@ def allocate(
 
     budget = options.budget(epsilon, rho)
     unit, limit = next(iter(budget.items()))
-    window = options.whole_number(length, "--length")
+    window = options.whole_number(length, "--window")
     console.check_target(out, weights)
     steps, wanted = _read_weights(weights)
     a = float(options.amount(power, "--power")) if power is not None else (2.0 if unit == "epsilon" else 1.0)

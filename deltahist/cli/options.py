@@ -88,7 +88,10 @@ Outside = Annotated[
         metavar="HOW", help="clamp: points outside count at the edge; drop: needs --sources boundary."
     ),
 ]
-Length = Annotated[str, typer.Option(metavar="STEPS", help="Temporal δ: steps that share one budget.")]
+Length = Annotated[
+    str,
+    typer.Option("--window", "--length", metavar="STEPS", help="Temporal δ: steps that share one budget."),
+]
 MaxPerUser = Annotated[
     str | None,
     typer.Option(metavar="K", help="Points of one user that are kept; ε is what all K together pay."),

@@ -83,17 +83,17 @@ def stream(
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
-    Every --length consecutive steps together spend at most --epsilon (or --rho): that is what protects an entity
+    Every --window consecutive steps together spend at most --epsilon (or --rho): that is what protects an entity
     whose data differ within so many steps, each within δ in space. Every step from --start to --until is published,
     those without points too. The ledger is charged before noise is drawn. Run it again with a later --until to go
     on; a step that was charged but not finished (the machine stopped) is lost, and said so.
 
     \b
     Examples:
-      deltahist stream visits.csv --time when --every 1d --start 2010-01-01 --until 2010-12-31 --length 30 \\
+      deltahist stream visits.csv --time when --every 1d --start 2010-01-01 --until 2010-12-31 --window 30 \\
           --epsilon 1 --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --bounds 560000,4480000,610000,4530000 \\
           --cell 1km --delta 2km --state city.ledger --out city
-      deltahist stream daily/ --every 1d --start 2010-01-01 --until 2010-03-31 --length 7 --rho 0.1 --x x --y y \\
+      deltahist stream daily/ --every 1d --start 2010-01-01 --until 2010-03-31 --window 7 --rho 0.1 --x x --y y \\
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.cli.geometry import map_crs
@@ -103,7 +103,7 @@ def stream(
     budget = options.budget(epsilon, rho)
     clock = Clock.of(start, every)
     steps = clock.step(until, "--until") + 1
-    window_length = options.whole_number(length, "--length")
+    window_length = options.whole_number(length, "--window")
     if not 1 <= steps <= _MOST_STEPS:
         raise InputError(
             f"--until is {until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {start!r}"

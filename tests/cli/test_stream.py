@@ -260,7 +260,7 @@ def test_a_state_file_cut_short(folder, capsys):
         ({"every": "1y"}, "every is '1y'"),
         ({"every": "0d"}, "every is '0d'"),
         ({"start": "3"}, "step numbers have no period"),
-        ({"length": "x"}, "--length is 'x'"),
+        ({"length": "x"}, "--window is 'x'"),
         ({"time": "hour"}, "column 'hour'"),
         ({"time": "x"}, "missing, unreadable, NaN or infinite coordinates or times"),
         ({"outside": "drop", "sources": "none"}, "--outside is 'drop'"),
@@ -288,7 +288,7 @@ def weights(tmp_path, text):
 def test_allocate_and_stream_with_it(folder, capsys):
     demand = "\n".join(["step,weight", *(f"2020-03-{d:02},{d % 3 and 1}" for d in range(1, 13))])
     file = weights(folder, demand)
-    assert main(["allocate", file, "--length", "4", "--epsilon", "2", "--out", str(folder / "b.csv")]) == 0
+    assert main(["allocate", file, "--window", "4", "--epsilon", "2", "--out", str(folder / "b.csv")]) == 0
     assert "of that of equal shares" in capsys.readouterr().out
     assert stream(folder, "--budgets", folder / "b.csv") == 0
     assert len(files(folder)) == 8
@@ -296,16 +296,16 @@ def test_allocate_and_stream_with_it(folder, capsys):
 
 def test_allocate_online_and_tables(folder, capsys):
     file = weights(folder, "weight\n1\n0\n0\n1\n2\n0\n1\n")
-    assert main(["allocate", file, "--length", "3", "--epsilon", "1"]) == 0
+    assert main(["allocate", file, "--window", "3", "--epsilon", "1"]) == 0
     offline = capsys.readouterr().out
     assert offline.splitlines()[2].split() == ["1", "1", "1"]
     more = ["--online", "0.5", "--scenarios", "50"]
-    assert main(["allocate", file, "--length", "3", "--epsilon", "1", *more]) == 0
+    assert main(["allocate", file, "--window", "3", "--epsilon", "1", *more]) == 0
     online = capsys.readouterr().out
     shares = [float(text.splitlines()[-1].split()[3]) for text in (offline, online)]
     assert shares[0] < shares[1] < 1.1
-    assert main(["allocate", file, "--length", "3", "--rho", "1"]) == 0
-    assert main(["allocate", weights(folder, "weight\n0\n0\n"), "--length", "2", "--rho", "1"]) == 0
+    assert main(["allocate", file, "--window", "3", "--rho", "1"]) == 0
+    assert main(["allocate", weights(folder, "weight\n0\n0\n"), "--window", "2", "--rho", "1"]) == 0
     assert "all weights are 0" in capsys.readouterr().out
 
 
@@ -327,7 +327,7 @@ def test_allocate_online_and_tables(folder, capsys):
 )
 def test_bad_weights(tmp_path, capsys, text, more, message):
     out = tmp_path / "b.csv"
-    line = ["allocate", weights(tmp_path, text), "--length", "3", "--epsilon", "1", "--out", str(out), *more]
+    line = ["allocate", weights(tmp_path, text), "--window", "3", "--epsilon", "1", "--out", str(out), *more]
     assert main(line) == 2
     assert message in capsys.readouterr().err
     assert not out.exists()
