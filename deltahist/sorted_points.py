@@ -296,7 +296,8 @@ class SortedRelease:
 
     def noise_rows(self) -> list[dict[str, Any]]:
         """Law and standard deviation of the noise of a sum, in lattice steps, JSON-ready."""
-        return [{"rows": "sums", "law": self.law.kind, "std": math.sqrt(self.law.variance())}]
+        std = math.sqrt(self.law.variance())
+        return [{"rows": "sums", "law": self.law.kind, "std": std, "unit": "lattice steps"}]
 
     @property
     def determines_cells(self) -> bool:

@@ -233,7 +233,8 @@ def _noise(f: dict[str, Any]) -> list[_Row]:
     noise = f["noise"]
     law = f"{noise[0]['law']}, exact on the integers, standard deviation per number"
     if len(noise) == 1:
-        return [("Noise", f"{law} {noise[0]['std']:.4g}")]
+        unit = f" {noise[0]['unit']}" if "unit" in noise[0] else ""
+        return [("Noise", f"{law} {noise[0]['std']:.4g}{unit}")]
     rows = [("Noise", f"{law}:"), *(("", f"{n['std']:>10.4g}  {n['rows']}") for n in noise[:12])]
     if len(noise) > 12:
         rows.append(("", f"... and {len(noise) - 12} more groups of rows"))

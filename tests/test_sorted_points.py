@@ -188,6 +188,7 @@ def test_a_file_says_the_same(tmp_path):
     assert again.describe() == release.describe()
     assert np.array_equal(again.values, release.values)
     assert "sorted coordinates" in again.statement()
+    assert "lattice steps" in again.statement().split("Noise")[1]
     assert again.facts()["protection"][0]["exact"] == pytest.approx(0.1)
 
 
