@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from deltahist._files import write_whole
 from deltahist._validate import InputError
 from deltahist.release import Release
+from deltahist.sorted_points import SortedRelease
 from deltahist.statement import cost_of_moves, protection_curve
 from deltahist.workloads import Boxes
 
@@ -40,7 +41,7 @@ def check_picture(path: str | Path, only: str | None = None) -> None:
 
 
 def save_picture(
-    release: Release,
+    release: Release | SortedRelease,
     path: str | Path,
     only: str | None = None,
     *,
@@ -76,7 +77,7 @@ def save_picture(
     write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=150))
 
 
-def _height(release: Release) -> float:
+def _height(release: Release | SortedRelease) -> float:
     """Inches that the map needs at its width, within reason."""
     if release.domain.ndim == 1:
         return 4.5
@@ -84,7 +85,7 @@ def _height(release: Release) -> float:
     return float(np.clip(1.4 + 6.0 * high / wide, 4.5, 9.0))
 
 
-def _say_what_it_is(figure: Figure, release: Release) -> None:
+def _say_what_it_is(figure: Figure, release: Release | SortedRelease) -> None:
     cost = (
         f"ε = {float(release.epsilon):g}"
         if release.epsilon is not None
@@ -112,9 +113,15 @@ def _say_what_it_is(figure: Figure, release: Release) -> None:
 
 
 def plot_map(
-    release: Release, ax: Axes | None = None, *, plain: bool = False, nonnegative: bool = False
+    release: Release | SortedRelease,
+    ax: Axes | None = None,
+    *,
+    plain: bool = False,
+    nonnegative: bool = False,
 ) -> Axes:
     """The published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
+
+    Sorted points are drawn as their histogram.
 
     Single cells are often mostly noise, so cells are merged where they do not stand out (`merged_cells`).
     Colours are proportional for small values and logarithmic for large ones.
@@ -131,7 +138,7 @@ def plot_map(
     The axes.
     """
     ax = _axes(ax)
-    if release.domain.ndim == 1:
+    if isinstance(release, SortedRelease) or release.domain.ndim == 1:
         return _steps(release, ax, nonnegative)
     from matplotlib.colors import AsinhNorm
 
@@ -275,11 +282,15 @@ def _block_error(release: Release, width: int) -> tuple[float, float]:
     return float(np.sqrt(np.median(moments.variance))), float(np.median(moments.kurtosis))
 
 
-def _steps(release: Release, ax: Axes, nonnegative: bool) -> Axes:
+def _steps(release: Release | SortedRelease, ax: Axes, nonnegative: bool) -> Axes:
     domain = release.domain
-    edges, cells = domain.edges(0), release.cells(nonnegative=nonnegative)
-    variance = release.decoder.moments(Boxes(np.column_stack([edges[:-1], edges[1:]]))).variance
-    error = np.sqrt(variance)
+    edges = domain.edges(0)
+    if isinstance(release, SortedRelease):
+        ends = np.arange(domain.size + 1) * float(domain.steps[0]) - 0.5
+        cells, error, *_ = release.counts(ends[:-1], ends[1:])
+    else:
+        cells = release.cells(nonnegative=nonnegative)
+        error = np.sqrt(release.decoder.moments(Boxes(np.column_stack([edges[:-1], edges[1:]]))).variance)
     ax.stairs(
         cells + error,
         edges,
@@ -297,7 +308,7 @@ def _steps(release: Release, ax: Axes, nonnegative: bool) -> Axes:
     return ax
 
 
-def plot_protection(release: Release, ax: Axes | None = None) -> Axes:
+def plot_protection(release: Release | SortedRelease, ax: Axes | None = None) -> Axes:
     """What a move costs, exactly and at most, against its distance; δ and the diameter are marked.
 
     Parameters
@@ -354,7 +365,7 @@ def plot_protection(release: Release, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _bound(release: Release) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bound(release: Release | SortedRelease) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends of the steps of δ, up to the diameter, and what that many moves cost together at most."""
     near = release.neighbourhood
     last = max(1, math.ceil(near.diameter / near.delta_ground - 1e-9))

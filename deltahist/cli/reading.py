@@ -35,7 +35,7 @@ def _open(path: Path) -> Release | SortedRelease:
 
 
 def _load(path: Path, command: str) -> Release:
-    """A release of counts; sorted points have no cells to draw or to write."""
+    """A release of counts; sorted points have no cells of their own."""
     from deltahist.release import Release
 
     release = _open(path)
@@ -252,7 +252,7 @@ def plot(
 
     check_picture(out, only)
     console.check_target(out, release)
-    published = _load(release, "plot")
+    published = _open(release)
     if nonnegative:
         _note_patience(published)
     save_picture(published, out, only, plain=plain, nonnegative=nonnegative)
