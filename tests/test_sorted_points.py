@@ -132,6 +132,30 @@ def test_intervals_cover(kind, budget):
     assert np.mean(typical) > 0.6
 
 
+@pytest.mark.parametrize("number", [1, 2, 10])
+@pytest.mark.parametrize("delta", [1e-3, 1.0])
+@pytest.mark.parametrize("budget", [{"epsilon": 0.01}, {"epsilon": 50.0}, {"rho": 1e-4}])
+def test_few_points_and_extreme_noise_still_give_figures(number, delta, budget):
+    """Everything at an end, outside, or tied: all figures are finite, ordered and add up."""
+    near = dh.Neighbourhood(LINE, delta)
+    rng = np.random.default_rng(number)
+    for points in (
+        rng.random(number),
+        np.full(number, 1 / 3),
+        np.zeros(number),
+        10 * rng.normal(size=number),
+    ):
+        release = dh.publish_sorted(points, near, rng=rng, **budget)
+        cells = release.histogram()
+        assert cells.min() >= 0
+        assert cells.sum() == pytest.approx(number)
+        found = dh.answer(release, dh.workloads.boxes([[0, 0.5], [0.25, 1]]))
+        assert np.isfinite(found.to_numpy()).all()
+        ranks = release.quantiles([0, 0.5, 1])
+        assert (ranks["low"] <= ranks["estimate"]).all()
+        assert (ranks["estimate"] <= ranks["high"]).all()
+
+
 def test_absent_points_are_not_counted():
     near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), 1, sources="left")
     points = np.random.default_rng(6).uniform(20, 90, 300)

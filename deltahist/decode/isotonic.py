@@ -84,7 +84,9 @@ class Isotonic:
         area = np.concatenate([[0.0], np.cumsum(np.diff(ranks) * (steps[1:] + steps[:-1]) / 2)])
         place = np.clip(np.searchsorted(ranks, self.ends, side="right") - 1, 0, len(ranks) - 2)
         beyond = self.ends - ranks[place]
-        slope = (steps[place + 1] - steps[place]) / np.maximum(ranks[place + 1] - ranks[place], 1e-300)
+        run = ranks[place + 1] - ranks[place]
+        # Where ranks stand still the estimate jumps, and no rank lies beyond the knot.
+        slope = (steps[place + 1] - steps[place]) / np.where(run > 0, run, np.inf)
         sums = np.diff(area[place] + beyond * (steps[place] + slope * beyond / 2))
         scale = math.sqrt(self.law.variance())
         made = []
