@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Blocks of cells are split into this many per axis and level until they are single cells.
 _SPLIT = 8
+#: Farthest lattice coordinate of a source: distances between such coordinates are right to a sixteenth of a step.
+_FARTHEST = 1 << 48
+#: Part of a step by which a cell must be nearer than δ; it separates "exactly δ away" from rounding in distances.
+_MARGIN = 0.25
 
 
 def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
@@ -31,14 +35,19 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
         raise InputError("sources is an empty or unbounded geometry: it must have finite coordinates")
     if not shapely.is_valid(geometry):
         raise InputError(f"sources is not a valid geometry: {shapely.is_valid_reason(geometry)}")
+    farthest = max(
+        float(np.abs(shapely.get_coordinates(geometry)[:, axis] - lo).max()) / step
+        for axis, (lo, step) in enumerate(zip(domain.low, domain.step, strict=True))
+    )
+    if not farthest < _FARTHEST:
+        raise InputError(
+            f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner: over so many lattice "
+            "steps distances are not exact; use larger cells, or cut the geometry (is it in another CRS?)"
+        )
 
 
-def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
-    """Cells (domain.shape, bool) whose gap to the geometry is less than `radius` lattice steps.
-
-    The geometry is defined on the lattice: its vertices are rounded to whole steps, so that distances in
-    simple positions are exact. A quarter of a step separates "exactly δ away" from rounding in distances.
-    """
+def on_lattice(geometry: BaseGeometry, domain: Domain) -> BaseGeometry:
+    """The geometry in lattice steps, its vertices rounded to whole ones; in 1-D it is flat, on a plane's x axis."""
     import shapely
 
     def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -47,13 +56,38 @@ def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArra
             out[:, axis] = np.rint((vertices[:, axis] - domain.low[axis]) / domain.step[axis])
         return out
 
-    on_lattice = shapely.transform(geometry, to_lattice)
-    # A 1-D domain is the x axis of a plane, its cells segments; a rounded ring may cross itself.
-    on_lattice = on_lattice if shapely.is_valid(on_lattice) else shapely.make_valid(on_lattice)
-    shapely.prepare(on_lattice)
+    if geometry.geom_type == "LinearRing":  # as a line it may cross itself once it is rounded
+        geometry = shapely.LineString(geometry)
+    placed = shapely.transform(geometry, to_lattice)
+    return placed if shapely.is_valid(placed) else shapely.make_valid(placed)
+
+
+def is_far(geometry: BaseGeometry, domain: Domain, radius: int) -> bool:
+    """Whether no place of the domain itself is within `radius` lattice steps of the geometry."""
+    import shapely
+
+    sides = (*(n * k for n, k in zip(domain.shape, domain.steps, strict=True)), 0)[:2]
+    return bool(shapely.distance(on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
+
+
+def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
+    """Cells (domain.shape, bool) in which a raw point less than `radius` lattice steps from the geometry is counted.
+
+    Points outside the domain are counted in the nearest cell: cells at the rim reach outwards without end (in 1-D
+    along x only). The geometry is defined on the lattice: its vertices are rounded to whole steps, so that distances
+    in simple positions are exact. Proof: docs/privacy/histogram.md, lemma 2.
+    """
+    import shapely
+
+    placed = on_lattice(geometry, domain)
+    shapely.prepare(placed)
     shape = np.array((*domain.shape, 1)[:2])
     steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
-    limit = radius - 0.25
+    limit = radius - _MARGIN
+    # Nothing of the geometry is nearer to what lies still further out.
+    bounds = np.array(shapely.bounds(placed))
+    outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)
+    outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
 
     near = np.zeros(tuple(shape), dtype=bool)
     block = np.ones(2, dtype=np.int64)
@@ -66,16 +100,17 @@ def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArra
     low = low.reshape(-1, 2)
     while len(low):
         high = np.minimum(low + block, shape)
-        boxes = shapely.box(*(low * steps).T, *(high * steps).T)
-        close = shapely.distance(on_lattice, boxes) < limit
+        first = np.where(low == 0, outer_low, low * steps)
+        last = np.where(high == shape, outer_high, high * steps)
+        close = shapely.distance(placed, shapely.box(*first.T, *last.T)) < limit
         low, high = low[close], high[close]
         if (block == 1).all():
             near[low[:, 0], low[:, 1]] = True
             break
-        # A block whose farthest point is surely within the limit needs no finer look.
+        # A block whose farthest point in the domain is surely within the limit needs no finer look.
         middle = shapely.points(*((low + high) * steps / 2).T)
         half = np.hypot(*((high - low) * steps / 2).T)
-        inside = shapely.distance(on_lattice, middle) + half < limit
+        inside = shapely.distance(placed, middle) + half < limit
         for (x0, y0), (x1, y1) in zip(low[inside].tolist(), high[inside].tolist(), strict=True):
             near[x0:x1, y0:y1] = True
         low = low[~inside]

@@ -33,7 +33,8 @@ class Neighbourhood:
 
     Two cells are neighbours iff the gap between them is less than δ, in lattice steps: then, and only then,
     can two points in them be within δ of each other (moves of exactly δ included, since no point lies on
-    the edge of a cell). A cell touches a source iff its gap to the source is less than δ.
+    the edge of a cell). A cell touches a source iff its gap to the source is less than δ; cells at the rim hold the
+    points outside the domain as well, and reach outwards without end.
     Source: 2014, section 3 and the set N of section 5.2.
 
     Parameters
@@ -42,7 +43,7 @@ class Neighbourhood:
     delta : δ as a ground length: a number (metres if the domain has a CRS, else the plane's units) or text
         such as "500m".
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
-        (1-D), or a shapely geometry in the domain's coordinates.
+        (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
 
     Raises
     ------
@@ -77,9 +78,16 @@ class Neighbourhood:
             allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
             one_of(allowed, '"left" and "right" are for 1-D; else a shapely geometry', sources=self.sources)
         elif self.sources is not None:
-            from deltahist._sources import check_geometry
+            from deltahist._sources import check_geometry, is_far
 
             check_geometry(self.sources, self.domain)
+            if is_far(self.sources, self.domain, self.radius):
+                warnings.warn(
+                    f"sources are all further than delta={self.delta!r} from the domain: whoever appears there is "
+                    "counted in the nearest cells of the rim (are they in another CRS?)",
+                    DeltaHistWarning,
+                    stacklevel=3,
+                )
         self._warn_of_long_moves()
 
     @functools.cached_property
@@ -141,7 +149,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def source_cells(self) -> NDArray[np.bool_]:
-        """Which cells (domain.shape, bool) touch a source."""
+        """Which cells (domain.shape, bool) touch a source: points within δ of one, also outside, are counted there."""
         near = np.zeros(self.domain.shape, dtype=bool)
         if self.sources is None:
             return near
@@ -190,6 +198,10 @@ class Neighbourhood:
             [np.ones(len(edges), dtype=np.int64), -np.ones(int(moves.sum()), dtype=np.int64)]
         )
         return scipy.sparse.csc_array((values, (rows, columns)), shape=(self.domain.size, len(edges)))
+
+    def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
+        """The same moves with other sources."""
+        return _quietly(self.domain, self.delta, sources)
 
     def moves_within(self, distance: float) -> Neighbourhood:
         """The relation of moves over `distance` (in the units of delta), with fixed membership."""

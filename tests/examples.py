@@ -20,6 +20,16 @@ from deltahist.strategies import (
     dyadic_grids,
 )
 
+#: Beyond every source of the examples.
+OUTSIDE = 1000.0
+
+
+def quiet(domain, delta, sources=None):
+    """A neighbourhood without advice: odd ratios of δ to the cell and far sources are meant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dh.DeltaHistWarning)
+        return dh.Neighbourhood(domain, delta, sources)
+
 
 def random_domain(rng, ndim=None, most=(12, 5)):
     """A domain of at most 12 cells, or 5 × 5; cells need not be square."""
@@ -30,21 +40,23 @@ def random_domain(rng, ndim=None, most=(12, 5)):
 
 
 def random_neighbourhood(rng, domain):
-    """δ from a fifth of a cell to the whole domain; any kind of source."""
+    """δ from a fifth of a cell to the whole domain; any kind of source, some of them outside the domain."""
     delta = float(rng.choice([rng.uniform(0.2, 5), rng.integers(1, 5)]))
-    kinds = [None, "boundary", "point"] + (["left", "right"] if domain.ndim == 1 else ["box"])
+    kinds = [None, "boundary", "point", "points"] + (["left", "right"] if domain.ndim == 1 else ["box"])
     kind = kinds[rng.integers(len(kinds))]
     sources = kind
-    if kind == "point":
+    if kind in ("point", "points"):
         place = [rng.integers(0, 2 * n + 1) / 2 * c for n, c in zip(domain.shape, domain.cell, strict=True)]
-        sources = shapely.Point(*place, *([0] if domain.ndim == 1 else []))
+        place += [0] * (2 - domain.ndim)
+        sources = shapely.Point(place)
+    if kind == "points":
+        far = [int(rng.integers(-30, 60)) for _ in domain.shape] + [0] * (2 - domain.ndim)
+        sources = shapely.MultiPoint([place, far])
     elif kind == "box":
         ends = np.sort(rng.integers(0, np.array(domain.shape)[:, None] + 1, (2, 2)), axis=1)
         low, high = (ends[:, i] * np.array(domain.cell) for i in (0, 1))
         sources = shapely.box(*low, *(high + np.array(domain.cell) / 4))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return dh.Neighbourhood(domain, delta, sources)
+    return quiet(domain, delta, sources)
 
 
 def _levels(domain):
@@ -148,8 +160,9 @@ def _touches(near, cell, side, delta):
             gaps += [a * s] if kind in ("left", "boundary") else []
             gaps += [(size - 1 - a) * s] if kind in ("right", "boundary") else []
         return min(gaps) < delta
-    low = [float(a * s) for a, s in zip(cell, side, strict=True)]
-    high = [float((a + 1) * s) for a, s in zip(cell, side, strict=True)]
+    # What is counted in a cell: at the rim that is everything outside, too.
+    low = [-OUTSIDE if a == 0 else float(a * s) for a, s in zip(cell, side, strict=True)]
+    high = [OUTSIDE if a == m - 1 else float((a + 1) * s) for a, s, m in zip(cell, side, n, strict=True)]
     box = shapely.box(*low, *high) if len(low) == 2 else shapely.LineString([(low[0], 0), (high[0], 0)])
     # Half a millionth tells "exactly δ away", which does not touch, from rounding.
     return shapely.distance(box, kind) < float(delta) - 5e-7

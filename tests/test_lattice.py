@@ -1,20 +1,14 @@
 """The integer lattice: every coordinate on a cell's edge, every length, every move."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
+from examples import quiet
 from hypothesis import given
 from hypothesis import strategies as st
 
 import deltahist as dh
-
-
-def quiet(domain, delta):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return dh.Neighbourhood(domain, delta)
 
 
 @pytest.mark.parametrize("low", [0.0, 0.1, -1 / 3, 560_000.1])

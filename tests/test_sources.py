@@ -1,25 +1,25 @@
 """Sources: which cells lie within δ of them."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 import shapely
+from examples import quiet
 
 import deltahist as dh
 from deltahist._sources import check_geometry
 
 
 def near_cells(domain, delta, sources):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return dh.Neighbourhood(domain, delta, sources).source_cells
+    return quiet(domain, delta, sources).source_cells
 
 
 def distances(domain, geometry):
-    """Gap of every cell to a geometry, by shapely, in the domain's own coordinates."""
+    """Distance of a geometry to what is counted in every cell, by shapely, in the domain's own coordinates."""
     edges = [domain.edges(a) for a in range(2)]
+    for side in edges:  # points outside are counted at the rim
+        side[0], side[-1] = -1e4, 1e4
     i, j = np.meshgrid(*(np.arange(n) for n in domain.shape), indexing="ij")
     return shapely.distance(geometry, shapely.box(edges[0][i], edges[1][j], edges[0][i + 1], edges[1][j + 1]))
 
@@ -81,12 +81,51 @@ def test_a_ring_does_not_reach_its_middle():
     assert found.sum() == 900 - 16 * 16
 
 
-def test_a_source_far_away_touches_nothing():
+def test_a_source_far_away_touches_the_rim_where_its_points_are_counted():
     domain = dh.Domain((0, 0, 30, 30), (30, 30))
-    near = dh.Neighbourhood(domain, 1, shapely.Point(1e6, 1e6))
-    assert not near.source_cells.any()
-    # It may still bring somebody in, as far as anybody knows: membership is not fixed.
+    with pytest.warns(dh.DeltaHistWarning, match="further than delta=1 from the domain"):
+        near = dh.Neighbourhood(domain, 1, shapely.Point(1e6, 1e6))
     assert not near.fixed_membership
+    assert np.argwhere(near.source_cells).tolist() == [[29, 29]]
+    assert np.argwhere(near_cells(domain, 1, shapely.Point(-50, 12))).tolist() == [[0, 11], [0, 12]]
+    # A road that leaves the bounds goes on being counted along the rim.
+    road = near_cells(domain, 1, shapely.LineString([(15, 15), (15, 45), (40, 45)]))
+    assert np.flatnonzero(road[:, 29]).tolist() == list(range(14, 30))
+
+
+def test_the_clamped_arrival_that_cost_eight_times_epsilon():
+    """A point at 100 is counted in cell 7, where cumulative sums change by 8."""
+    domain = dh.Domain((0, 8), (8,))
+    near = dh.Neighbourhood(domain, 1, shapely.MultiPoint([(0, 0), (100, 0)]))
+    assert np.flatnonzero(near.source_cells).tolist() == [0, 7]
+    assert dh.sensitivity(dh.strategies.Cumulative(domain), near) == 8
+
+
+def test_a_far_source_lets_no_total_through():
+    """Without arrivals of its own a flow keeps the number of points, which a source protects."""
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    with pytest.warns(dh.DeltaHistWarning, match="further than"):
+        near = dh.Neighbourhood(domain, 1, shapely.Point(500, 4))
+    assert not dh.strategies.tuned(near).keeps_total
+    with pytest.raises(dh.InputError, match="no arrivals"):
+        dh.publish(np.ones((8, 8), dtype=int), near, dh.strategies.Flow(domain), 1.0)
+    assert "appearing, vanishing" in dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0).statement()
+
+
+@pytest.mark.parametrize("place", [(1e30, 0), (0, -1e12)])
+def test_sources_beyond_exact_distances_are_refused(place):
+    with pytest.raises(dh.InputError, match=r"sources reach .* another CRS"):
+        dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), 1, shapely.LineString([(0, 0), place]))
+
+
+@pytest.mark.parametrize("ring", [shapely.Point(15, 15).buffer(9).exterior, shapely.box(3, 3, 20, 4).exterior])
+def test_rings_are_sources_in_either_dimension(ring):
+    plane = dh.Domain((0, 0, 30, 30), (30, 30))
+    clear = np.abs(distances(plane, ring) - 2) > 1e-5
+    assert np.array_equal(near_cells(plane, 2, ring)[clear], (distances(plane, ring) < 2)[clear])
+    low, _, high, _ = ring.bounds
+    line = near_cells(dh.Domain((0, 30), (30,)), 2, ring)
+    assert np.flatnonzero(line).tolist() == list(range(int(low) - 2, int(high) + 2))
 
 
 @pytest.mark.parametrize("delta", [0.3, 1, 1.5, 2, 7, 50])

@@ -257,6 +257,7 @@ def space(
     bounds: str, cell: str | None, cells_per_delta: str | None, delta: str, sources: str, crs: str | None
 ) -> Neighbourhood:
     """Domain and neighbourhood from their options, checked, with room in memory."""
+    from deltahist._sources import is_far
     from deltahist.cli.geometry import check_bounds, read_sources
     from deltahist.domain import Domain
     from deltahist.neighbourhood import Neighbourhood
@@ -281,12 +282,15 @@ def space(
     fits_memory(
         _BYTES_PER_CELL * domain.size, f"a grid of {' x '.join(f'{n:,}' for n in domain.shape)} cells"
     )
-    near = Neighbourhood(domain, moved, read_sources(sources, domain))
-    if not isinstance(near.sources, str | None) and not near.source_cells.any():
+    near = Neighbourhood(domain, moved)
+    entry = read_sources(sources, domain)
+    if entry is None:
+        return near
+    if not isinstance(entry, str) and is_far(entry, domain, near.radius):
         raise InputError(
             f"--sources is {sources!r}: none of it is within δ of the map (is it in another CRS?)"
         )
-    return near
+    return near.with_sources(entry)
 
 
 def strategy(text: str, near: Neighbourhood, *, gaussian: bool = False) -> Strategy | None:

@@ -13,6 +13,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 import shapely
+from examples import quiet
 
 from deltahist._validate import InputError
 from deltahist.domain import Domain
@@ -23,6 +24,8 @@ from tests.audits.cases import BUGS
 from tests.audits.harness import edge_costs
 
 _MARK = 1 << 32
+#: Beyond every source here.
+OUTSIDE = 1000
 EPSILON = Fraction(3, 7)
 RHO = Fraction(2, 9)
 
@@ -74,6 +77,11 @@ def box(cell):
     return [(i, i + 1) for i in cell]
 
 
+def counted_in(cell, shape):
+    """Where the points are that a cell counts: at the rim everywhere outside."""
+    return [(-OUTSIDE if i == 0 else i, OUTSIDE if i == n - 1 else i + 1) for i, n in zip(cell, shape, strict=True)]
+
+
 def sources_of(near):
     """The sources as a list of boxes."""
     shape = near.domain.shape
@@ -87,8 +95,8 @@ def sources_of(near):
             for axis, n in enumerate(shape)
             for end in ends
         ]
-    west, south, east, north = (Fraction(x) for x in near.sources.bounds)
-    return [[(west, east), (south, north)][: len(shape)]]
+    places = (map(Fraction, place) for place in shapely.get_coordinates(near.sources).tolist())
+    return [[(x, x) for x in place][: len(shape)] for place in places]
 
 
 def neighbours(near, delta):
@@ -104,7 +112,7 @@ def neighbours(near, delta):
     arrivals = [
         (None, j)
         for j, v in enumerate(cells)
-        if any(gap_squared(box(v), place) < delta**2 for place in places)
+        if any(gap_squared(counted_in(v, near.domain.shape), place) < delta**2 for place in places)
     ]
     return moves + arrivals
 
@@ -141,8 +149,10 @@ def some_sources(rng, domain):
     chosen = choices[rng.integers(len(choices))]
     if chosen != "geometry":
         return chosen
-    place = [float(rng.integers(0, 2 * n + 1)) / 2 for n in domain.shape]
-    return shapely.Point(*place, *[0.0] * (2 - len(place)))
+    places = np.zeros((int(rng.integers(1, 3)), 2))
+    for place in places:  # some of them outside
+        place[: domain.ndim] = [rng.integers(-n, 3 * n + 1) / 2 for n in domain.shape]
+    return shapely.MultiPoint(places)
 
 
 def some_sets(rng, domain):
@@ -180,11 +190,8 @@ def some_case(name, seed):
     rng = np.random.default_rng([seed, *name.encode()])
     domain = some_domain(rng)
     delta = Fraction(int(rng.integers(1, 13)), 4)
-    with pytest.MonkeyPatch.context() as patch:  # δ of 1¼ cells and the like are meant
-        patch.setattr(Neighbourhood, "_warn_of_long_moves", lambda self: None)
-        near = Neighbourhood(domain, float(delta), some_sources(rng, domain))
-        strategy = some_strategy(name, rng, near)
-    return strategy, near, neighbours(near, delta), rng.integers(1, 4, domain.shape)
+    near = quiet(domain, float(delta), some_sources(rng, domain))
+    return some_strategy(name, rng, near), near, neighbours(near, delta), rng.integers(1, 4, domain.shape)
 
 
 NAMES = ("Identity", "Cumulative", "Hierarchical", "Wavelet", "ShiftedGrids", "CutAugmented")

@@ -6,10 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import shapely
+from examples import quiet
 
 from deltahist.calibration import sensitivity
 from deltahist.domain import Domain
-from deltahist.neighbourhood import Neighbourhood
 from tests.audits.test_exact import NAMES, some_case
 
 DOMAINS = [
@@ -18,13 +18,6 @@ DOMAINS = [
     Domain((0, 0, 1, 1), (10, 10)),
     Domain((500_000.1, 4_400_000.7, 500_900.1, 4_401_500.7), (9, 6)),
 ]
-
-
-def quiet(domain, delta, sources=None):
-    """A neighbourhood, whatever the ratio of δ to the cell."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Neighbourhood, "_warn_of_long_moves", lambda self: None)
-        return Neighbourhood(domain, delta, sources)
 
 
 def moves(domain, length, rng, number=4000):
@@ -123,3 +116,61 @@ def test_a_point_near_a_source_geometry_is_in_a_source_cell(domain, cells):
         points = place + around
         inside = ((points >= domain.low) & (points < domain.high)).all(axis=1)
         assert near.source_cells[tuple(domain.locate(points[inside]).T)].all()
+
+
+def _source(kind, rng, low, high, ndim):
+    """A geometry inside, across or outside the bounds."""
+    span = np.array(high) - np.array(low)
+    places = np.zeros((6, 2))
+    places[:, :ndim] = low + span * rng.uniform(-0.8, 1.8, (6, ndim))
+    if kind == "far":
+        places[:, :ndim] += span * rng.integers(-30, 31, ndim)
+    shapes = {
+        "point": shapely.Point(places[0]),
+        "points": shapely.MultiPoint(places),
+        "road": shapely.LineString(places[:4]),
+        "across": shapely.LineString([places[0] - 40 * span.max(), places[1] + 40 * span.max()]),
+        "area": shapely.Polygon(places[:3]) if ndim == 2 else shapely.LineString(places[:2]),
+        "ring": shapely.Point(places[0]).buffer(span.max()).exterior,
+        "far": shapely.MultiPoint(places),
+    }
+    return shapes[kind]
+
+
+def _some_of(geometry, rng, number):
+    """Places of a geometry, its vertices among them."""
+    vertices = shapely.get_coordinates(geometry)
+    out = vertices[rng.integers(len(vertices), size=number)]
+    lines = shapely.boundary(geometry) if geometry.geom_type == "Polygon" else geometry
+    if lines.length:
+        on_line = shapely.line_interpolate_point(lines, rng.uniform(0, lines.length, number // 2))
+        out[: number // 2] = shapely.get_coordinates(on_line)
+    return out
+
+
+@pytest.mark.parametrize("kind", ["point", "points", "road", "across", "area", "ring", "far"])
+def test_no_raw_arrival_near_a_source_geometry_is_unpriced(kind):
+    """10⁶ raw points in all, inside and outside of the bounds, each within δ less two lattice steps of a source.
+
+    A point outside is counted in the cell at the rim that is nearest to it, which is then the one that must be priced.
+    """
+    rng = np.random.default_rng(41)
+    number, outside, cells = 600, 0, 0
+    for _ in range(240):
+        ndim = int(rng.integers(1, 3))
+        shape = tuple(rng.integers(1, 12, ndim).tolist())
+        low = rng.uniform(-3, 3, ndim)
+        high = low + np.array(shape) * rng.uniform(0.2, 2) * rng.choice([1, 0.5, 1.7], ndim)
+        domain = Domain((*low, *high), shape)
+        delta = float(rng.uniform(0.1, 3) * min(domain.cell))
+        geometry = _source(kind, rng, domain.low, domain.high, ndim)
+        near = quiet(domain, delta, geometry)
+        reach = delta - 2 * max(domain.step)
+        around = rng.normal(size=(number, ndim))
+        around *= (reach * rng.choice([1.0, rng.random()], number) / np.linalg.norm(around, axis=1))[:, None]
+        points = _some_of(geometry, rng, number)[:, :ndim] + around
+        outside += int(((points < domain.low) | (points > domain.high)).any(axis=1).sum())
+        cells += int(near.source_cells.sum())
+        assert near.source_cells[tuple(domain.locate(points).T)].all(), (domain, delta, geometry.wkt)
+    assert outside > 0.2 * 240 * number
+    assert cells > 240
