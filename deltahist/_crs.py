@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._operations import Operation, lattice_of, read_crs
 from deltahist._validate import InputError
 
 if TYPE_CHECKING:
@@ -29,16 +30,6 @@ def utm_code(lon: float, lat: float) -> str:
     return f"EPSG:{(32600 if lat >= 0 else 32700) + zone}"
 
 
-def read_crs(text: str, name: str = "crs") -> Any:
-    """The pyproj CRS of a text; InputError if pyproj cannot read it."""
-    import pyproj
-
-    try:
-        return pyproj.CRS.from_user_input(text)
-    except pyproj.exceptions.CRSError:
-        raise InputError(f"{name} is {text!r}: it must be a known CRS such as EPSG:32618") from None
-
-
 def check_projected(domain: Domain) -> None:
     """Raise InputError unless the domain's CRS is projected, horizontal, and unbroken over the domain."""
     crs = read_crs(str(domain.crs))
@@ -52,7 +43,7 @@ def check_projected(domain: Domain) -> None:
         )
     if not crs.is_projected or domain.ndim != 2:
         raise InputError(f"crs is {domain.crs!r}: it must be a projected CRS, on a 2-D domain")
-    x, y = _samples(domain)
+    x, y = lattice_of(domain.low, domain.high, _SAMPLES)
     lon, lat = _to_ground(domain, x, y)
     if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
         raise InputError(
@@ -70,15 +61,14 @@ def refuse_seams(domain: Domain) -> None:
     """
     import pyproj
 
-    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in _samples(domain))
+    samples = lattice_of(domain.low, domain.high, _SAMPLES)
+    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in samples)
     lon, lat = _to_ground(domain, x, y)
     i, j = np.triu_indices(len(x), 1)
     metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
     on_map = np.hypot(x[i] - x[j], y[i] - y[j])
     # Beyond a seam the map goes on, but no position is ever drawn there: it comes back on the other side.
-    again = pyproj.Transformer.from_crs("EPSG:4326", read_crs(str(domain.crs)), always_xy=True).transform(
-        lon, lat
-    )
+    again = Operation.off(domain, "EPSG:4326").back(lon, lat)
     lost = np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()
     if lost.any() or (on_map > 3 * float(domain.scale or 1.0) * metres + 1e-6 * on_map.max()).any():
         raise InputError(
@@ -96,7 +86,7 @@ def largest_scale(domain: Domain) -> float:
     largest local scale. (The factors that projections state of themselves are those of a sphere for some.)
     Rounded up in the seventh digit.
     """
-    x, y = _samples(domain)
+    x, y = lattice_of(domain.low, domain.high, _SAMPLES)
     # Wide enough that longitudes keep their digits, narrow enough that scales do not change.
     h = max(max(abs(b) for b in domain.bounds) * 1e-6, 1e-3)
     lat = _to_ground(domain, x, y)[1]
@@ -121,19 +111,9 @@ def largest_scale(domain: Domain) -> float:
     return math.ceil(largest * 1e7) / 1e7
 
 
-def _samples(domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Places of a lattice over the bounds, rim included."""
-    sides = (np.linspace(lo, hi, _SAMPLES) for lo, hi in zip(domain.low, domain.high, strict=True))
-    x, y = np.meshgrid(*sides, indexing="ij")
-    return x, y
-
-
 def _to_ground(
     domain: Domain, x: NDArray[np.float64], y: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Longitude and latitude in degrees, whatever units and meridian the CRS itself counts in."""
-    import pyproj
-
-    back = pyproj.Transformer.from_crs(read_crs(str(domain.crs)), "EPSG:4326", always_xy=True)
-    lon, lat = back.transform(x, y)
-    return np.asarray(lon), np.asarray(lat)
+    lon, lat = Operation.off(domain, "EPSG:4326")(x, y)
+    return lon, lat

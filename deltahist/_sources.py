@@ -41,8 +41,8 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
     )
     if not farthest < _FARTHEST:
         raise InputError(
-            f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner: over so many lattice "
-            "steps distances are not exact; use larger cells, or cut the geometry (is it in another CRS?)"
+            f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner: over so many "
+            "lattice steps distances are not exact; use larger cells, or cut the geometry (is it in another CRS?)"
         )
 
 

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from deltahist._validate import InputError, exact, one_of, positive, whole
+from deltahist._validate import InputError, one_of, whole
+from deltahist.budget import Budget
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.strategies.base import Strategy, whole_shares
@@ -103,14 +104,13 @@ def calibrate(
         Unless exactly one of epsilon and rho is given, finite and above zero.
     """
     times = whole(contributions=contributions)
-    if (epsilon is None) == (rho is None):
-        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
-    if epsilon is not None:
-        scale = times * sensitivity(strategy, near) / exact(epsilon=epsilon)
+    budget = Budget(epsilon, rho)
+    if budget.unit == "epsilon":
+        scale = times * sensitivity(strategy, near) / budget.amount
         return tuple(Law("laplace", Fraction(scale) / g.share) for g in strategy.groups)
     largest = sensitivity(strategy, near, norm=2)
     assert isinstance(largest, Root)
-    variance = times * times * largest.squared / (2 * exact(rho=rho))
+    variance = times * times * largest.squared / (2 * budget.amount)
     return tuple(Law("gaussian", variance / g.share**2) for g in strategy.groups)
 
 
@@ -153,11 +153,7 @@ def rho_for(
     >>> round(float(1 / (2 * rho)) ** 0.5, 3)         # σ for a sensitivity of one
     4.225
     """
-    target = float(exact(epsilon=epsilon))
-    positive(probability=probability)
-    if probability >= 1:
-        raise InputError(f"probability is {probability!r}: it must lie between 0 and 1, such as 1e-6")
-
+    target = float(Budget(epsilon, probability=probability).amount)
     unit = calibrate(strategy, near, rho=Fraction(1), contributions=contributions)
 
     def spent(rho: Fraction) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deltahist._operations import Operation
 from deltahist._validate import InputError
 from deltahist.sample import sample_points
 
@@ -95,8 +96,5 @@ def _compare(release: Any, kept: NDArray[np.int64], sample: pd.DataFrame) -> Non
 
 def _visits_within(release: Any, sample: pd.DataFrame, places: Iterable[Sequence[float]]) -> list[int]:
     """All visits in each place, before any bounding of users."""
-    import pyproj
-
-    project = pyproj.Transformer.from_crs("EPSG:4326", release.domain.crs, always_xy=True)
-    x, y = project.transform(sample["lon"].to_numpy(), sample["lat"].to_numpy())
+    x, y = Operation.off(release.domain, "EPSG:4326").back(sample["lon"].to_numpy(), sample["lat"].to_numpy())
     return [int(((x >= w) & (x < e) & (y >= s) & (y < n)).sum()) for w, s, e, n in places]

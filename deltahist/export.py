@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import write_whole
+from deltahist._operations import Operation
 from deltahist._validate import InputError, fits_memory
 from deltahist.release import Release
 from deltahist.workloads import Boxes
@@ -141,7 +142,7 @@ def _to_geoparquet(release: Release, nonnegative: bool) -> Any:
 def _to_geojson(release: Release, nonnegative: bool) -> Any:
     frame = _geo_frame(release, nonnegative)
     if release.domain.crs is not None:
-        frame = frame.to_crs("EPSG:4326")
+        frame = Operation.off(release.domain, "EPSG:4326").frame(frame, "EPSG:4326")
 
     def write(part: Path) -> None:
         with warnings.catch_warnings():

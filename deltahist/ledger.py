@@ -68,8 +68,22 @@ class Ledger:
         before, now = json.loads(found[0]), json.loads(text)
         if before != now:
             raise InputError(
-                f"account {name!r} of {str(self.path)!r} was opened with other parameters: {differences(before, now)}; "
-                "go on with those, or take another ledger (what was published stays spent)"
+                f"account {name!r} of {str(self.path)!r} was opened with other parameters: "
+                f"{differences(before, now)}; go on with those, or take another ledger (what was published stays "
+                "spent)"
+            )
+
+    def amend(self, name: str, part: str, more: dict[str, Any]) -> None:
+        """Let a part of an account's rule say more than it did: accounts of earlier versions say less.
+
+        What it says already stays.
+        """
+        with self.transaction() as change:
+            row = change.execute("SELECT rule FROM account WHERE name = ?", (name,)).fetchone()
+            rule = json.loads(row[0])
+            rule[part] = more | rule[part]
+            change.execute(
+                "UPDATE account SET rule = ? WHERE name = ?", (json.dumps(rule, sort_keys=True), name)
             )
 
     def accounts(self) -> dict[str, dict[str, Any]]:

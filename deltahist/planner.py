@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from deltahist._validate import InputError, exact
+from deltahist._validate import InputError
+from deltahist.budget import Budget
 from deltahist.calibration import rho_for, sensitivity
 from deltahist.decode.products import MOST_TABLED
 from deltahist.error import planned_decoder, queries_of
@@ -106,29 +107,22 @@ def plan(
     """
     if epsilon is None and rho is None:
         epsilon = 1.0
-    if (epsilon is not None) and (rho is not None):
-        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
-    if probability is not None and rho is not None:
-        raise InputError(
-            "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
-        )
+    budget = Budget(epsilon, rho, probability)
     work = all_ranges(near.domain) if work is None else work
     if isinstance(work, Boxes) and len(work) > _MOST_QUERIES:
         work = Boxes(work.corners[:: -(-len(work) // _MOST_QUERIES)])
     found = []
-    if epsilon is not None:
+    if budget.unit == "epsilon":
         found += [
-            _priced(label, strategy, near, work, contributions, {"epsilon": exact(epsilon=epsilon)})
+            _priced(label, strategy, near, work, contributions, {"epsilon": budget.amount})
             for label, strategy in candidates(near, work, norm=1)
         ]
-    if rho is not None or probability is not None:
+    if budget.unit == "rho" or probability is not None:
         for label, strategy in candidates(near, work, norm=2):
-            allowed = exact(rho=rho) if rho is not None else None
-            if allowed is None:
-                assert epsilon is not None
-                assert probability is not None
+            allowed = budget.amount
+            if probability is not None:
                 allowed = rho_for(
-                    strategy, near, epsilon=epsilon, probability=probability, contributions=contributions
+                    strategy, near, epsilon=allowed, probability=probability, contributions=contributions
                 )
             found.append(_priced(label, strategy, near, work, contributions, {"rho": allowed}))
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))

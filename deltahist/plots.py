@@ -92,7 +92,7 @@ def _say_what_it_is(figure: Figure, release: Release | SortedRelease) -> None:
         else f"ρ = {float(release.rho or 0):g}"
     )
     near, unit = release.neighbourhood, release.domain.unit
-    who = "point" if release.contributions == 1 else f"user (at most {release.contributions} points)"
+    who = release.counting.who
     sizes = {f"{c / (release.domain.scale or 1.0):.6g}" for c in release.domain.cell}
     cells = f"cells of {' × '.join(sorted(sizes))} {unit}"
     figure.suptitle(f"δ = {near.delta_ground:g} {unit},  {cost} per {who},  {cells}", fontsize=11)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from deltahist._validate import InputError, one_of, positive
+from deltahist._validate import InputError, exact, one_of, positive
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,19 @@ def _gaussian_moments(variance: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A privacy guarantee under a stated neighbourhood: pure ε, or ρ-zCDP.
+    """A privacy guarantee under a stated neighbourhood: pure ε, ε with a failure probability, or ρ-zCDP.
+
+    Parameters
+    ----------
+    epsilon : ε; or
+    rho : ρ of zCDP.
+    probability : with epsilon, δ_prob, ε holds but for; 0 for pure ε.
+
+    Raises
+    ------
+    InputError
+        Unless exactly one of epsilon and rho is given, or on a probability that is not from 0 to below 1 or stands
+        with rho.
 
     >>> (Guarantee(epsilon=Fraction(1, 2)) + Guarantee(epsilon=Fraction(1, 4))).epsilon
     Fraction(3, 4)
@@ -75,39 +87,80 @@ class Guarantee:
 
     epsilon: Fraction | None = None
     rho: Fraction | None = None
+    probability: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
-            raise InputError("a guarantee is either epsilon (pure) or rho (zCDP): give one of them")
+            raise InputError(
+                "a guarantee is either epsilon, with or without a probability, or rho: give one of them"
+            )
+        if self.probability:
+            object.__setattr__(self, "probability", exact(probability=self.probability))
+            if self.probability >= 1 or self.rho is not None:
+                raise InputError(
+                    f"probability is {float(self.probability):g}: it goes with epsilon and must be less than 1, else "
+                    "nothing is promised"
+                )
 
     def __add__(self, other: Guarantee) -> Guarantee:
-        """Sequential composition (2014, section 3.2; Bun and Steinke 2016, lemma 1.7). Pure ε is (ε²/2)-zCDP."""
+        """Sequential composition (2014, section 3.2; Bun and Steinke 2016, lemma 1.7). Pure ε is (ε²/2)-zCDP.
+
+        Failure probabilities add up like ε (Dwork et al. 2006).
+
+        Raises InputError if one is in ρ and the other has a failure probability, which zCDP cannot express.
+        """
         if self.epsilon is not None and other.epsilon is not None:
-            return Guarantee(epsilon=self.epsilon + other.epsilon)
+            return Guarantee(self.epsilon + other.epsilon, probability=self.probability + other.probability)
         return Guarantee(rho=self.as_rho() + other.as_rho())
 
     def as_rho(self) -> Fraction:
-        """ρ of the zCDP that the guarantee implies (Bun and Steinke 2016, proposition 1.4)."""
+        """ρ of the zCDP that the guarantee implies (Bun and Steinke 2016, proposition 1.4).
+
+        Raises InputError if ε holds but for a failure probability only: that implies no zCDP.
+        """
         if self.rho is not None:
             return self.rho
         assert self.epsilon is not None
+        if self.probability:
+            raise InputError(
+                f"ε = {float(self.epsilon):g} but for a probability of {float(self.probability):g} is no zCDP: bring "
+                "what is in ρ to (ε, δ_prob) instead, with Guarantee(epsilon=g.approximate(p), probability=p)"
+            )
         return self.epsilon * self.epsilon / 2
 
     def times(self, steps: int) -> Guarantee:
-        """What holds between data sets `steps` neighbours apart (group privacy)."""
-        if self.epsilon is not None:
-            return Guarantee(epsilon=self.epsilon * steps)
-        assert self.rho is not None
-        return Guarantee(rho=self.rho * steps * steps)
+        """What holds between data sets `steps` neighbours apart (group privacy; Dwork and Roth 2014, theorem 2.2).
+
+        A failure probability grows to δ_prob (1 + e^ε + ... + e^((steps − 1) ε)), rounded up.
+
+        Raises InputError where that reaches 1: nothing is promised any more.
+        """
+        if self.epsilon is None:
+            assert self.rho is not None
+            return Guarantee(rho=self.rho * steps * steps)
+        if not self.probability or steps <= 1:
+            return Guarantee(self.epsilon * steps, probability=self.probability * min(steps, 1))
+        each = float(self.epsilon)
+        if each * (steps - 1) > 700:  # more than any failure probability that a float holds
+            return Guarantee(self.epsilon * steps, probability=Fraction(1))
+        grown = math.exp(each * (steps - 1)) * math.expm1(-each * steps) / math.expm1(-each)
+        return Guarantee(self.epsilon * steps, probability=self.probability * Fraction(grown * (1 + 1e-12)))
 
     def approximate(self, probability: float) -> float:
         """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob.
 
         For zCDP the smallest ε over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
+
+        Raises InputError if the guarantee holds but for a larger probability only.
         """
         positive(probability=probability)
         if self.epsilon is not None:
+            if self.probability > probability:
+                raise InputError(
+                    f"probability is {probability!r}, but ε = {float(self.epsilon):g} holds but for "
+                    f"{float(self.probability):g}: nothing is promised at a smaller failure probability"
+                )
             return float(self.epsilon)
         assert self.rho is not None
         alpha = 1 + np.logspace(-3, 7, 20001)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deltahist._files import write_whole
-from deltahist._validate import InputError, exact, finite, one_of, positive, whole
+from deltahist._validate import InputError, finite, one_of, whole
+from deltahist.budget import Budget
+from deltahist.counting import POINTS, Counting
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, _epsilon_of
@@ -23,10 +25,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "deltahist-quantile"
+VERSION = 2
 #: Ways to publish a quantile; "smooth" ones are named by their noise.
 METHODS = ("inverse", "exponential", "global", "smooth-student", "smooth-laplace", "smooth-lognormal")
+#: Those whose ε holds but for a failure probability.
+APPROXIMATE = ("smooth-laplace", "smooth-lognormal")
 #: The floats of a smooth sensitivity agree with the real ones to fewer digits than this; β pays for it.
 SLACK = 1e-12
+#: Least smooth sensitivity that noise is drawn for, in lattice steps: public, and far below any accuracy.
+FLOOR = 1
 #: Spread σ of the log-normal factor: the best for dense points (docs/quantiles.md).
 SIGMA = Fraction(1, 2)
 #: E|Z| of each noise: Student's t with 2 degrees of freedom, Laplace, Laplace log-normal.
@@ -165,6 +172,10 @@ def exponent_of(epsilon: Fraction | None, rho: Fraction | None, contributions: i
         assert rho is not None
         # Rounded down to twelve digits: less than √(8 ρ).
         epsilon = Fraction(math.isqrt(int(8 * rho * 10**24)), 10**12)
+        if not epsilon:
+            raise InputError(
+                f"rho is {float(rho):g}: it must be at least 10^-24 for places that are drawn by moves"
+            )
     return epsilon / (2 * contributions)
 
 
@@ -201,7 +212,8 @@ def quantile_methods(
 
     check_quantile(q, near)
     number, times = whole(number=number), whole(contributions=contributions)
-    eps, rho_exact = budget_of(epsilon, rho, probability)
+    budget = Budget(epsilon, rho, probability)
+    eps, rho_exact = budget.exact
     size, reach = float(near.domain.size * near.domain.steps[0]), float(near.radius)
     spacing, step = size / number, near.domain.step[0]
     errors = {}
@@ -243,26 +255,6 @@ def _mean_of_places(spacing: float, reach: float, rate: float, size: float) -> f
     return float(np.trapezoid(weight * z, z) / total)
 
 
-def budget_of(
-    epsilon: float | Fraction | None, rho: float | Fraction | None, probability: float | None
-) -> tuple[Fraction | None, Fraction | None]:
-    """Exact ε or ρ, one of them."""
-    if (epsilon is None) == (rho is None):
-        raise InputError("give epsilon (pure, or with a probability) or rho (zCDP), one of them")
-    if probability is not None:
-        if rho is not None:
-            raise InputError(
-                "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
-            )
-        positive(probability=probability)
-        if probability >= 1:
-            raise InputError(f"probability is {probability!r}: it must be less than 1, such as 1e-6")
-    return (
-        None if epsilon is None else exact(epsilon=epsilon),
-        None if rho is None else exact(rho=rho),
-    )
-
-
 @dataclass(frozen=True)
 class Quantile:
     """A published quantile and what may be known about it.
@@ -274,7 +266,7 @@ class Quantile:
     number : of points; public, since membership is fixed.
     method : one of METHODS.
     epsilon, rho : the budget, one of them. probability : with ε, the failure probability that is allowed.
-    contributions : points of one user that may move at once.
+    counting : how rows became points.
     publishable : False if the noise came from a seeded generator.
     """
 
@@ -286,7 +278,7 @@ class Quantile:
     epsilon: Fraction | None = None
     rho: Fraction | None = None
     probability: float | None = None
-    contributions: int = 1
+    counting: Counting = POINTS
     publishable: bool = True
 
     def __post_init__(self) -> None:
@@ -306,9 +298,15 @@ class Quantile:
         return self.value
 
     @property
+    def contributions(self) -> int:
+        """Points of one user that may move at once."""
+        return self.counting.contributions
+
+    @property
     def guarantee(self) -> Guarantee:
-        """Pure ε or ρ-zCDP; for (ε, δ_prob) it is the ε, which holds but for `probability`."""
-        return Guarantee(epsilon=self.epsilon, rho=self.rho)
+        """Pure ε, ρ-zCDP, or ε with the failure probability of the methods that use it."""
+        used = self.probability if self.method in APPROXIMATE and self.epsilon is not None else None
+        return Guarantee(self.epsilon, self.rho, Fraction(used or 0))
 
     def methods(self) -> pd.DataFrame:
         """All ways to publish this quantile, by expected error (`quantile_methods`)."""
@@ -324,10 +322,10 @@ class Quantile:
 
     def describe(self) -> dict[str, Any]:
         """The complete public description, JSON-ready."""
-        smooth = self.method in ("smooth-laplace", "smooth-lognormal") and self.epsilon is not None
+        probability = float(self.guarantee.probability) or None
         return {
             "format": FORMAT,
-            "version": 1,
+            "version": VERSION,
             "q": self.q,
             "value": self.value,
             "step": self.step,
@@ -335,8 +333,8 @@ class Quantile:
             "method": self.method,
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "rho": None if self.rho is None else str(self.rho),
-            "probability": self.probability if smooth else None,
-            "contributions": self.contributions,
+            "probability": probability,
+            **self.counting.describe(),
             "domain": self.domain.describe(),
             "neighbourhood": self.neighbourhood.describe(),
             "publishable": self.publishable,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_header, read_columns, read_described, save_described
-from deltahist._validate import InputError, one_of, whole
+from deltahist._validate import DeltaHistWarning, InputError, one_of, whole
 from deltahist.calibration import Root, approximate_epsilon, calibrate, sensitivity
+from deltahist.counting import POINTS, Counting
 from deltahist.decode import (
     Decoder,
     Projection,
@@ -31,9 +33,7 @@ from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import from_description
 
 FORMAT = "deltahist-release"
-VERSION = 1
-#: What may have been left out before counting.
-DROPS = ("bad rows", "points outside")
+VERSION = 2
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
 
@@ -49,8 +49,7 @@ class Release:
     values : (k,) int64, y = A c + η.
     epsilon, rho : the guarantee, one of them; exact fractions.
     total : the number of points, if membership is fixed and nothing was dropped; else None.
-    contributions : points of one user that may move at once; 1 if the unit of privacy is a point.
-    dropped : what kinds of rows were left out before counting ("bad rows", "points outside").
+    counting : how rows became counts: whose points they are, what was left out, the way to the map.
     publishable : False if the noise came from a seeded generator.
     """
 
@@ -60,8 +59,7 @@ class Release:
     epsilon: Fraction | None = None
     rho: Fraction | None = None
     total: int | None = None
-    contributions: int = 1
-    dropped: tuple[str, ...] = ()
+    counting: Counting = POINTS
     publishable: bool = True
 
     def __post_init__(self) -> None:
@@ -75,6 +73,16 @@ class Release:
     def domain(self) -> Domain:
         """The public space."""
         return self.neighbourhood.domain
+
+    @property
+    def contributions(self) -> int:
+        """Points of one user that may move at once."""
+        return self.counting.contributions
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """What kinds of rows were left out before counting ("bad rows", "points outside")."""
+        return self.counting.dropped
 
     @property
     def guarantee(self) -> Guarantee:
@@ -143,7 +151,8 @@ class Release:
         """Law and standard deviation of each group of rows, JSON-ready."""
         pairs = zip(self.strategy.groups, self.laws, strict=True)
         return [
-            {"rows": g.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(g.unit)} for g, law in pairs
+            {"rows": g.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(g.unit)}
+            for g, law in pairs
         ]
 
     @functools.cached_property
@@ -185,8 +194,7 @@ class Release:
             "laws": [law.describe() for law in self.laws],
             "groups": [part.name for part in self.strategy.parts],
             "total": self.total,
-            "contributions": self.contributions,
-            "dropped": list(self.dropped),
+            **self.counting.describe(),
             "publishable": self.publishable,
         }
 
@@ -224,12 +232,10 @@ class Release:
         table = read_columns(file, path, ["group", "value"])
         column = table.column("value")
         epsilon, rho, total = description["epsilon"], description["rho"], description["total"]
-        dropped = tuple(one_of(DROPS, dropped=d) for d in description["dropped"])
-        if not isinstance(description["dropped"], list) or (
-            "points outside" in dropped and near.sources != "boundary"
-        ):
+        counting = Counting.from_description(description, crs=domain.crs)
+        if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(f"release file {path!r} states drops that do not go with its sources (altered?)")
-        if (total is not None) != (near.fixed_membership and not dropped):
+        if (total is not None) != (near.fixed_membership and not counting.dropped):
             raise InputError(
                 f"release file {path!r} states a number of points against its own membership rule (altered?)"
             )
@@ -246,15 +252,38 @@ class Release:
             epsilon=None if epsilon is None else Fraction(epsilon),
             rho=None if rho is None else Fraction(rho),
             total=None if total is None else _total(total),
-            contributions=whole(contributions=description["contributions"]),
-            dropped=dropped,
+            counting=counting,
             publishable=bool(one_of((True, False), publishable=description["publishable"])),
         )
-        if [law.describe() for law in release.laws] != description["laws"]:
-            raise InputError(
-                f"release file {path!r} states noise that does not follow from its strategy and budget (altered?)"
-            )
-        return release
+        stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
+        if list(release.laws) == stated:
+            return release
+        # The first version priced a geometry's cells inside the bounds only, not the rim where points outside count.
+        if description["version"] == 1 and not isinstance(near.sources, str | None):
+            return release._at_true_cost(stated, path)
+        raise _not_its_noise(path)
+
+    def _at_true_cost(self, laws: list[Law], path: str) -> Release:
+        """The same values with the budget that their noise, as it is stated, really costs."""
+        if [law.kind for law in laws] != [law.kind for law in self.laws]:
+            raise _not_its_noise(path)
+        # Scales are in proportion to 1/ε, variances to 1/ρ.
+        dearer = {own.parameter / law.parameter for own, law in zip(self.laws, laws, strict=True)}
+        if len(dearer) != 1:
+            raise _not_its_noise(path)
+        times = dearer.pop()
+        warnings.warn(
+            f"release file {path!r} was made by a version that did not price arrivals of points outside the bounds: "
+            f"its guarantee is {float(times):.4g} times the {'ε' if self.rho is None else 'ρ'} that it was made for, "
+            "and is stated so now",
+            DeltaHistWarning,
+            stacklevel=6,
+        )
+        return replace(
+            self,
+            epsilon=None if self.epsilon is None else self.epsilon * times,
+            rho=None if self.rho is None else self.rho * times,
+        )
 
     def facts(self) -> dict[str, Any]:
         """The privacy statement as data."""
@@ -267,6 +296,12 @@ class Release:
         from deltahist.statement import statement
 
         return statement(self)
+
+
+def _not_its_noise(path: str) -> InputError:
+    return InputError(
+        f"release file {path!r} states noise that does not follow from its strategy and budget (altered?)"
+    )
 
 
 def _total(value: Any) -> int:

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_header, read_columns, read_described, save_described
-from deltahist._validate import InputError, exact, is_number, one_of, whole
+from deltahist._validate import InputError, is_number, one_of, whole
+from deltahist.budget import Budget
+from deltahist.counting import POINTS, Counting
 from deltahist.decode.isotonic import Isotonic, below
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "deltahist-sorted"
-VERSION = 1
+VERSION = 2
 _BYTES_PER_NUMBER = 96
 #: Share of a group by which a rank in it is off where points come in clumps.
 _CLUMPED = 0.2
@@ -85,12 +87,11 @@ def noise_law(
     near: Neighbourhood, epsilon: float | Fraction | None, rho: float | Fraction | None, contributions: int
 ) -> Law:
     """Noise of every released sum: the L1 (and L2) distance of neighbours' sums is at most K D lattice steps."""
-    if (epsilon is None) == (rho is None):
-        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
+    budget = Budget(epsilon, rho)
     change = whole(contributions=contributions) * near.radius
-    if rho is None:
-        return Law("laplace", change / exact(epsilon=epsilon))
-    return Law("gaussian", change * change / (2 * exact(rho=rho)))
+    if budget.unit == "epsilon":
+        return Law("laplace", change / budget.amount)
+    return Law("gaussian", change * change / (2 * budget.amount))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class SortedRelease:
     number : of points; with a source the public bound on it.
     group : points per sum.
     epsilon, rho : the guarantee, one of them; exact fractions.
-    contributions : points of one user that may move at once.
+    counting : how rows became points; nothing was left out, since the number of places is public.
     publishable : False if the noise came from a seeded generator.
     """
 
@@ -117,7 +118,7 @@ class SortedRelease:
     group: int = 1
     epsilon: Fraction | None = None
     rho: Fraction | None = None
-    contributions: int = 1
+    counting: Counting = POINTS
     publishable: bool = True
 
     def __post_init__(self) -> None:
@@ -145,9 +146,9 @@ class SortedRelease:
         return self.law.kind
 
     @property
-    def dropped(self) -> tuple[str, ...]:
-        """What was left out before publishing: never anything, since the number of places is public."""
-        return ()
+    def contributions(self) -> int:
+        """Points of one user that may move at once."""
+        return self.counting.contributions
 
     @property
     def total(self) -> int | None:
@@ -324,7 +325,7 @@ class SortedRelease:
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "rho": None if self.rho is None else str(self.rho),
             "law": self.law.describe(),
-            "contributions": self.contributions,
+            **self.counting.describe(),
             "publishable": self.publishable,
         }
 
@@ -353,7 +354,14 @@ class SortedRelease:
         )
         number, group = whole(number=description["number"]), whole(group=description["group"])
         if max(number, group) > _MOST_SUM:
-            raise InputError(f"release file {path!r} states {number:,} points in groups of {group:,}: at most 2^52")
+            raise InputError(
+                f"release file {path!r} states {number:,} points in groups of {group:,}: at most 2^52"
+            )
+        counting = Counting.from_description(description, crs=domain.crs)
+        if counting.dropped:
+            raise InputError(
+                f"release file {path!r} states a number of points of which some were dropped (altered?)"
+            )
         rows = file.metadata.num_rows
         if rows != -(-number // group):
             raise InputError(
@@ -367,7 +375,7 @@ class SortedRelease:
             group,
             epsilon=epsilon,
             rho=rho,
-            contributions=whole(contributions=description["contributions"]),
+            counting=counting,
             publishable=bool(one_of((True, False), publishable=description["publishable"])),
         )
         if release.law.describe() != description["law"]:

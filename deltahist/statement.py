@@ -41,6 +41,8 @@ def facts(release: Release | SortedRelease) -> dict[str, Any]:
     protection = [_protection(release, d) for d in distances]
     protection.append(_protection(release, near.diameter))
     steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
+    counting = release.counting
+    torn = 0.0 if counting.projection is None else counting.projection.jump
     out: dict[str, Any] = {
         "mechanism": f"{release.measured} with {release.noise} noise on whole numbers",
         "domain": domain.describe(),
@@ -52,16 +54,18 @@ def facts(release: Release | SortedRelease) -> dict[str, Any]:
         "delta_cells": list(near.cells),
         "lattice_steps_lost": steps_lost,
         # A geometry's vertices are rounded to the lattice as well as the points.
-        "delta_guaranteed": near.delta_ground - steps_lost * max(domain.step) / (domain.scale or 1.0),
+        "delta_guaranteed": near.delta_ground
+        - (steps_lost * max(domain.step) + torn) / (domain.scale or 1.0),
+        "projection": None if counting.projection is None else counting.projection.describe(),
         "sources": near.describe()["sources"],
-        "unit_of_privacy": "user" if release.contributions > 1 else "point",
-        "points_per_user": release.contributions,
+        "unit_of_privacy": counting.unit,
+        "points_per_user": counting.contributions if counting.user else None,
         "epsilon": None if release.epsilon is None else float(release.epsilon),
         "rho": None if release.rho is None else float(release.rho),
         "protection": protection,
         "total_public": release.total is not None,
         "total": release.total,
-        "dropped": list(release.dropped),
+        "dropped": list(counting.dropped),
         "noise": release.noise_rows(),
         "determines_cells": release.determines_cells,
         "publishable": release.publishable,
@@ -99,14 +103,14 @@ def protection_curve(release: Release | SortedRelease, points: int = 60) -> dict
 
 def _relation(release: Release | SortedRelease) -> str:
     near = release.neighbourhood
-    who = (
-        "one point"
-        if release.contributions == 1
-        else f"all points (at most {release.contributions}) of one user"
-    )
-    move = f"{who} may be anywhere within {_number(near.delta_ground)} {near.domain.unit} of where they are recorded"
-    if release.contributions == 1:
-        move = move.replace("where they are", "where it is")
+    counting = release.counting
+    who, recorded = "one point", "where it is recorded"
+    if counting.user:
+        who = f"all kept points (at most {counting.contributions}) of one user"
+        recorded = "where they are recorded"
+    if counting.user and counting.contributions == 1:
+        who, recorded = "the one kept point of one user", "where it is recorded"
+    move = f"{who} may be anywhere within {_number(near.delta_ground)} {near.domain.unit} of {recorded}"
     if near.fixed_membership:
         return f"{move}; who is in the data is fixed"
     place = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
@@ -142,27 +146,45 @@ def _what(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
     cells = " × ".join(str(n) for n in f["cells"])
     size = " × ".join(_number(c) for c in f["cell_size"])
     bounds = ", ".join(_number(b) for b in domain.bounds)
-    outside = "dropped" if "points outside" in release.dropped else "counted in the nearest cell"
-    if domain.crs and "points outside" not in release.dropped:
+    counting = release.counting
+    outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
+    if domain.crs and "points outside" not in counting.dropped:
         outside += ", δ for them being a length on the map"
-    return [
+    rows = [
         ("What is published", f"{f['values']:,} noisy whole numbers ({f['mechanism']})"),
         ("Map", f"{cells} cells of {size} {unit}" + (f", {domain.crs}" if domain.crs else "")),
         ("Bounds", f"{bounds} (extended outwards to whole cells; points outside are {outside})"),
     ]
+    if counting.projection is not None:
+        rows.append(("Way to the map", f"one operation for all points: {counting.projection.name}"))
+        if counting.projection.jump:
+            length = counting.projection.jump / (domain.scale or 1.0)
+            rows.append(
+                (
+                    "",
+                    f"it tears near points up to {_number(length, 3)} {unit} apart, as measured: so much less is δ",
+                )
+            )
+    return rows
 
 
 def _promise(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
     cells = " × ".join(_number(c) for c in f["delta_cells"])
     lost = "one lattice step" if f["lattice_steps_lost"] == 1 else "two lattice steps"
+    if f["projection"] is not None and f["projection"]["jump"]:
+        lost += " and the way to the map"
     exact_delta = f"for raw coordinates {f['delta_guaranteed']:.10g}: {lost} less"
+    counting = release.counting
     unit = "one point"
-    if release.contributions > 1:
-        unit = f"one user, at most {release.contributions} points, all moving at once"
+    if counting.user:
+        several = counting.contributions > 1
+        points = f"{counting.contributions:,} points, all moving at once" if several else "1 point"
+        unit = f"one user, at most {points}"
     rows = [
         ("Neighbours", f["neighbour_relation"]),
         ("δ", f"{_number(f['delta'])} {f['unit']} = {cells} cells ({exact_delta})"),
         ("Unit of privacy", unit),
+        *_bounded(release),
     ]
     if release.epsilon is not None:
         ratio = math.exp(min(float(release.epsilon), 700.0))
@@ -183,6 +205,30 @@ def _promise(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
                 "but for a probability of 10⁻⁶",
             )
         )
+    return rows
+
+
+def _bounded(release: Release | SortedRelease) -> list[_Row]:
+    """What bounding users means for the guarantee."""
+    if not release.counting.user:
+        return []
+    rows = [
+        (
+            "",
+            "the guarantee is about the points that were kept; which ones is chosen without looking at places",
+        )
+    ]
+    if not release.neighbourhood.fixed_membership:
+        rows += [
+            (
+                "",
+                "a record more or less of a user can exchange others that are kept, far from any source too:",
+            ),
+            (
+                "",
+                "that is protected like appearing, vanishing or moving anywhere, not like absence near a source",
+            ),
+        ]
     return rows
 
 
@@ -214,7 +260,8 @@ def _membership(release: Release | SortedRelease) -> list[_Row]:
     else:
         who = "not published: who takes part is protected near the sources"
     rows = [("Number of points", who)]
-    if "bad rows" in release.dropped:
+    dropped = release.counting.dropped
+    if "bad rows" in dropped:
         rows.append(
             (
                 "Dropped rows",
@@ -224,7 +271,7 @@ def _membership(release: Release | SortedRelease) -> list[_Row]:
         rows.append(
             ("", "sets in which the same rows are unusable; the number of points is therefore not given")
         )
-    if "points outside" in release.dropped:
+    if "points outside" in dropped:
         rows.append(("Dropped points", "points outside the bounds were dropped; the boundary is a source"))
     return rows
 

@@ -190,7 +190,7 @@ CASES = [
             "points.csv": ["not a readable Parquet"],
             "truncated.parquet": ["truncated"],
             "foreign.parquet": ["no release"],
-            "newer.parquet": ["99", "up to 1"],
+            "newer.parquet": ["99", "up to 2"],
             "huge.parquet": ["GiB"],
             "short.parquet": ["50", "100"],
             "altered.parquet": ["altered"],

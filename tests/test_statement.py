@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import shapely
 from examples import STRATEGIES, random_domain
 
 import deltahist as dh
@@ -64,6 +65,46 @@ def test_the_statement_is_complete():
     assert facts["total"] == DOMAIN.size
     assert facts["delta"] == pytest.approx(1000)
     assert 1000 - facts["delta_guaranteed"] < 0.0011
+
+
+@pytest.mark.parametrize(
+    ("sources", "steps"),
+    [(None, 1), ("boundary", 1), (shapely.Point(DOMAIN.low), 2)],
+    ids=["fixed", "boundary", "geometry"],
+)
+def test_delta_for_raw_coordinates_is_less_by_lattice_steps(sources, steps):
+    """Rounding to the lattice takes a step from δ; a geometry's vertices are rounded too."""
+    release = release_of(dh.Neighbourhood(DOMAIN, "1km", sources), epsilon=1.0)
+    step = max(DOMAIN.step) / DOMAIN.scale
+    facts = release.facts()
+    assert facts["delta_guaranteed"] == pytest.approx(1000 - steps * step, abs=step / 100)
+    assert facts["delta_guaranteed"] < facts["delta"]
+    words = {1: "one lattice step less", 2: "two lattice steps less"}[steps]
+    assert f"for raw coordinates {1000 - steps * step:.10g}: {words}" in release.statement()
+
+
+def test_users_of_one_point_are_users():
+    near = dh.Neighbourhood(DOMAIN, "1km")
+    counts = dh.count(np.full((4, 2), 4_505_000.0), DOMAIN, user=[1, 1, 2, 2], max_per_user=1)
+    release = dh.publish(counts, near, dh.strategies.Identity(DOMAIN), 1.0)
+    text = release.statement()
+    assert "one user, at most 1 point" in text
+    assert "the one kept point of one user may be anywhere" in text
+    assert "about the points that were kept" in text
+    assert "far from any source" not in text
+    assert (release.facts()["unit_of_privacy"], release.facts()["points_per_user"]) == ("user", 1)
+    assert release_of(near, epsilon=1.0).facts()["unit_of_privacy"] == "point"
+
+
+def test_what_bounding_users_does_to_arrivals_is_said():
+    """A row more near a source can push out a kept one anywhere: that is no absence near the source."""
+    near = dh.Neighbourhood(DOMAIN, "1km", "boundary")
+    text = release_of(near, epsilon=1.0, contributions=2).statement()
+    assert (
+        "a record more or less of a user can exchange others that are kept, far from any source too:" in text
+    )
+    assert "like appearing, vanishing or moving anywhere, not like absence near a source" in text
+    assert "far from any source" not in release_of(near, epsilon=1.0).statement()
 
 
 def test_users_sources_and_drops_are_said():

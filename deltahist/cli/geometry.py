@@ -33,7 +33,7 @@ def map_crs(crs: str | None, project: str | None, bounds: str) -> str | None:
     Raises InputError if the points are in degrees and nothing says how to project them; the message has the
     options to use.
     """
-    from deltahist._crs import read_crs
+    from deltahist._operations import read_crs
     from deltahist.cli.options import corners
 
     if project is not None:
@@ -96,7 +96,8 @@ def read_geometries(file: Path, domain: Domain, option: str) -> gpd.GeoDataFrame
     """
     import geopandas as gpd
     import pyogrio
-    import pyproj
+
+    from deltahist._operations import Operation
 
     if not file.is_file():
         raise InputError(f"{option} is {str(file)!r}: there is no such file")
@@ -118,9 +119,10 @@ def read_geometries(file: Path, domain: Domain, option: str) -> gpd.GeoDataFrame
             f"{option} {str(file)!r} is in {frame.crs.to_string()}, but the map is a plane without a CRS: "
             "give the geometries in the plane's own coordinates"
         )
+    operation = Operation.onto(domain, frame.crs)
     try:
-        return frame.to_crs(domain.crs)
-    except pyproj.exceptions.ProjError as problem:
+        return frame if operation is None else operation.frame(frame, domain.crs)
+    except InputError as problem:
         raise InputError(f"{option} {str(file)!r} cannot be projected to {domain.crs}: {problem}") from None
 
 
@@ -198,9 +200,13 @@ def region_names(frame: gpd.GeoDataFrame, column: str | None) -> list[str]:
     return [str(v) for v in frame[column]]
 
 
-def as_geojson(shapes: Sequence[Any] | NDArray[Any], properties: Any, crs: str | None) -> str:
-    """GeoJSON of shapes in a CRS, brought to longitude and latitude; a plane without CRS stays as it is."""
+def as_geojson(shapes: Sequence[Any] | NDArray[Any], properties: Any, domain: Domain) -> str:
+    """GeoJSON of shapes on a map, brought to longitude and latitude; a plane without CRS stays as it is."""
     import geopandas as gpd
 
-    frame = gpd.GeoDataFrame(properties, geometry=list(shapes), crs=crs)
-    return str((frame if crs is None else frame.to_crs(LONGITUDE_LATITUDE)).to_json(drop_id=True))
+    from deltahist._operations import Operation
+
+    frame = gpd.GeoDataFrame(properties, geometry=list(shapes), crs=domain.crs)
+    if domain.crs is not None:
+        frame = Operation.off(domain, LONGITUDE_LATITUDE).frame(frame, LONGITUDE_LATITUDE)
+    return str(frame.to_json(drop_id=True))

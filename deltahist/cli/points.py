@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def publish_in_order(
     near: Neighbourhood,
     budget: dict[str, Any],
-    points: int,
     out: Path,
     group: str | None,
     most: str | None,
@@ -42,7 +41,7 @@ def publish_in_order(
         )
     together: int | str = "auto" if group is None else options.whole_number(group, "--group")
     located = _points(near, **reading)
-    release = publish_sorted(located.points, near, group=together, most=bound, contributions=points, **budget)
+    release = publish_sorted(located.points, near, group=together, most=bound, **budget)
     release.save(out)
     print(_summary(release, out))
     return release
@@ -66,14 +65,13 @@ def _summary(release: SortedRelease, out: Path) -> str:
         else f"ρ = {float(release.rho or 0):.4g}"
     )
     what = "points" if near.fixed_membership else "places for points"
-    unit = "point" if release.contributions == 1 else f"user ({release.contributions} points)"
     return "\n".join(
         [
             f"published    {out}",
             f"line         {domain.low[0]:.10g} to {domain.high[0]:.10g}"
             + (f" in {domain.crs}" if domain.crs else ""),
             f"sorted       {release.number:,} {what}, {release.group:,} per sum",
-            f"guarantee    {cost} for each {unit} moving up to {near.delta_ground:g} {domain.unit}",
+            f"guarantee    {cost} for each {release.counting.who} moving up to {near.delta_ground:g} {domain.unit}",
             f"ask it       deltahist query {out} --quantiles 0.25,0.5,0.75",
         ]
     )
@@ -142,13 +140,14 @@ def quantile(
     check_quantile(share, near)
     console.check_target(out, source)
     located = _points(near, source, x=x, user=user, max_per_user=None if user is None else points)
-    found = publish_quantile(located.points, share, near, method=method, contributions=points, **budget)
+    found = publish_quantile(located.points, share, near, method=method, **budget)
     cost = (
         f"ε = {float(found.epsilon):g}" if found.epsilon is not None else f"ρ = {float(found.rho or 0):.4g}"
     )
     if found.describe()["probability"] is not None:
         cost += f" but for {found.probability:g}"
-    what = f"quantile {share:g} of {found.number:,}, {found.method}, {cost}, δ = {near.delta_ground:g}"
+    whose = f" for each {found.counting.who}" if found.counting.user else ""
+    what = f"quantile {share:g} of {found.number:,}, {found.method}, {cost}, δ = {near.delta_ground:g}{whose}"
     print(f"{found.value:.12g}  ({what})")
     if compare:
         rows = [(m, f"{e:.4g}") for m, e in found.methods().itertuples(index=False)]

@@ -129,7 +129,7 @@ def publish(
         from deltahist.cli.points import publish_in_order
 
         reading = {"x": x, "crs": crs, "user": user, "max_per_user": user and points, "layer": layer}
-        return publish_in_order(near, budget, points, out, group, most, source=source, **reading)
+        return publish_in_order(near, budget, out, group, most, source=source, **reading)
     if group is not None or most is not None:
         raise InputError(
             f"--{'most' if group is None else 'group'} is given without --sorted: it goes with it"
@@ -160,9 +160,7 @@ def publish(
         layer=layer,
     )
     _tell_publisher(counted, outside)
-    release = publish_counts(
-        counted.counts, near, chosen, contributions=points, dropped=counted.dropped, **budget
-    )
+    release = publish_counts(counted.counts, near, chosen, **budget)
     release.save(out)
     print(_summary(release, out))
     return release, counted
@@ -200,7 +198,6 @@ def _summary(release: Release, out: Path) -> str:
         if release.epsilon is not None
         else f"ρ = {float(release.rho or 0):.4g} (ε = {release.approximate(1e-6):.4g} but for 10⁻⁶)"
     )
-    unit = "point" if release.contributions == 1 else f"user ({release.contributions} points)"
     parameters = {k: v for k, v in release.strategy.describe().items() if k != "strategy" and v is not None}
     detail = ", ".join(f"{k} {_short(v)}" for k, v in parameters.items() if k not in options.LONG)
     return "\n".join(
@@ -209,7 +206,7 @@ def _summary(release: Release, out: Path) -> str:
             f"cells        {' × '.join(map(str, domain.shape))} of {size} {domain.unit}",
             f"bounds       {bounds}" + (f" in {domain.crs}" if domain.crs else ""),
             f"strategy     {release.strategy.name}" + (f" ({detail})" if detail else ""),
-            f"guarantee    {cost} for each {unit} moving up to {near.delta_ground:g} {domain.unit}",
+            f"guarantee    {cost} for each {release.counting.who} moving up to {near.delta_ground:g} {domain.unit}",
             f"inspect it   deltahist inspect {out}",
         ]
     )

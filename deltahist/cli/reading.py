@@ -170,7 +170,7 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: Release | S
             import shapely
 
             shapes = shapely.box(*shapes.T)
-        return as_geojson(shapes, frame, release.domain.crs)
+        return as_geojson(shapes, frame, release.domain)
     records = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
     if are_boxes:
         records = [

@@ -15,12 +15,17 @@ from deltahist._validate import InputError
 from deltahist.cli import console, options
 
 if TYPE_CHECKING:
+    from deltahist.counting import Counting
+    from deltahist.counts.private import Private
     from deltahist.counts.steps import Clock
+    from deltahist.ledger import Ledger
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.publishers import Window
 
-#: Account of a stream in its ledger, and the fact that tells late rows.
-_ACCOUNT, _ROWS = "stream", "rows up to the last step"
+#: Account of a stream in its ledger, the fact that tells late rows, and the one that tells how rows were counted.
+_ACCOUNT, _ROWS, _COUNTING = "stream", "rows up to the last step", "counting"
+#: What ledgers of the first version do not say of a stream.
+_LATER = ("unit", "user", "time")
 #: Steps from which on a bar is shown on a terminal.
 _LONG = 20
 _MOST_STEPS = 10_000_000
@@ -97,6 +102,7 @@ def stream(
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.cli.geometry import map_crs
+    from deltahist.counting import Counting
     from deltahist.counts.steps import Clock
 
     points = options.user_bound(user, max_per_user)
@@ -116,7 +122,9 @@ def stream(
         )
     labels = [clock.label(step) for step in range(steps)]
     amounts = None if budgets is None else _read_budgets(budgets, labels, next(iter(budget)))
-    plan = _Plan(near, budget, strategy, points, outside, window_length, clock)
+    dropped = ("points outside",) if outside == "drop" else ()
+    counting = Counting(points, user is not None, dropped)
+    plan = _Plan(near, budget, strategy, counting, window_length, clock, {"user": user, "time": time})
     reading = {"x": x, "y": y, "crs": crs, "user": user, "max_per_user": user and points, "outside": outside}
     fresh = not state.exists()
     window = plan.window(state)
@@ -139,52 +147,82 @@ class _Plan:
         near: Neighbourhood,
         budget: dict[str, Any],
         strategy: str,
-        contributions: int,
-        outside: str,
+        counting: Counting,
         length: int,
         clock: Clock,
+        columns: dict[str, str | None],
     ) -> None:
         from deltahist.planner import choose
         from deltahist.publishers import Window
 
-        self.near, self.contributions, self.length, self.clock = near, contributions, length, clock
+        self.near, self.counting, self.columns = near, counting, columns
+        self.length, self.clock = length, clock
         self.budget = budget
         self.unit = next(iter(budget))
-        self.dropped = ("points outside",) if outside == "drop" else ()
         share: dict[str, Any] = {self.unit: Window(length=length, **budget).equal}
         chosen = options.strategy(strategy, near, gaussian=self.unit == "rho")
+        dropped, times = bool(counting.dropped), counting.contributions
         if chosen is None:
-            chosen = choose(near, left_out=bool(self.dropped), contributions=contributions, **share).strategy
-        elif self.dropped and chosen.keeps_total:
+            chosen = choose(near, left_out=dropped, contributions=times, **share).strategy
+        elif dropped and chosen.keeps_total:
             raise InputError(
                 f"--strategy is {strategy!r} with --outside drop: it keeps the number of points exactly"
             )
         self.strategy = chosen
 
     def window(self, state: Path) -> Window:
-        """The accountant on the stream's ledger; refuses a ledger of another stream."""
+        """The accountant on the stream's ledger; refuses a ledger of another stream.
+
+        The rule of the account is everything that the promise rests on, whatever else may differ between two runs:
+        space and its relation, what is measured, whose points they are and how many of each are kept, what is left
+        out, and which step a row belongs to. How coordinates came to the map is compared once they are read.
+        """
+        from deltahist.ledger import Ledger
         from deltahist.publishers import Window
 
+        counting = self.counting.describe()
+        del counting["projection"]
         about = {
             "domain": self.near.domain.describe(),
             "neighbourhood": self.near.describe(),
             "strategy": self.strategy.describe(),
-            "contributions": self.contributions,
-            "dropped": list(self.dropped),
             "start": self.clock.start,
             "every": self.clock.every,
+            **counting,
+            **self.columns,
         }
-        return Window(length=self.length, ledger=state, name=_ACCOUNT, about=about, **self.budget)
+        opened = Ledger(state).accounts().get(_ACCOUNT) if state.exists() else None
+        later = {} if opened is None else {k: about[k] for k in _LATER if k not in opened["about"]}
+        known = {k: v for k, v in about.items() if k not in later}
+        window = Window(length=self.length, ledger=state, name=_ACCOUNT, about=known, **self.budget)
+        if later:
+            window.ledger.amend(_ACCOUNT, "about", later)  # type: ignore[union-attr]
+            listed = ", ".join(f"{k} {v!r}" for k, v in later.items())
+            console.note(
+                f"ledger {str(state)!r} is of a version that did not record it; from now on it says: {listed}"
+            )
+        return window
 
-    def publish(self, counts: Any, amount: Fraction, out: Path) -> None:
+    def check(self, counts: Private, ledger: Ledger) -> None:
+        """Raise InputError unless counts were made as those of the steps before; nothing has been charged yet."""
+        from deltahist.ledger import differences
+
+        assert counts.counting is not None
+        now = counts.counting.describe()
+        before = ledger.fact(_ACCOUNT, _COUNTING)
+        if before is None:
+            ledger.store(_ACCOUNT, _COUNTING, now)
+        elif before != now:
+            raise InputError(
+                f"rows became counts in another way than in the steps before: {differences(before, now)}; the "
+                "stream's promise rests on it (another --crs, or another version of the PROJ library?)"
+            )
+
+    def publish(self, counts: Private, amount: Fraction, out: Path) -> None:
         """Draw noise for an amount that has been charged, and write the release whole."""
         from deltahist.publishers import publish
 
-        budget: dict[str, Any] = {
-            self.unit: amount,
-            "contributions": self.contributions,
-            "dropped": self.dropped,
-        }
+        budget: dict[str, Any] = {self.unit: amount}
         publish(counts, self.near, self.strategy, **budget).save(out)
 
 
@@ -200,6 +238,10 @@ def _publish(
     reading: dict[str, Any],
 ) -> dict[str, int]:
     """Publish every step that is due, and say what became of the others."""
+    import numpy as np
+
+    from deltahist.counts.private import Private
+
     done = -1 if window.last is None else window.last
     files = [out / f"{label}.parquet" for label in labels]
     unknown = next((f for f in files[done + 1 :] if f.exists()), None)
@@ -224,6 +266,10 @@ def _publish(
                     )
                 continue
             counts = counts_of(step)
+            if counts is None:
+                counts = Private.of(np.zeros(plan.near.domain.shape, dtype=np.int64), plan.counting)
+            else:
+                plan.check(counts, window.ledger)  # type: ignore[arg-type]
             charged = window.charge(step, amount)
             plan.publish(counts, charged, file)
             if rows_upto is not None:
@@ -244,9 +290,7 @@ def _counter(
     window: Window,
     done: int,
 ) -> tuple[Callable[[int], Any], Callable[[int], int] | None]:
-    """Counts of a step, and the number of rows up to it if the input is a table, which is read at once."""
-    import numpy as np
-
+    """Counts of a step (None for a step without a file), and for a table the number of rows up to it."""
     from deltahist.counts import count_file
     from deltahist.counts.steps import count_steps, step_files
 
@@ -256,13 +300,13 @@ def _counter(
         missing = [label for label in labels[done + 1 :] if label not in found]
         if missing and gaps == "error":
             raise InputError(
-                f"step {missing[0]} has no file in {str(source)!r} ({len(missing):,} such steps): a gap; add the file, "
-                "or say --gaps empty if nobody was there"
+                f"step {missing[0]} has no file in {str(source)!r} ({len(missing):,} such steps): a gap; add the "
+                "file, or say --gaps empty if nobody was there"
             )
 
         def of_file(step: int) -> Any:
             if labels[step] not in found:
-                return np.zeros(domain.shape, dtype=np.int64)
+                return None
             return count_file(found[labels[step]], domain, progress=False, **reading).counts
 
         return of_file, None

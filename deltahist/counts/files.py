@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, one_of, whole
-from deltahist.counts.points import Places, Tally, finite_rows, inside_rows
+from deltahist._operations import Operation, read_crs
+from deltahist._validate import InputError, one_of
+from deltahist.counting import Counting
+from deltahist.counts.points import Places, Tally, finite_rows, inside_rows, named_rows, user_bound
+from deltahist.counts.private import Private
 from deltahist.counts.readers import Batch, Request, open_source
-from deltahist.counts.users import UserBound
 from deltahist.domain import Domain
 
 if TYPE_CHECKING:
@@ -41,50 +43,52 @@ class Reading:
     key: bytes | None = None
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """What happened to a file's rows."""
-
-    rows: int
-    bad_rows: int
-    outside: int
-    users: int | None
-    dropped: tuple[str, ...]
-
-
 @dataclass(frozen=True, eq=False)
-class Located:
-    """Points of a file on the domain's lattice, (m,) coordinates; the rest as in Counted. Private."""
-
-    points: NDArray[np.float64]
-    rows: int
-    bad_rows: int
-    outside: int
-    kept: int
-    users: int | None
-    dropped: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Counted:
-    """Counts of a file and what happened to its rows. All of it is for the trusted side only.
+class Rows:
+    """What happened to a file's rows. All but `counting` is for the trusted side only.
 
     Parameters
     ----------
-    counts : int64 (domain.shape).
     rows : rows read. bad_rows : of them unusable, and left out.
     outside : usable rows outside the domain, clamped or left out.
-    kept : points counted. users : number of users, or None.
-    dropped : which kinds of rows were left out, for the release: whether they could be, not whether any were.
+    users : number of users, or None.
+    counting : how rows became counts: what a release says of it.
     """
 
-    counts: NDArray[np.int64]
     rows: int
     bad_rows: int
     outside: int
-    kept: int
     users: int | None
-    dropped: tuple[str, ...]
+    counting: Counting
+
+
+@dataclass(frozen=True, eq=False)
+class Located(Rows):
+    """Points of a file on the domain's lattice, (m,) coordinates, and what happened to its rows. Private."""
+
+    points: Private
+
+    @property
+    def kept(self) -> int:
+        """Number of points."""
+        return len(self.points)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted(Rows):
+    """Counts of a file, int64 (domain.shape), and what happened to its rows. Private."""
+
+    counts: Private
+
+    @property
+    def kept(self) -> int:
+        """Number of points counted."""
+        return int(self.counts.sum())
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Which kinds of rows were left out: whether they could be, not whether any were."""
+        return self.counting.dropped
 
 
 def count_file(
@@ -133,8 +137,7 @@ def count_file(
     tally = Tally(domain)
     how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key)
     read = read_rows(Path(path), domain, tally, how)
-    counts = tally.counts()
-    return Counted(counts, kept=int(counts.sum()), **vars(read))
+    return Counted(**vars(read), counts=Private.of(tally.counts(), read.counting))
 
 
 def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
@@ -156,8 +159,7 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     """
     places = Places(domain)
     read = read_rows(Path(path), domain, places, Reading(**how))
-    points = places.points()
-    return Located(points, kept=len(points), **vars(read))
+    return Located(**vars(read), points=Private.of(places.points(), read.counting))
 
 
 def read_rows(
@@ -168,28 +170,23 @@ def read_rows(
     *,
     time: str | int | None = None,
     steps: Any = None,
-) -> _Rows:
+) -> Rows:
     """Read all rows into a tally, checked, bounded per user and in the domain's coordinates.
 
     With `steps`, a function from the time column to steps (-1: left out) and which times are usable, places become
     step · cells + cell, and users are bounded within each step.
     """
     one_of(("clamp", "drop"), outside=how.outside)
-    if (how.user is None) != (how.max_per_user is None):
-        raise InputError(
-            f"user is {how.user!r} and max_per_user {how.max_per_user!r}: give both or neither, since a user's cost is "
-            "the number of points that may move at once"
-        )
-    bound = None
-    if how.max_per_user is not None:
-        bound = UserBound(whole(max_per_user=how.max_per_user), how.key)
+    bound = user_bound(how.user is not None, how.max_per_user, how.key)
     request = Request(_name(how.x), _name(how.y), _name(how.user), how.layer, domain.ndim, _name(time))
     source = open_source(path, request)
-    project = _projector(how.crs, source.crs, domain, path)
+    operation = _operation(how.crs, source.crs, domain, path)
     rows = bad = off = 0
     with _progress_bar(how.progress, path, source.rows) as advance:
         for batch in source.batches:
-            columns, users = project(batch.columns), batch.users
+            columns, users = batch.columns, batch.users
+            if operation is not None:
+                columns = operation(*columns)
             good = _usable(Batch(columns, users))
             step = None
             if steps is not None and len(good):
@@ -236,7 +233,9 @@ def read_rows(
         *(["bad rows"] if how.drop_bad_rows else []),
         *(["points outside"] if how.outside == "drop" else []),
     )
-    return _Rows(rows, bad, off, bound.users if bound is not None else None, dropped)
+    projection = None if operation is None else operation.projection
+    counting = Counting(how.max_per_user or 1, bound is not None, dropped, projection)
+    return Rows(rows, bad, off, None if bound is None else bound.users, counting)
 
 
 def _name(column: str | int | None) -> str | None:
@@ -245,16 +244,7 @@ def _name(column: str | int | None) -> str | None:
 
 def _usable(batch: Batch) -> NDArray[np.bool_]:
     good = finite_rows(batch.columns)
-    if batch.users is not None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        # A NaN is a missing user too: NaNs differ from each other, so that K would not bound them.
-        named = pc.invert(pc.is_null(batch.users, nan_is_null=True))
-        if pa.types.is_string(batch.users.type) or pa.types.is_large_string(batch.users.type):
-            named = pc.and_kleene(named, pc.not_equal(batch.users, ""))
-        good &= named.fill_null(False).to_numpy(zero_copy_only=False)
-    return good
+    return good if batch.users is None else good & named_rows(batch.users)
 
 
 def _take(
@@ -276,15 +266,11 @@ def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
     return pc.binary_join_element_wise(pa.array(step).cast(pa.string()), users.cast(pa.string()), ":")
 
 
-def _projector(
-    stated: str | None, own: Any, domain: Domain, path: Path
-) -> Callable[[list[NDArray[np.float64]]], list[NDArray[np.float64]]]:
-    """What turns the file's coordinates into the domain's."""
-    from deltahist._crs import read_crs
-
+def _operation(stated: str | None, own: Any, domain: Domain, path: Path) -> Operation | None:
+    """What brings the file's coordinates to the domain's map; None if they are on it."""
     given = stated if stated is not None else own
     if given is None and domain.crs is None:
-        return lambda columns: columns
+        return None
     if given is None:
         raise InputError(
             f"the CRS of the coordinates in {path.name!r} is not known, but the domain's is {domain.crs}: add "
@@ -305,16 +291,7 @@ def _projector(
         raise InputError(
             f"coordinates of {path.name!r} are in {source.to_string()[:40]}: give the domain this CRS"
         )
-    if source.equals(read_crs(domain.crs), ignore_axis_order=True):
-        return lambda columns: columns
-    import pyproj
-
-    forward = pyproj.Transformer.from_crs(source, domain.crs, always_xy=True)
-
-    def project(columns: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-        return [np.asarray(c) for c in forward.transform(columns[0], columns[1])]
-
-    return project
+    return Operation.onto(domain, source)
 
 
 @contextmanager

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, fits_memory, one_of
+from deltahist._operations import Projection
+from deltahist._validate import InputError, fits_memory, one_of, whole
+from deltahist.counting import Counting
+from deltahist.counts.private import Private
+from deltahist.counts.users import UserBound
 from deltahist.domain import Domain
 
 #: Points that are located at a time: few enough for the processor's cache, enough to keep it busy.
@@ -19,45 +23,66 @@ _BLOCK = 1 << 20
 _THREADS = 2
 
 
-def count(points: ArrayLike | Any, domain: Domain, *, outside: str = "clamp") -> NDArray[np.int64]:
+def count(
+    points: ArrayLike | Any,
+    domain: Domain,
+    *,
+    outside: str = "clamp",
+    user: ArrayLike | None = None,
+    max_per_user: int | None = None,
+    key: bytes | None = None,
+) -> Private:
     """Number of points in each cell.
 
     Parameters
     ----------
     points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; or a GeoSeries or GeoDataFrame of
-        points in the domain's CRS. Private.
+        points, which are projected if they say another CRS. Private.
     domain : Domain
     outside : "clamp" counts points outside in the nearest cell, which never lengthens a move; "drop" leaves
         them out, which is right only if the boundary is declared as a source.
+    user, max_per_user : (m,) whose each point is, and how many points each user may keep; both or neither.
+    key : 32 bytes for the choice of users' points, for tests; random when None.
 
     Returns
     -------
-    int64 array of domain.shape, axis 0 is x.
+    Private : acts as an int64 array of domain.shape, axis 0 is x. It knows how it was made (`counting`), and `publish`
+    takes from it whose points they are and what was left out.
 
     Raises
     ------
     InputError
-        On NaN or infinite coordinates (with how many), points of another dimension or CRS, or a grid too
-        large for memory.
+        On NaN or infinite coordinates (with how many), points of another dimension, a CRS that does not go with the
+        domain's, missing users, or a grid too large for memory.
 
     >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2))).tolist()
     [[2, 0], [0, 1]]
     """
     one_of(("clamp", "drop"), outside=outside)
+    bound = user_bound(user is not None, max_per_user, key)
     tally = Tally(domain)
-    columns = _columns(points, domain)
+    columns, projection = _columns(points, domain)
     bad = int((~finite_rows(columns)).sum())
     if bad:
         raise InputError(
             f"{bad:,} of {len(columns[0]):,} points have NaN or infinite coordinates: all must be finite"
         )
+    users = None if bound is None else _user_ids(user, len(columns[0]))
     for start in range(0, len(columns[0]), _BLOCK):
         block = [c[start : start + _BLOCK] for c in columns]
+        cells = tally.locate(block)
         if outside == "drop":
-            inside = inside_rows(block, domain)
-            block = [c[inside] for c in block]
-        tally.add(tally.locate(block))
-    return tally.counts()
+            cells[~inside_rows(block, domain)] = -1
+        if bound is None or users is None:
+            tally.add(cells[cells >= 0])
+        else:
+            bound.add(users[start : start + _BLOCK], cells)
+    if bound is not None:
+        cells = bound.cells()
+        tally.add(cells[cells >= 0])
+    dropped = ("points outside",) if outside == "drop" else ()
+    how = Counting(max_per_user or 1, user is not None, dropped, projection)
+    return Private.of(tally.counts(), how)
 
 
 class Tally:
@@ -138,7 +163,45 @@ def inside_rows(columns: Sequence[NDArray[np.float64]], domain: Domain) -> NDArr
     return inside
 
 
-def _columns(points: Any, domain: Domain) -> list[NDArray[np.float64]]:
+def _user_ids(user: Any, number: int) -> Any:
+    """Whose each point is, as an Arrow array."""
+    import pyarrow as pa
+
+    ids = pa.array(np.asarray(user).ravel())
+    if len(ids) != number:
+        raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
+    missing = int((~named_rows(ids)).sum())
+    if missing:
+        raise InputError(f"{missing:,} of {number:,} points have no user: each must have one")
+    return ids
+
+
+def named_rows(users: Any) -> NDArray[np.bool_]:
+    """Rows of an Arrow array of users that name one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # A NaN is a missing user too: NaNs differ from each other, so that K would not bound them.
+    named = pc.invert(pc.is_null(users, nan_is_null=True))
+    if pa.types.is_string(users.type) or pa.types.is_large_string(users.type):
+        named = pc.and_kleene(named, pc.not_equal(users, ""))
+    return np.asarray(named.fill_null(False).to_numpy(zero_copy_only=False))
+
+
+def user_bound(users: bool, most: int | None, key: bytes | None) -> UserBound | None:
+    """What bounds each user's points; None if users are not told apart.
+
+    Raises InputError if only one of users and their bound is given.
+    """
+    if users != (most is not None):
+        raise InputError(
+            f"max_per_user is {most!r} and users are {'' if users else 'not '}given: give both or neither, since a "
+            "user's cost is the number of points that may move at once"
+        )
+    return UserBound(whole(max_per_user=most), key) if users else None
+
+
+def _columns(points: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Projection | None]:
     geometry = getattr(points, "geometry", None)
     if geometry is not None:
         return _geometry_columns(geometry, domain)
@@ -154,16 +217,19 @@ def _columns(points: Any, domain: Domain) -> list[NDArray[np.float64]]:
         array = array.reshape(0, domain.ndim)
     if array.ndim != 2 or array.shape[1] != domain.ndim:
         raise InputError(f"points have shape {array.shape}: it must be (m, {domain.ndim})")
-    return [np.asarray(array[:, axis], dtype=np.float64) for axis in range(domain.ndim)]
+    return [np.asarray(array[:, axis], dtype=np.float64) for axis in range(domain.ndim)], None
 
 
-def _geometry_columns(geometry: Any, domain: Domain) -> list[NDArray[np.float64]]:
+def _geometry_columns(geometry: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Projection | None]:
+    from deltahist._operations import Operation
+
     crs = geometry.crs
-    if crs is not None and (domain.crs is None or not crs.equals(domain.crs, ignore_axis_order=True)):
+    if crs is not None and domain.crs is None:
         raise InputError(
-            f"points are in {crs.to_string()}, the domain in {domain.crs}: "
-            "project them first, with points.to_crs(domain.crs)"
+            f"points are in {crs.to_string()}, the domain has no CRS: give it the one of its bounds"
         )
     if not (geometry.geom_type == "Point").all():
         raise InputError("geometries are not all points: take their centroids, or one point each")
-    return [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
+    columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
+    operation = None if crs is None else Operation.onto(domain, crs)
+    return (columns, None) if operation is None else (operation(*columns), operation.projection)

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._validate import InputError, fits_memory
+from deltahist.counting import Counting
 from deltahist.counts.files import Reading, read_rows
 from deltahist.counts.points import Tally
+from deltahist.counts.private import Private
 from deltahist.domain import Domain
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -122,6 +124,7 @@ class Stepped:
     domain : of the cells.
     rows : read altogether. before, after : of them before the first step, and after the last.
     upto : (steps,) rows in the steps up to and with each one, before users were bounded.
+    counting : how rows became counts.
     """
 
     keys: NDArray[np.int64]
@@ -130,12 +133,14 @@ class Stepped:
     before: int
     after: int
     upto: NDArray[np.int64]
+    counting: Counting
 
-    def counts(self, step: int) -> NDArray[np.int64]:
+    def counts(self, step: int) -> Private:
         """Counts (domain.shape) of one step."""
         size = self.domain.size
         first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
-        return np.bincount(self.keys[first:last] - step * size, minlength=size).reshape(self.domain.shape)
+        counts = np.bincount(self.keys[first:last] - step * size, minlength=size)
+        return Private.of(counts.reshape(self.domain.shape), self.counting)
 
 
 class _Keys(Tally):
@@ -186,7 +191,7 @@ def count_steps(
 
     read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=place)
     found = np.sort(np.concatenate(keys.parts)) if keys.parts else np.zeros(0, dtype=np.int64)
-    return Stepped(found, domain, read.rows, apart[0], apart[1], np.cumsum(seen))
+    return Stepped(found, domain, read.rows, apart[0], apart[1], np.cumsum(seen), read.counting)
 
 
 def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 
-from deltahist._validate import one_of
+from deltahist._validate import InputError, one_of
 from deltahist.noise.entropy import Words
 
 #: Bits that are drawn of each uniform real at first, and again whenever they do not decide.
@@ -125,13 +125,18 @@ def rounded(
     Parameters
     ----------
     kind : "student" (two degrees of freedom), "laplace" or "lognormal", the law of Z.
-    centre : a whole number. scale : zero or more.
+    centre : a whole number. scale : above zero.
     words : random words.
     sigma : of the log-normal factor.
+
+    Raises
+    ------
+    InputError
+        On another kind, or a scale that is not above zero: the value would come out as it is.
     """
     one_of(("student", "laplace", "lognormal"), kind=kind)
-    if scale == 0:
-        return centre
+    if not scale > 0:
+        raise InputError(f"scale is {scale}: it must be above zero, or nothing hides the value")
     laws: dict[str, Callable[[], Iterator[_Interval]]] = {
         "student": lambda: student(words),
         "laplace": lambda: laplace(words),

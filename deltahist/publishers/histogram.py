@@ -9,19 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, exact, fits_memory, one_of, whole
+from deltahist._validate import InputError, fits_memory, one_of
+from deltahist.budget import Budget
 from deltahist.calibration import calibrate, rho_for
+from deltahist.counting import Counting
+from deltahist.counts.private import how_made
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
 from deltahist.planner import choose
 from deltahist.privacy import Law
-from deltahist.release import DROPS, Release
+from deltahist.release import Release
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes
 from deltahist.workloads.polygons import Regions
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
+#: δ must be at least so many times as long as what the way to the map tears apart.
+_MOST_JUMPS = 100
 
 
 def publish(
@@ -34,7 +39,7 @@ def publish(
     noise: str | None = None,
     probability: float | None = None,
     workload: Boxes | AllRanges | Regions | None = None,
-    contributions: int = 1,
+    contributions: int | None = None,
     dropped: Iterable[str] = (),
     rng: np.random.Generator | None = None,
 ) -> Release:
@@ -45,7 +50,8 @@ def publish(
 
     Parameters
     ----------
-    counts : (domain.shape) whole numbers, not negative; private.
+    counts : (domain.shape) whole numbers, not negative; private. What `count` and `count_file` make knows how it was
+        made; of a plain array it has to be said (`contributions`, `dropped`).
     near : the neighbourhood; it decides what the guarantee means.
     strategy : what to measure, or "auto": the best one for the workload, chosen from public data alone.
     epsilon : pure ε with Laplace noise; or
@@ -54,9 +60,10 @@ def publish(
         Gaussian noise that is (ε, δ_prob)-private, and "auto" chooses among both noises.
     noise : "laplace" or "gaussian", if it is to be said; it must fit the budget.
     workload : what "auto" plans for; all ranges when None.
-    contributions : points of one user that may move at once (the unit of privacy is then the user).
-    dropped : what was left out before counting: "bad rows", "points outside" (the latter needs the boundary
-        as a source). The number of points is then not released.
+    contributions : points of one user that may move at once (the unit of privacy is then the user); what the counts
+        know, or 1, when None. It may be said to be more, not less.
+    dropped : what was left out before counting besides what the counts know: "bad rows", "points outside" (the
+        latter needs the boundary as a source). The number of points is then not released.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
@@ -66,8 +73,9 @@ def publish(
     Raises
     ------
     InputError
-        On counts of another shape or type, a budget that is not finite and above zero, Gaussian noise with
-        pure ε, or a grid too large for memory.
+        On counts of another shape or type, a budget that is not finite and above zero or was charged as something
+        else, Gaussian noise with pure ε, a strategy whose groups do not hold every draw once, a way to the map that
+        tears points apart by more than a hundredth of δ, or a grid too large for memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -75,21 +83,24 @@ def publish(
     >>> release.total, release.publishable
     (64, True)
     """
-    times = whole(contributions=contributions)
     budget = _budget(epsilon, rho, noise, probability)
-    left_out = tuple(one_of(DROPS, dropped=d) for d in dropped)
-    if "points outside" in left_out and near.sources != "boundary":
-        raise InputError(
-            "points outside were dropped, but the boundary is no source: then a point may vanish by moving; "
-            'clamp them, or declare sources="boundary"'
-        )
+    counting = how_made(counts, contributions, dropped)
+    check_counting(counting, near)
+    times, left_out = counting.contributions, counting.dropped
     private = _checked(counts, near)
     if isinstance(strategy, str):
         one_of(("auto",), "or a strategy object", strategy=strategy)
         best = choose(near, workload, noise=noise, left_out=bool(left_out), contributions=times, **budget)
         strategy, budget = best.strategy, dict(best.budget)
-    elif "probability" in budget:
-        budget = {"rho": rho_for(strategy, near, contributions=times, **budget)}
+    else:
+        check_groups(strategy)
+        if "probability" in budget:
+            budget = {"rho": rho_for(strategy, near, contributions=times, **budget)}
+    if strategy.keeps_total and not near.fixed_membership:
+        raise InputError(
+            f"the neighbourhood has sources, and {strategy.name} keeps the number of points exactly: it would give "
+            "away who appears; take another strategy (a flow with arrivals)"
+        )
     if left_out and strategy.keeps_total:
         raise InputError(
             f"rows were dropped, and {strategy.name} keeps the number of points exactly, which may then depend on a "
@@ -102,7 +113,7 @@ def publish(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
             "may depend on a person; use more cells, or mend the rows"
         )
-    drawn = np.empty(strategy.draws, dtype=np.int64)
+    drawn = np.zeros(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, laws, strict=True):
         drawn[group.rows] = draw(law, len(drawn[group.rows]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
@@ -111,11 +122,39 @@ def publish(
         strategy,
         values,
         total=int(private.sum()) if near.fixed_membership and not left_out else None,
-        contributions=times,
-        dropped=left_out,
+        counting=counting,
         publishable=rng is None,
         **budget,
     )
+
+
+def check_counting(counting: Counting, near: Neighbourhood) -> None:
+    """Refuse counts that were not made as the neighbourhood's guarantee needs them."""
+    if "points outside" in counting.dropped and near.sources != "boundary":
+        raise InputError(
+            "points outside were dropped, but the boundary is no source: then a point may vanish by moving; "
+            'clamp them, or declare sources="boundary"'
+        )
+    way = counting.projection
+    if way is not None and way.jump * _MOST_JUMPS > near.domain.length(near.delta, name="delta"):
+        raise InputError(
+            f"the points came to the map by {way.name!r}, which takes near points up to {way.jump:.3g} units of the "
+            f"map apart: that must be at most a hundredth of delta={near.delta!r}; bring the coordinates to "
+            f"{near.domain.crs} by a smooth operation first"
+        )
+
+
+def check_groups(strategy: Strategy) -> None:
+    """Raise InputError unless the groups of a strategy hold every noise draw once."""
+    held, number = np.zeros(strategy.draws, dtype=bool), 0
+    for group in strategy.groups:
+        number += len(held[group.rows])
+        held[group.rows] = True
+    if number != strategy.draws or not held.all():
+        raise InputError(
+            f"groups of {strategy.name} name {number:,} noise draws, {int(held.sum()):,} different ones: they must "
+            f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
+        )
 
 
 def _budget(
@@ -125,8 +164,6 @@ def _budget(
     probability: float | None,
 ) -> dict[str, Any]:
     """The budget's own name and exact value; beside ε the probability, if Gaussian noise may be used."""
-    if (epsilon is None) == (rho is None):
-        raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
     if noise is not None:
         one_of(("laplace", "gaussian"), noise=noise)
         if noise == "gaussian" and rho is None and probability is None:
@@ -136,15 +173,10 @@ def _budget(
             )
         if noise == "laplace" and rho is not None:
             raise InputError("noise is 'laplace' with rho: Laplace noise takes epsilon (pure)")
-    if rho is not None:
-        if probability is not None:
-            raise InputError(
-                "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
-            )
-        return {"rho": exact(rho=rho)}
-    if probability is None or noise == "laplace":
-        return {"epsilon": exact(epsilon=epsilon)}
-    return {"epsilon": exact(epsilon=epsilon), "probability": probability}
+    # Laplace noise does not fail.
+    budget = Budget(epsilon, rho, None if noise == "laplace" and rho is None else probability)
+    out: dict[str, Any] = {budget.unit: budget.amount}
+    return out if budget.probability is None else out | {"probability": budget.probability}
 
 
 def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:

@@ -11,18 +11,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._validate import InputError, one_of, positive, whole
+from deltahist.budget import Budget
+from deltahist.counts.private import how_made
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import exp_bounds
 from deltahist.noise.heavy import rounded
 from deltahist.privacy import Law
 from deltahist.publishers.histogram import draw
+from deltahist.publishers.points import check_all_there
 from deltahist.quantiles import (
+    FLOOR,
     METHODS,
     SIGMA,
     Quantile,
     Smooth,
-    budget_of,
     check_quantile,
     exponent_of,
     quantile_methods,
@@ -46,7 +49,7 @@ def quantile(
     rho: float | Fraction | None = None,
     probability: float | None = None,
     method: str = "auto",
-    contributions: int = 1,
+    contributions: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
@@ -69,7 +72,7 @@ def quantile(
         - "global": integer noise of scale δ/ε;
         - "smooth-student" (pure ε), "smooth-laplace" (ε and probability), "smooth-lognormal" (ρ, or ε and
           probability): noise in proportion to the smooth sensitivity.
-    contributions : points of one user that may move at once.
+    contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
     rng : a seeded generator, for experiments only: the result is stamped not for publication.
 
     Returns
@@ -89,8 +92,10 @@ def quantile(
     ('inverse', True)
     """
     check_quantile(q, near)
-    eps, rho_exact = budget_of(epsilon, rho, probability)
-    times = whole(contributions=contributions)
+    eps, rho_exact = Budget(epsilon, rho, probability).exact
+    counting = how_made(points, contributions)
+    check_all_there(counting)
+    times = counting.contributions
     steps = _steps(points, near)
     if method == "auto":
         method = quantile_methods(
@@ -129,7 +134,7 @@ def quantile(
         epsilon=eps,
         rho=rho_exact,
         probability=probability,
-        contributions=times,
+        counting=counting,
         publishable=rng is None,
     )
 
@@ -269,7 +274,9 @@ class _Window:
 
 
 def _smooth(window: _Window, noise: Smooth, together: int, words: Words) -> int:
-    scale = Fraction(window.smooth(noise.beta, together)) * noise.factor
+    # Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a smooth
+    # bound and a constant is one as well (docs/privacy/quantiles.md).
+    scale = max(Fraction(window.smooth(noise.beta, together)), Fraction(FLOOR)) * noise.factor
     return rounded(noise.method.removeprefix("smooth-"), window.centre, scale, words, sigma=SIGMA)
 
 

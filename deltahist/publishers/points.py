@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, exact, fits_memory, whole
+from deltahist._validate import InputError, fits_memory, whole
+from deltahist.budget import Budget
+from deltahist.counting import Counting
+from deltahist.counts.private import how_made
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers.histogram import draw
@@ -23,7 +26,7 @@ def publish_sorted(
     rho: float | Fraction | None = None,
     group: int | str = "auto",
     most: int | None = None,
-    contributions: int = 1,
+    contributions: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
@@ -40,7 +43,7 @@ def publish_sorted(
     rho : ρ-zCDP with Gaussian noise.
     group : points per sum, or "auto": chosen from public figures (`group_size`).
     most : with a source at one end, the public bound on the number of points; absent ones are parked there.
-    contributions : points of one user that may move at once.
+    contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
@@ -60,7 +63,11 @@ def publish_sorted(
     ((2,), 4)
     """
     check_membership(near)
-    law = noise_law(near, epsilon, rho, contributions)
+    budget = Budget(epsilon, rho)
+    epsilon, rho = budget.exact
+    counting = how_made(points, contributions)
+    check_all_there(counting)
+    law = noise_law(near, epsilon, rho, counting.contributions)
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -71,7 +78,7 @@ def publish_sorted(
     if isinstance(group, str):
         if group != "auto":
             raise InputError(f"group is {group!r}: it must be 'auto' or a whole number of points")
-        group = group_size(near, number, epsilon=epsilon, rho=rho, contributions=contributions)
+        group = group_size(near, number, epsilon=epsilon, rho=rho, contributions=counting.contributions)
     together = whole(group=group)
     if together > number:
         raise InputError(f"group is {together:,}: it must be at most the number of points, {number:,}")
@@ -91,11 +98,20 @@ def publish_sorted(
         sums + draw(law, len(sums), rng),
         number,
         together,
-        epsilon=None if epsilon is None else exact(epsilon=epsilon),
-        rho=None if rho is None else exact(rho=rho),
-        contributions=whole(contributions=contributions),
+        epsilon=epsilon,
+        rho=rho,
+        counting=counting,
         publishable=rng is None,
     )
+
+
+def check_all_there(counting: Counting) -> None:
+    """Refuse points of which some may have been left out: their number is public here."""
+    if counting.dropped:
+        raise InputError(
+            f"rows may have been left out ({', '.join(counting.dropped)}), and the number of points is public, which "
+            "may then depend on a person: count all of them, or publish a histogram"
+        )
 
 
 def _places(present: int, near: Neighbourhood, most: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from deltahist._nano import NANO, allowed, as_said, charged
-from deltahist._validate import InputError, is_number, positive, whole
+from deltahist._validate import InputError, is_number, whole
+from deltahist.budget import Budget, Charge
 from deltahist.ledger import Ledger
 
 #: Largest step number, either side of zero: what a ledger's column holds.
@@ -47,7 +49,7 @@ class Window:
     --------
     >>> window = Window(length=3, epsilon=1.0)
     >>> window.charge(1, 0.5), window.charge(2, 0.25), window.available(3), window.available(4)
-    (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4), Fraction(3, 4))
+    (Charge(1, 2), Charge(1, 4), Fraction(1, 4), Fraction(3, 4))
     >>> window.charge(3, 0.5)
     Traceback (most recent call last):
     ...
@@ -61,12 +63,11 @@ class Window:
     name: str = "window"
     about: Mapping[str, Any] | None = None
     _memory: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", whole(length=self.length))
-        if (self.epsilon is None) == (self.rho is None):
-            raise InputError("give epsilon or rho for the window, one of them")
-        positive(**{self.unit: self._budget})
+        Budget(self.epsilon, self.rho)
         if self.limit < self.length:
             raise InputError(
                 f"{self.unit} is {self._budget!r}: it must be at least a billionth for each of {self.length:,} steps"
@@ -111,8 +112,10 @@ class Window:
             return Fraction(0)
         return Fraction(self.limit - self._held(charges, step), NANO)
 
-    def charge(self, step: int, amount: float | Fraction) -> Fraction:
+    def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
+
+        It is spent as what it was charged for: an account of ε pays for pure ε, not for a failure probability.
 
         Do so before noise is drawn: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
         step add up; steps without a charge may lie between.
@@ -128,11 +131,12 @@ class Window:
             raise InputError(f"amount is {amount!r} at step {step}: it must be a finite number above zero")
         nano = charged(amount=amount)
         if self.ledger is None:
-            self._allow(self._memory, step, nano, amount)
-            self._memory[step] = self._memory.get(step, 0) + nano
-            for old in [s for s in self._memory if s <= step - self.length]:
-                del self._memory[old]
-            return Fraction(nano, NANO)
+            with self._turn:
+                self._allow(self._memory, step, nano, amount)
+                self._memory[step] = self._memory.get(step, 0) + nano
+                for old in [s for s in self._memory if s <= step - self.length]:
+                    del self._memory[old]
+            return Charge(Fraction(nano, NANO), self.unit)
         with self._ledger.transaction() as change:
             rows = change.execute("SELECT step, nano FROM charge WHERE account = ?", (self.name,))
             self._allow(dict(rows.fetchall()), step, nano, amount)
@@ -143,10 +147,11 @@ class Window:
             change.execute(
                 "DELETE FROM charge WHERE account = ? AND step <= ?", (self.name, step - self.length)
             )
-        return Fraction(nano, NANO)
+        return Charge(Fraction(nano, NANO), self.unit)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
-        """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here decides."""
+        """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here "
+        "decides."""
         if charges and step < max(charges):
             raise InputError(
                 f"step is {step}, but step {max(charges)} has been charged already: steps must not go back (late, or "

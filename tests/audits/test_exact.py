@@ -79,7 +79,10 @@ def box(cell):
 
 def counted_in(cell, shape):
     """Where the points are that a cell counts: at the rim everywhere outside."""
-    return [(-OUTSIDE if i == 0 else i, OUTSIDE if i == n - 1 else i + 1) for i, n in zip(cell, shape, strict=True)]
+    return [
+        (-OUTSIDE if i == 0 else i, OUTSIDE if i == n - 1 else i + 1)
+        for i, n in zip(cell, shape, strict=True)
+    ]
 
 
 def sources_of(near):

@@ -510,10 +510,14 @@ def test_help_is_instant(command):
         "except SystemExit as end: assert not end.code\nprint('\\nmodules', *sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(dh.__file__).parent.parent)}
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
+    )
     loaded = done.stdout.splitlines()[-1].split()
     assert "deltahist.cli.app" in loaded
-    assert not {"numpy", "scipy", "pandas", "pyarrow", "shapely", "pyproj", "matplotlib", "cvxpy"} & set(loaded)
+    assert not {"numpy", "scipy", "pandas", "pyarrow", "shapely", "pyproj", "matplotlib", "cvxpy"} & set(
+        loaded
+    )
 
 
 def test_no_command_is_help(capsys):

@@ -1,11 +1,13 @@
 """`publish --sorted`, `query --quantiles` and `quantile`, in process, end to end."""
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import deltahist as dh
 from deltahist.cli import main
 from deltahist.sorted_points import SortedRelease
 
@@ -129,6 +131,35 @@ def test_a_quantile(folder, capsys):
     assert "but for 1e-06" in capsys.readouterr().out
     assert quantile(folder, "--rho", "0.5", "--user", "id", "--max-per-user", "1") == 0
     assert "of 700" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["inverse", "global", "smooth-student"])
+def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, monkeypatch, method):
+    """What is drawn for three points of each user is what the library draws for contributions=3."""
+    from deltahist.publishers import median
+
+    line = [*("--epsilon", "1"), *("--user", "id", "--max-per-user", "3"), *("--method", method)]
+    drawn = []
+
+    def record(name):
+        plain = getattr(median, name)
+        monkeypatch.setattr(
+            median, name, lambda *args, **more: drawn.append((name, args)) or plain(*args, **more)
+        )
+
+    for name in ("_place", "draw", "_smooth"):
+        record(name)
+    assert quantile(folder, *line, "--out", folder / "q.json") == 0
+    assert "for each user (3 points)" in capsys.readouterr().out
+    said = json.loads((folder / "q.json").read_text())
+    assert (said["contributions"], said["unit"]) == (3, "user")
+    ((name, args),) = drawn
+    if name == "_place":
+        assert args[2] == Fraction(1, 6)  # ε / (2 K)
+    elif name == "draw":  # the quantile moves by δ at most, however many points do
+        assert args[0].parameter == dh.Neighbourhood(dh.Domain((0, 150), (1000,)), 1).radius
+    else:
+        assert args[2] == 3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """`deltahist stream` and `allocate`, in process: tables and folders, resuming, late rows, kills, bad input."""
 
+import shutil
 import sqlite3
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,8 @@ from deltahist.cli import main
 from deltahist.ledger import Ledger
 
 DAYS = 12
+#: Files that the first version wrote.
+SAVED = Path(__file__).parent.parent / "fixtures" / "v1"
 
 
 @pytest.fixture
@@ -234,6 +238,130 @@ def test_a_resumed_stream_with_other_parameters(folder, capsys, changed, message
     assert stream(folder, **changed) == 2
     assert message in capsys.readouterr().err
     assert Ledger(folder / "city.ledger").charges("stream") == before
+
+
+#: What the promise of a stream rests on beside the options above: a first run, a second one, and what is said.
+MATCHED = {
+    "users, then points": ((["--user", "who", "--max-per-user", "1"], {}), ([], {}), "unit was"),
+    "points, then users": (([], {}), (["--user", "who", "--max-per-user", "1"], {}), "unit was"),
+    "other users": (
+        (["--user", "who", "--max-per-user", "1"], {}),
+        (["--user", "x", "--max-per-user", "1"], {}),
+        "user was",
+    ),
+    "more of each user": (
+        (["--user", "who", "--max-per-user", "1"], {}),
+        (["--user", "who", "--max-per-user", "2"], {}),
+        "contributions was 1, is 2",
+    ),
+    "points outside dropped": (([], {}), (["--outside", "drop"], {}), "dropped was"),
+    "another time": (([], {}), ([], {"time": "later"}), "time was"),
+    "other sources": (([], {}), (["--sources", "none"], {}), "neighbourhood.sources was"),
+}
+
+
+@pytest.mark.parametrize("name", MATCHED)
+def test_everything_that_the_promise_rests_on_must_match(folder, capsys, name):
+    (first, changed), (second, also), message = MATCHED[name]
+    table = pd.read_csv(folder / "visits.csv")
+    table.assign(later=table["when"]).to_csv(folder / "visits.csv", index=False)
+    assert stream(folder, *first, until="2020-03-05", **changed) == 0
+    before = Ledger(folder / "city.ledger").charges("stream")
+    assert stream(folder, *second, **also) == 2
+    assert message in capsys.readouterr().err
+    assert Ledger(folder / "city.ledger").charges("stream") == before
+    assert len(files(folder)) == 5
+
+
+def test_sixty_points_do_not_go_out_as_those_of_three_users(folder, capsys):
+    """Continued without its users, a stream kept every row, under the guarantee that one row of each had."""
+    pd.DataFrame(
+        {
+            "when": ["2020-03-01"] * 3 + ["2020-03-02"] * 60,
+            "x": 1.0,
+            "y": 1.0,
+            "who": [*range(3), *([1, 2, 3] * 20)],
+        }
+    ).to_csv(folder / "visits.csv", index=False)
+    users = ("--user", "who", "--max-per-user", "1")
+    assert stream(folder, *users, until="2020-03-01", sources="none") == 0
+    assert stream(folder, until="2020-03-02", sources="none") == 2
+    assert files(folder) == ["2020-03-01"]
+    assert stream(folder, *users, until="2020-03-02", sources="none") == 0
+    assert dh.Release.load(folder / "out" / "2020-03-02.parquet").total == 3
+
+
+def test_users_are_bounded_in_every_batch_and_step_together(folder, monkeypatch):
+    """A user whose rows are spread over many batches keeps K of them in a step, not K of each batch."""
+    from deltahist.counts import readers
+
+    monkeypatch.setattr(readers, "_ROWS", 7)
+    rows = 400
+    frame = pd.DataFrame({"when": pd.Timestamp("2020-03-01"), "x": 1.0, "y": 1.0, "who": np.arange(rows) % 5})
+    frame.loc[rows // 2 :, "when"] = pd.Timestamp("2020-03-02")
+    frame.to_parquet(folder / "visits.parquet")
+    users = ("--user", "who", "--max-per-user", "2")
+    assert stream(folder, *users, source="visits.parquet", until="2020-03-02", sources="none") == 0
+    for name in files(folder):
+        release = dh.Release.load(folder / "out" / f"{name}.parquet")
+        assert (release.total, release.contributions, release.counting.unit) == (10, 2, "user")
+
+
+def test_days_without_a_file_are_released_like_the_others(folder):
+    """An empty day has the noise of the others: it must not be told by what it says of users."""
+    for day in (2, 3):
+        (folder / "daily" / f"2020-03-0{day}.csv").unlink()
+    users = ("--gaps", "empty", "--user", "who", "--max-per-user", "3")
+    assert stream(folder, *users, source="daily", drop=("time",), until="2020-03-04") == 0
+    found = [dh.Release.load(folder / "out" / f"{name}.parquet") for name in files(folder)]
+    assert len({(r.laws, r.counting) for r in found}) == 1
+    assert found[0].contributions == 3
+
+
+def test_another_way_to_the_map_is_refused(tmp_path, capsys):
+    """Each day of a folder may say its own CRS: the same operation must bring all of them to the map."""
+    (tmp_path / "daily").mkdir()
+    for day in (1, 2):
+        frame = pd.DataFrame({"lon": [10.2, 10.3], "lat": [48.1, 48.2]})
+        frame.to_csv(tmp_path / "daily" / f"2020-03-0{day}.csv", index=False)
+    line = [
+        *("stream", tmp_path / "daily", "--every", "1d", "--start", "2020-03-01", "--window", "2"),
+        *("--epsilon", "1", "--x", "lon", "--y", "lat", "--project", "EPSG:25832", "--cell", "1km"),
+        *("--bounds", "580000,5300000,620000,5360000", "--delta", "2km", "--strategy", "identity"),
+        *("--state", tmp_path / "city.ledger", "--out", tmp_path / "out"),
+    ]
+
+    def run(crs, until):
+        return main([str(part) for part in [*line, "--crs", crs, "--until", until]])
+
+    assert run("EPSG:4326", "2020-03-01") == 0
+    assert run("EPSG:4230", "2020-03-02") == 2
+    said = capsys.readouterr().err
+    assert "rows became counts in another way" in said
+    assert "ED50 to ETRS89" in said
+    assert set(Ledger(tmp_path / "city.ledger").charges("stream")) == {0}
+    assert run("EPSG:4326", "2020-03-02") == 0
+
+
+def test_a_ledger_of_the_first_version_goes_on_and_says_more(tmp_path, capsys):
+    """It did not record users, nor the column of times; what the first new run says holds from then on."""
+    shutil.copy(SAVED / "stream.ledger", tmp_path / "s.ledger")
+    line = [
+        *("stream", SAVED / "stream.csv", "--time", "when", "--every", "1d", "--start", "2020-03-01"),
+        *("--window", "3", "--epsilon", "1", "--x", "x", "--y", "y", "--bounds", "0,0,10,10", "--cell", "2"),
+        *("--strategy", "identity", "--state", tmp_path / "s.ledger", "--out", tmp_path / "out"),
+    ]
+    users = ("--user", "who", "--max-per-user", "1")
+
+    def run(*more):
+        return main([str(part) for part in [*line, *more]])
+
+    assert run("--until", "2020-03-03", "--delta", "3", *users) == 2  # another δ: nothing is recorded
+    assert "unit" not in Ledger(tmp_path / "s.ledger").accounts()["stream"]["about"]
+    assert run("--until", "2020-03-03", "--delta", "2", *users) == 0
+    assert "from now on it says: unit 'user', user 'who', time 'when'" in capsys.readouterr().err
+    assert run("--until", "2020-03-04", "--delta", "2") == 2
+    assert "unit was" in capsys.readouterr().err
 
 
 def test_a_state_file_cut_short(folder, capsys):

@@ -29,7 +29,9 @@ def points():
 
 
 def table(points):
-    return pd.DataFrame({"name": "n", "x": points[:, 0], "y": points[:, 1], "user": np.arange(len(points)) % 40})
+    return pd.DataFrame(
+        {"name": "n", "x": points[:, 0], "y": points[:, 1], "user": np.arange(len(points)) % 40}
+    )
 
 
 WRITERS = {
@@ -83,7 +85,9 @@ def test_geometries_equal_geopandas_projection(tmp_path, monkeypatch, name):
 def test_geometry_in_the_domains_crs_is_taken_as_it_is(tmp_path):
     frame = gpd.GeoDataFrame(geometry=shapely.points([[585000.0, 4500000.0]]), crs=32618)
     frame.to_parquet(tmp_path / "p.parquet")
-    np.testing.assert_array_equal(count_file(tmp_path / "p.parquet", NEW_YORK).counts, dh.count(frame, NEW_YORK))
+    np.testing.assert_array_equal(
+        count_file(tmp_path / "p.parquet", NEW_YORK).counts, dh.count(frame, NEW_YORK)
+    )
 
 
 def gowalla_like(number):
@@ -225,8 +229,20 @@ ERRORS = [
     ("a.parquet", text("hello, this is text"), SQUARE, XY, ["no readable Parquet"]),
     ("a.parquet", cut, SQUARE, XY, ["no readable Parquet", "cut short"]),
     ("a.parquet", lambda path: table(np.ones((2, 2))).to_parquet(path), SQUARE, {}, ["--x, --y"]),
-    ("a.parquet", lambda path: table(np.ones((2, 2))).to_parquet(path), SQUARE, {"x": "name", "y": "y"}, ["'name'"]),
-    ("a.parquet", lambda path: table(np.ones((2, 2))).to_parquet(path), SQUARE, {"x": "z", "y": "y"}, ["x, y, user"]),
+    (
+        "a.parquet",
+        lambda path: table(np.ones((2, 2))).to_parquet(path),
+        SQUARE,
+        {"x": "name", "y": "y"},
+        ["'name'"],
+    ),
+    (
+        "a.parquet",
+        lambda path: table(np.ones((2, 2))).to_parquet(path),
+        SQUARE,
+        {"x": "z", "y": "y"},
+        ["x, y, user"],
+    ),
     ("a.parquet", polygons, NEW_YORK, {}, ["not points"]),
     ("a.tsv.gz", cut_gzip, NEW_YORK, {"x": 3, "y": 2, "crs": "EPSG:4326"}, ["a.tsv.gz", "cut short"]),
     ("a.gpkg", layers, NEW_YORK, {}, ["spring", "autumn", "--layer"]),

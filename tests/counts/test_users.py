@@ -119,7 +119,11 @@ def test_rows_without_a_user_are_bad_rows(tmp_path, users):
 
 def test_user_ids_of_any_type(tmp_path):
     path = tmp_path / "points.parquet"
-    for users in (pd.Categorical(["a", "a", "b"]), pd.to_datetime(["2024", "2024", "2025"]), [b"1", b"1", b"2"]):
+    for users in (
+        pd.Categorical(["a", "a", "b"]),
+        pd.to_datetime(["2024", "2024", "2025"]),
+        [b"1", b"1", b"2"],
+    ):
         pd.DataFrame({"x": [1.0] * 3, "y": [1.0] * 3, "user": users}).to_parquet(path)
         counted = count_file(path, SQUARE, x="x", y="y", user="user", max_per_user=1)
         assert (counted.kept, counted.users) == (2, 2)

@@ -82,8 +82,10 @@ def test_bounds_hold_the_value():
             assert high - low < Decimal(10) ** -15
 
 
-def test_no_scale_no_noise():
-    assert heavy.rounded("student", 17, Fraction(0), source(None)) == 17
+def test_a_value_is_never_returned_as_it_is():
+    for scale in (Fraction(0), Fraction(-1)):
+        with pytest.raises(InputError, match=r"scale is .* nothing hides the value"):
+            heavy.rounded("student", 17, scale, source(None))
     with pytest.raises(InputError, match="kind is 'cauchy'"):
         heavy.rounded("cauchy", 0, Fraction(1), source(None))
 

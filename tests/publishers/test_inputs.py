@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.strategies.base import Group, Strategy
 
 LINE = dh.Domain((0, 8), (8,))
 NEAR = dh.Neighbourhood(LINE, 1)
@@ -68,6 +69,46 @@ def test_all_draws_of_a_release_are_fresh():
     first, second = (dh.publish(COUNTS, NEAR, A, 0.001).values for _ in range(2))
     # Two equal draws of scale 2,000 have a probability of 1/4,000 each; eight of them never happen.
     assert (first != second).any()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [slice(0, 7)],
+        [slice(0, 8), slice(7, 8)],
+        [slice(0, 4), slice(5, 8)],
+        [np.array([0, 1, 2, 3, 4, 5, 6, 6])],
+        [np.arange(8), slice(0, 0), np.array([3])],
+        [],
+    ],
+    ids=str,
+)
+def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
+    """Values that no group names would once have been published with whatever was in memory."""
+
+    class Broken(dh.strategies.Identity):
+        @property
+        def groups(self):
+            return tuple(Group(str(i), r) for i, r in enumerate(rows))
+
+        edge_cost = Strategy.edge_cost
+
+    with pytest.raises(dh.InputError, match="groups of Broken name"):
+        dh.publish(COUNTS, NEAR, Broken(LINE), 1.0)
+
+
+@pytest.mark.parametrize(
+    "rows", [[slice(0, 8)], [slice(0, 8, 2), slice(1, 8, 2)], [np.arange(8)[::-1]]], ids=str
+)
+def test_groups_may_hold_the_draws_in_any_order(rows):
+    class Sound(dh.strategies.Identity):
+        @property
+        def groups(self):
+            return tuple(Group(str(i), r) for i, r in enumerate(rows))
+
+        edge_cost = Strategy.edge_cost
+
+    assert len(dh.publish(COUNTS, NEAR, Sound(LINE), 1.0).values) == 8
 
 
 def test_a_strategy_of_another_domain_is_refused():

@@ -150,6 +150,53 @@ def moves_of(points, rank, reach, places):
     return np.array(out)
 
 
+def rate_by_definition(budget, together):
+    """λ of e^(−λ moves): a log-ratio of at most ε for K moves on either side; ε = √(8ρ) for zCDP."""
+    epsilon = float(budget["epsilon"]) if "epsilon" in budget else math.sqrt(8 * float(budget["rho"]))
+    return epsilon / (2 * together)
+
+
+@pytest.mark.parametrize("together", [1, 2, 7])
+@pytest.mark.parametrize(
+    "budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}, {"rho": Fraction(8)}]
+)
+def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
+    found = exponent_of(budget.get("epsilon"), budget.get("rho"), together)
+    assert float(found) == pytest.approx(rate_by_definition(budget, together), rel=1e-11)
+    if "rho" in budget:  # a log-ratio within an interval of length ε is (ε²/8)-zCDP
+        assert (2 * found * together) ** 2 / 8 <= budget["rho"]
+    else:
+        assert 2 * found * together <= budget["epsilon"]
+
+
+def test_a_rho_that_no_rate_holds_is_refused():
+    with pytest.raises(dh.InputError, match="rho is 1e-30"):
+        dh.quantile([0.1, 0.2], 0.5, dh.Neighbourhood(LINE, 0.1), rho=1e-30, method="inverse")
+
+
+@pytest.mark.parametrize("together", [1, 2])
+@pytest.mark.parametrize("budget", [{"epsilon": Fraction(2)}, {"rho": Fraction(1, 2)}])
+@pytest.mark.parametrize("method", ["inverse", "exponential"])
+def test_the_law_of_places_is_as_private_as_was_promised(method, budget, together):
+    """The largest log-ratio of the exact laws, over all data sets and neighbours of a small line."""
+    number, size, reach = 3, 7, 2
+    rate = float(exponent_of(budget.get("epsilon"), budget.get("rho"), together))
+    moved = reach if method == "inverse" else size
+    laws = {}
+    for x in itertools.combinations_with_replacement(range(size), number):
+        weight = np.exp(-rate * moves_of(np.array(x), 2, moved, size))
+        laws[x] = np.log(weight / weight.sum())
+    worst = spread = 0.0
+    for x, law in laws.items():
+        for y in neighbours(x, size, reach, together):
+            ratio = law - laws[y]
+            worst, spread = max(worst, float(np.abs(ratio).max())), max(spread, float(np.ptp(ratio)))
+    if "epsilon" in budget:
+        assert 0.49 * float(budget["epsilon"]) < worst <= float(budget["epsilon"]) * (1 + 1e-12)
+    else:
+        assert 0.5 * float(budget["rho"]) < spread**2 / 8 <= float(budget["rho"]) * (1 + 1e-11)
+
+
 @pytest.mark.parametrize("method", ["inverse", "exponential"])
 @pytest.mark.parametrize("budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}])
 def test_places_have_their_probabilities(method, budget):
@@ -157,7 +204,7 @@ def test_places_have_their_probabilities(method, budget):
     points, places, reach = np.array([3, 4, 4, 9, 15, 15, 30]), 40, 4
     rate = exponent_of(budget.get("epsilon"), budget.get("rho"), 1)
     moves = moves_of(points, 4, reach if method == "inverse" else places, places)
-    chance = np.exp(-float(rate) * moves)
+    chance = np.exp(-rate_by_definition(budget, 1) * moves)
     chance /= chance.sum()
     words = source(np.random.default_rng(4))
     drawn = [
@@ -236,6 +283,88 @@ def test_smooth_noise_follows_its_law():
     assert scipy.stats.binomtest(int((~inside).sum()), 3000, 1 - (high - low)).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.3}])
+@pytest.mark.parametrize("method", ["inverse", "exponential"])
+def test_drawn_places_have_the_rate_of_the_budget(method, budget, together):
+    """Through `quantile` itself: how often the places within the first move are drawn. False alarms: 1 in 1,000."""
+    line = dh.Domain((0, 1), (1,))
+    near, size = dh.Neighbourhood(line, 0.02), line.steps[0]
+    points = np.linspace(0.01, 0.99, 49)
+    moved = near.radius if method == "inverse" else size
+    steps = line.lattice(points)[:, 0]
+    moves = _moves_on_stretches(steps, 25, moved, size)
+    weight = {m: width * math.exp(-rate_by_definition(budget, together) * m) for m, width in moves.items()}
+    chance = weight[1] / sum(weight.values())
+    drawn = [
+        dh.quantile(
+            points,
+            0.5,
+            near,
+            method=method,
+            contributions=together,
+            rng=np.random.default_rng(seed),
+            **budget,
+        ).step
+        for seed in range(600)
+    ]
+    first = int(sum((_passed(steps, 25, step, moved) == 1) for step in drawn))
+    assert scipy.stats.binomtest(first, 600, chance).pvalue > 1e-3
+
+
+def _passed(steps, rank, place, reach):
+    """Moves that make a place the quantile, from the definition."""
+    x = np.sort(steps)
+    on_way = x[rank - 1 :][x[rank - 1 :] < place] if place > x[rank - 1] else x[:rank][x[:rank] > place]
+    return int((-(-np.abs(place - on_way) // reach)).sum())
+
+
+def _moves_on_stretches(steps, rank, reach, size):
+    """How many places of the lattice take each number of moves."""
+    marks = {0, size, *(int(s) + k for s in steps for k in (0, 1))}
+    marks |= {
+        int(s) + sign * j * reach + k for s in steps for sign in (1, -1) for j in range(40) for k in (0, 1)
+    }
+    marks = sorted(m for m in marks if 0 <= m <= size)
+    out = collections.Counter()
+    for low, high in itertools.pairwise(marks):
+        out[_passed(steps, rank, low, reach)] += high - low
+    return out
+
+
+@pytest.mark.parametrize(
+    ("method", "budget"),
+    [
+        ("smooth-student", {"epsilon": 1}),
+        ("smooth-laplace", {"epsilon": 1, "probability": 1e-6}),
+        ("smooth-lognormal", {"rho": 0.5}),
+    ],
+)
+@pytest.mark.parametrize("number", [1500, 40_000])
+def test_many_equal_points_are_published_with_noise(method, budget, number):
+    """At β = ¼ and more, e^(−β · 20,000) is zero in floats: the value went out as it was."""
+    near = dh.Neighbourhood(LINE, 0.05)
+    points = np.full(number, 0.37)
+    drawn = {dh.quantile(points, 0.5, near, method=method, **budget).step for _ in range(12)}
+    assert len(drawn) > 1
+    assert max(abs(step - near.domain.lattice([0.37])[0, 0]) for step in drawn) < 10**6
+
+
+def test_the_floor_is_smooth_and_hardly_ever_matters():
+    """The larger of a smooth bound and a constant changes by at most e^β between neighbours, as both do."""
+    number, places, reach, beta = 3, 8, 2, 0.9
+    sets = list(itertools.combinations_with_replacement(range(places), number))
+
+    def floored(x):
+        return max(median._Window(np.array(x), 2, Steps(places, reach)).smooth(beta, 1), 1.0)
+
+    values = {x: floored(x) for x in sets}
+    for x in sets:
+        for y in neighbours(x, places, reach, 1):
+            assert values[y] <= math.exp(beta) * values[x] * (1 + 1e-12)
+            assert abs(y[1] - x[1]) <= values[x]
+
+
 def test_the_smooth_sensitivity_is_capped_by_delta():
     points = np.linspace(0, 1, 11)
     near = dh.Neighbourhood(LINE, 0.01)
@@ -260,7 +389,7 @@ def test_the_smooth_sensitivity_is_capped_by_delta():
         ([0.1], 0.5, {"epsilon": 1, "method": "smooth-laplace"}, "takes epsilon and a probability"),
         ([0.1], 0.5, {"rho": 1, "method": "smooth-student"}, "smooth-student takes epsilon"),
         ([0.1], 0.5, {"rho": 1, "probability": 1e-6}, "probability goes with epsilon"),
-        ([0.1], 0.5, {"epsilon": 1, "probability": 1.5}, "less than 1"),
+        ([0.1], 0.5, {"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
         ([[0.1]], 0.5, {"epsilon": 1}, "shape"),
     ],
 )

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from fractions import Fraction
 
@@ -226,6 +227,34 @@ def test_two_processes_share_one_budget(tmp_path):
     assert len(won) > 20
     for first in range(30):
         assert sum(amount for step, amount in won if first <= step < first + 4) <= 1
+
+
+@pytest.mark.parametrize("kept", ["in memory", "in a ledger"])
+def test_two_threads_never_spend_what_one_has_seen(tmp_path, monkeypatch, kept):
+    """Each looks at what is left and then waits for the other to look as well: only one may get it."""
+    window = dh.Window(length=3, epsilon=1, ledger=None if kept == "in memory" else tmp_path / "a")
+    both = threading.Barrier(2)
+    plain = dh.Window._allow
+
+    def allow(self, charges, step, nano, amount):
+        plain(self, charges, step, nano, amount)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # who holds the account alone waits in vain
+
+    monkeypatch.setattr(dh.Window, "_allow", allow)
+    won = []
+
+    def spend():
+        with contextlib.suppress(dh.InputError):
+            won.append(window.charge(1, 0.8))
+
+    threads = [threading.Thread(target=spend) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [Fraction(4, 5)]
+    assert window.spent(1) == Fraction(4, 5)
 
 
 def test_a_busy_ledger_says_so(tmp_path, monkeypatch):

@@ -1,0 +1,133 @@
+"""Budget: ε, ρ, or ε with a failure probability; read and checked in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from deltahist._validate import InputError, exact, one_of, positive
+from deltahist.privacy import Guarantee
+
+
+class Charge(Fraction):
+    """An amount that an account has charged: it knows whether it pays for ε or ρ, and stays so in arithmetic.
+
+    An account of ε promises pure ε, an account of ρ promises zCDP: a publisher takes the amount as what it was
+    charged for and as nothing else.
+
+    >>> half = Charge(Fraction(1, 3), "epsilon") / 2
+    >>> half, half.unit
+    (Charge(1, 6), 'epsilon')
+    """
+
+    unit: str
+
+    def __new__(cls, amount: Fraction, unit: str) -> Charge:
+        out = super().__new__(cls, amount)
+        out.unit = one_of(("epsilon", "rho"), unit=unit)
+        return out
+
+    def __reduce__(self) -> Any:
+        return Charge, (Fraction(self.numerator, self.denominator), self.unit)
+
+    def __copy__(self) -> Charge:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Charge:
+        return self
+
+
+def _staying_charged(name: str) -> Callable[[Charge, Any], Any]:
+    plain = getattr(Fraction, name)
+
+    def method(self: Charge, other: Any) -> Any:
+        if isinstance(other, Charge) and other.unit != self.unit:
+            raise InputError(f"amounts of {self.unit} and of {other.unit} were charged: they do not add up")
+        if isinstance(other, float):  # as people mean it: floats would round upwards
+            other = Fraction(repr(other))
+        out = plain(self, other)
+        return Charge(out, self.unit) if isinstance(out, Fraction) else out
+
+    return method
+
+
+for _name in ("__add__", "__radd__", "__sub__", "__mul__", "__rmul__", "__truediv__"):
+    setattr(Charge, _name, _staying_charged(_name))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a publication may spend.
+
+    Parameters
+    ----------
+    epsilon : pure ε; or
+    rho : ρ of zCDP.
+    probability : with epsilon, the failure probability δ_prob that is allowed.
+
+    Raises
+    ------
+    InputError
+        Unless exactly one of epsilon and rho is given, finite and above zero; on a probability with rho, or not
+        between 0 and 1; on an amount that was charged as something else.
+
+    >>> Budget(epsilon=0.5).guarantee
+    Guarantee(epsilon=Fraction(1, 2), rho=None, probability=Fraction(0, 1))
+    """
+
+    epsilon: Fraction | float | None = None
+    rho: Fraction | float | None = None
+    probability: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.rho is None):
+            raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
+        given = getattr(self, self.unit)
+        if isinstance(given, Charge) and given.unit != self.unit:
+            raise InputError(
+                f"{self.unit} is {float(given):g}, but it was charged as {given.unit}: it must be spent as what it is"
+            )
+        object.__setattr__(self, self.unit, exact(**{self.unit: given}))
+        if self.probability is None:
+            return
+        if self.rho is not None:
+            raise InputError(
+                "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
+            )
+        positive(probability=self.probability)
+        if self.probability >= 1:
+            raise InputError(
+                f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6"
+            )
+        if isinstance(given, Charge):
+            raise InputError(
+                f"probability is {self.probability!r} with an epsilon that was charged to an account of pure ε, which "
+                "promises no failure probability: leave it out, or keep the account in rho (zCDP), which pays for "
+                "Gaussian noise"
+            )
+
+    @property
+    def unit(self) -> str:
+        """ "epsilon" or "rho"."""
+        return "epsilon" if self.rho is None else "rho"
+
+    @property
+    def amount(self) -> Fraction:
+        """ε or ρ."""
+        amount = getattr(self, self.unit)
+        assert isinstance(amount, Fraction)
+        return amount
+
+    @property
+    def exact(self) -> tuple[Fraction | None, Fraction | None]:
+        """ε and ρ, one of which is None."""
+        return (self.amount, None) if self.rho is None else (None, self.amount)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a mechanism that spends all of it promises."""
+        if self.rho is not None:
+            return Guarantee(rho=self.amount)
+        return Guarantee(epsilon=self.amount, probability=Fraction(self.probability or 0))

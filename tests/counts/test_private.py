@@ -1,0 +1,207 @@
+"""Counts know how they were made, and whoever publishes them cannot forget it."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.counting import POINTS, Counting
+from deltahist.counts import points_file
+from deltahist.counts.private import how_made
+
+SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
+NEAR = dh.Neighbourhood(SQUARE, 1)
+PLACES = np.random.default_rng(1).uniform(-1, 5, (60, 2))
+IDS = np.arange(60) % 7
+
+
+def counted(**how):
+    return dh.count(PLACES, SQUARE, **how)
+
+
+def test_counts_act_as_an_array():
+    counts = counted()
+    plain = np.asarray(counts)
+    assert type(plain) is np.ndarray
+    assert counts.dtype == np.int64
+    assert counts.sum() == 60
+    assert counts.shape == (4, 4)
+    assert np.array_equal(counts, plain)
+    assert (counts == plain).all()
+    assert counts[1, 2] == plain[1, 2]
+    assert counts.max() == plain.max()
+    assert (counts + 1 > plain).all()
+    assert np.concatenate([counts, counts]).shape == (8, 4)
+    np.testing.assert_array_equal(counts, plain)
+
+
+def test_users_are_bounded_in_memory_as_in_files(tmp_path):
+    import pandas as pd
+
+    key = bytes(range(32))
+    pd.DataFrame({"x": PLACES[:, 0], "y": PLACES[:, 1], "who": IDS}).to_parquet(tmp_path / "p.parquet")
+    for outside in ("clamp", "drop"):
+        file = dh.count_file(
+            tmp_path / "p.parquet",
+            SQUARE,
+            x="x",
+            y="y",
+            user="who",
+            max_per_user=3,
+            key=key,
+            outside=outside,
+        )
+        counts = counted(user=IDS, max_per_user=3, key=key, outside=outside)
+        assert np.array_equal(counts, file.counts)
+        assert counts.counting == file.counts.counting == file.counting
+    assert counted(user=IDS, max_per_user=3, key=key).sum() == 21
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"user": IDS}, "give both or neither"),
+        ({"max_per_user": 3}, "users are not given"),
+        ({"user": IDS[:-1], "max_per_user": 3}, "user has 59 entries"),
+        ({"user": np.where(IDS == 2, np.nan, IDS), "max_per_user": 3}, "9 of 60 points have no user"),
+        ({"user": np.where(IDS == 2, "", IDS.astype(str)), "max_per_user": 3}, "9 of 60 points have no user"),
+        ({"user": IDS, "max_per_user": 0}, "max_per_user is 0"),
+    ],
+)
+def test_users_that_cannot_be_bounded(how, words):
+    with pytest.raises(dh.InputError, match=words):
+        counted(**how)
+
+
+def test_what_publish_takes_from_the_counts():
+    release = dh.publish(counted(user=IDS, max_per_user=3), NEAR, dh.strategies.Identity(SQUARE), 1)
+    assert (release.contributions, release.counting.unit) == (3, "user")
+    assert release.laws[0].parameter == 3 * 2
+    single = dh.publish(counted(user=IDS, max_per_user=1), NEAR, dh.strategies.Identity(SQUARE), 1)
+    assert (single.contributions, single.counting.unit) == (1, "user")
+    assert "one user, at most 1 point" in single.statement()
+    assert "the one kept point of one user" in single.statement()
+
+
+def test_dropped_points_withdraw_the_total_unasked():
+    """`count(outside="drop")` once returned a bare array, whose total was then published exactly."""
+    counts = counted(outside="drop")
+    assert counts.sum() < 60
+    with pytest.raises(dh.InputError, match="the boundary is no source"):
+        dh.publish(counts, NEAR, epsilon=1)
+    release = dh.publish(counts, dh.Neighbourhood(SQUARE, 1, "boundary"), epsilon=1)
+    assert release.total is None
+    assert release.dropped == ("points outside",)
+
+
+def test_more_may_be_said_but_not_less():
+    counts = counted(user=IDS, max_per_user=3)
+    assert dh.publish(counts, NEAR, epsilon=1, contributions=3).contributions == 3
+    assert dh.publish(counts, NEAR, epsilon=1, contributions=5).contributions == 5
+    with pytest.raises(dh.InputError, match="up to 3 points of a user were kept"):
+        dh.publish(counts, NEAR, epsilon=1, contributions=2)
+    assert dh.publish(counts, NEAR, epsilon=1, dropped=["bad rows"]).total is None
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda c: c.copy(),
+        lambda c: c[:],
+        lambda c: c.astype(np.int32),
+        lambda c: c.reshape(-1).reshape(4, 4),
+        lambda c: c.T.T,
+        lambda c: pickle.loads(pickle.dumps(c)),
+        copy.copy,
+        copy.deepcopy,
+    ],
+)
+def test_copies_and_views_know_it_too(same):
+    counts = counted(user=IDS, max_per_user=3)
+    assert same(counts).counting == counts.counting
+    assert dh.publish(same(counts), NEAR, epsilon=1).contributions == 3
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda c: c + c,
+        lambda c: c + 1,
+        lambda c: 2 * c,
+        lambda c: np.minimum(c, 2),
+        lambda c: np.where(c > 2, c, 0),
+        lambda c: np.concatenate([c[:2], c[2:]]),
+        lambda c: np.clip(c, 0, 2),
+        lambda c: c @ np.eye(4, dtype=np.int64),
+        lambda c: np.rot90(c) + 0,
+        lambda c: c.cumsum(axis=0),
+        lambda c: np.stack([c, c]).sum(axis=0),
+    ],
+)
+def test_what_arithmetic_makes_is_not_published_unsaid(made):
+    """Two maps added up may hold a user twice: the sum knows no bound."""
+    counts = counted(user=IDS, max_per_user=3)
+    with pytest.raises(dh.InputError, match="come from arithmetic"):
+        dh.publish(made(counts), NEAR, epsilon=1)
+    assert dh.publish(np.asarray(made(counts)), NEAR, epsilon=1, contributions=6).contributions == 6
+
+
+def test_counts_are_not_changed_in_place():
+    counts = counted()
+    with pytest.raises(dh.InputError, match="not changed in place"):
+        counts += 1
+    with pytest.raises(dh.InputError, match="not changed in place"):
+        np.add(counts, 1, out=counts)
+    fresh = counts + 0
+    fresh += 1
+    assert fresh.counting is None
+
+
+def test_points_of_a_file_know_it(tmp_path):
+    line = dh.Domain((0, 10), (100,))
+    near = dh.Neighbourhood(line, 1)
+    (tmp_path / "p.csv").write_text("x,who\n" + "\n".join(f"{i % 10},{i % 4}" for i in range(40)))
+    located = points_file(tmp_path / "p.csv", line, x="x", user="who", max_per_user=3)
+    assert located.points.counting == Counting(3, user=True)
+    release = dh.publish_sorted(located.points, near, 1.0, group=1)
+    assert (release.contributions, release.law.parameter) == (3, 3 * near.radius)
+    assert dh.quantile(located.points, 0.5, near, 1.0).counting.unit == "user"
+    dropped = points_file(tmp_path / "p.csv", dh.Domain((0, 5), (50,)), x="x", outside="drop")
+    for publish in (
+        lambda: dh.publish_sorted(dropped.points, dh.Neighbourhood(dh.Domain((0, 5), (50,)), 1), 1.0),
+        lambda: dh.quantile(dropped.points, 0.5, dh.Neighbourhood(dh.Domain((0, 5), (50,)), 1), 1.0),
+    ):
+        with pytest.raises(dh.InputError, match="rows may have been left out"):
+            publish()
+
+
+def test_plain_arrays_are_points():
+    assert how_made(np.zeros(3), None) == POINTS
+    assert how_made(np.zeros(3), 4, ["bad rows"]) == Counting(4, user=True, dropped=("bad rows",))
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"contributions": 0}, "contributions is 0"),
+        ({"dropped": ("rows",)}, "dropped is 'rows'"),
+    ],
+)
+def test_bad_countings(how, words):
+    with pytest.raises(dh.InputError, match=words):
+        Counting(**how)
+
+
+@pytest.mark.parametrize(
+    "counting",
+    [POINTS, Counting(1, user=True), Counting(4, dropped=("points outside", "bad rows"))],
+)
+def test_a_description_makes_it_again(counting):
+    again = Counting.from_description({"version": 2, **counting.describe()}, crs=None)
+    assert again == counting
+    with pytest.raises(dh.InputError, match="damaged"):
+        Counting.from_description(
+            {"version": 2, **counting.describe(), "unit": "point", "contributions": 2}, crs=None
+        )

@@ -1,0 +1,163 @@
+"""What results promise: no failure probability is ever lost, whoever publishes and however results are added up."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deltahist as dh
+from deltahist.privacy import Guarantee
+from deltahist.quantiles import APPROXIMATE, METHODS
+
+LINE = dh.Domain((0, 1), (8,))
+NEAR = dh.Neighbourhood(LINE, 1 / 8)
+POINTS = np.linspace(0.05, 0.95, 19)
+COUNTS = dh.count(POINTS, LINE)
+A = dh.strategies.Identity(LINE)
+
+GUARANTEES = st.one_of(
+    st.builds(Guarantee, epsilon=st.fractions(Fraction(1, 1000), 20)),
+    st.builds(Guarantee, rho=st.fractions(Fraction(1, 1000), 20)),
+    st.builds(
+        Guarantee,
+        epsilon=st.fractions(Fraction(1, 1000), 20),
+        probability=st.fractions(Fraction(1, 10**9), Fraction(1, 5)),
+    ),
+)
+
+
+def rng():
+    return np.random.default_rng(1)
+
+
+def results(epsilon, probability):
+    """Everything that can be published with ε, ρ, and ε with a probability; how often it may fail beside it."""
+    yield dh.publish(COUNTS, NEAR, A, epsilon=epsilon, rng=rng()), 0
+    yield dh.publish(COUNTS, NEAR, A, rho=epsilon, rng=rng()), 0
+    # Gaussian noise at (ε, δ_prob) states its ρ, from which ε follows at every δ_prob.
+    release = dh.publish(
+        COUNTS, NEAR, A, epsilon=epsilon, probability=probability, noise="gaussian", rng=rng()
+    )
+    assert release.guarantee.rho is not None
+    assert release.approximate(probability) <= float(epsilon) * (1 + 1e-9)
+    yield release, 0
+    yield dh.publish_sorted(POINTS, NEAR, epsilon, rng=rng()), 0
+    yield dh.publish_sorted(POINTS, NEAR, rho=epsilon, rng=rng()), 0
+    for method in METHODS:
+        for budget in (
+            {"epsilon": epsilon},
+            {"rho": epsilon},
+            {"epsilon": epsilon, "probability": probability},
+        ):
+            try:
+                found = dh.quantile(POINTS, 0.5, NEAR, method=method, rng=rng(), **budget)
+            except dh.InputError as problem:
+                assert "takes" in str(problem)  # noqa: PT017
+                continue
+            yield found, probability if method in APPROXIMATE and "probability" in budget else 0
+
+
+@given(st.sampled_from([Fraction(1, 2), Fraction(1), Fraction(4)]), st.sampled_from([1e-9, 1e-6, 1e-2]))
+def test_no_publisher_loses_its_failure_probability(epsilon, probability):
+    seen = 0
+    for found, failing in results(epsilon, probability):
+        guarantee = found.guarantee
+        assert guarantee.probability == Fraction(failing)
+        if isinstance(found, dh.Quantile):
+            assert found.describe()["probability"] == (failing or None)
+        if failing:
+            seen += 1
+            with pytest.raises(dh.InputError, match="nothing is promised at a smaller"):
+                guarantee.approximate(failing / 2)
+            with pytest.raises(dh.InputError, match="no zCDP"):
+                guarantee.as_rho()
+            assert guarantee.approximate(failing) == float(epsilon)
+    assert seen == 2
+
+
+@given(st.lists(GUARANTEES, min_size=1, max_size=5))
+def test_composition_adds_up_everything_or_refuses(parts):
+    failing, in_rho = sum(g.probability for g in parts), any(g.rho is not None for g in parts)
+    if (failing and in_rho) or failing >= 1:
+        with pytest.raises(dh.InputError, match=r"no zCDP|must be less than 1"):
+            _total(parts)
+        return
+    for order in itertools.islice(itertools.permutations(parts), 3):
+        total = _total(order)
+        assert total.probability == failing
+        if in_rho:
+            # Pure parts that are added first cost more than each on its own.
+            assert total.rho >= sum(g.as_rho() for g in parts)
+        else:
+            assert total.epsilon == sum(g.epsilon for g in parts)
+
+
+def _total(parts):
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+@given(GUARANTEES, st.integers(1, 6))
+def test_groups_multiply_and_failures_grow_with_them(guarantee, steps):
+    if guarantee.rho is not None:
+        assert guarantee.times(steps) == Guarantee(rho=guarantee.rho * steps**2)
+        return
+    grown = float(guarantee.probability) * sum(math.exp(i * float(guarantee.epsilon)) for i in range(steps))
+    if grown >= 1:
+        with pytest.raises(dh.InputError, match="must be less than 1"):
+            guarantee.times(steps)
+        return
+    found = guarantee.times(steps)
+    assert found.epsilon == guarantee.epsilon * steps
+    assert grown * (1 - 1e-9) <= float(found.probability) <= grown * (1 + 1e-9)
+    assert float(found.probability) >= grown * (1 - 1e-14)
+
+
+def test_beyond_all_floats_nothing_is_promised():
+    with pytest.raises(dh.InputError, match="must be less than 1"):
+        Guarantee(Fraction(400), probability=Fraction(1, 10**300)).times(4)
+
+
+@pytest.mark.parametrize("probability", [Fraction(1), 1.5, -0.1, float("nan")], ids=str)
+def test_bad_probabilities(probability):
+    with pytest.raises(dh.InputError, match="probability is"):
+        Guarantee(epsilon=Fraction(1), probability=probability)
+    with pytest.raises(dh.InputError, match="probability is"):
+        Guarantee(rho=Fraction(1), probability=Fraction(1, 2))
+
+
+def test_a_window_pays_for_what_it_promises_only():
+    """A window of pure ε once paid for noise with a failure probability, and for ρ."""
+    pure, concentrated = dh.Window(3, epsilon=3), dh.Window(3, rho=3)
+    spend = pure.charge(1, 1)
+    assert dh.publish(COUNTS, NEAR, A, epsilon=spend).guarantee == Guarantee(epsilon=Fraction(1))
+    assert dh.publish(COUNTS, NEAR, A, epsilon=spend / 2).guarantee == Guarantee(epsilon=Fraction(1, 2))
+    assert dh.publish(COUNTS, NEAR, A, rho=concentrated.charge(1, 0.5)).guarantee == Guarantee(
+        rho=Fraction(1, 2)
+    )
+    for refused in (
+        lambda: dh.publish(COUNTS, NEAR, A, epsilon=spend, probability=1e-3),
+        lambda: dh.publish(COUNTS, NEAR, A, epsilon=spend * 0.5, probability=1e-3),
+        lambda: dh.quantile(POINTS, 0.5, NEAR, epsilon=spend, probability=1e-3, method="smooth-laplace"),
+    ):
+        with pytest.raises(dh.InputError, match="account of pure ε"):
+            refused()
+    for refused in (
+        lambda: dh.publish(COUNTS, NEAR, A, rho=spend),
+        lambda: dh.publish_sorted(POINTS, NEAR, rho=spend),
+        lambda: dh.quantile(POINTS, 0.5, NEAR, rho=spend),
+    ):
+        with pytest.raises(dh.InputError, match="charged as epsilon"):
+            refused()
+    with pytest.raises(dh.InputError, match="charged as rho"):
+        dh.publish(COUNTS, NEAR, A, epsilon=concentrated.charge(2, 0.5))
+    # Laplace noise does not fail, whatever would be allowed.
+    assert (
+        dh.publish(COUNTS, NEAR, A, epsilon=spend, probability=1e-3, noise="laplace").guarantee.epsilon == 1
+    )

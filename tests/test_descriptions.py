@@ -1,0 +1,140 @@
+"""What leaves with a release, to the last key: nothing about the data but the released numbers."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import deltahist as dh
+
+PLANE = dh.Domain((0, 0, 8, 8), (8, 8))
+LINE = dh.Domain((0, 8), (16,))
+
+SPACE = {"domain": {"bounds", "shape", "crs", "scale"}, "neighbourhood": {"delta", "sources"}}
+COMMON = {
+    "format",
+    "version",
+    "epsilon",
+    "rho",
+    "contributions",
+    "unit",
+    "dropped",
+    "projection",
+    "publishable",
+    *SPACE,
+}
+#: Kind of result -> every key of its description; no other may appear.
+KEYS = {
+    "histogram": COMMON | {"strategy", "laws", "groups", "total"},
+    "sorted": COMMON | {"number", "group", "law"},
+    "quantile": COMMON | {"q", "value", "step", "number", "method", "probability"},
+}
+#: Every key of a strategy's own description.
+STRATEGIES = {
+    "Identity": set(),
+    "Cumulative": {"direction"},
+    "Hierarchical": {"branching", "shares"},
+    "Wavelet": {"shares"},
+    "ShiftedGrids": {"widths", "offsets", "shares"},
+    "CutAugmented": {"sets"},
+    "Flow": {"block", "widths", "shares", "arrivals"},
+    "Spectral": {"kernel", "pad"},
+    "Optimal": {"matrix", "primal", "dual"},
+}
+
+
+def strategies(near):
+    s, domain = dh.strategies, near.domain
+    return [
+        s.Identity(domain), s.Cumulative(domain), s.Hierarchical(domain), s.Wavelet(domain),
+        s.ShiftedGrids(domain, width=2, shift=1), s.CutAugmented(domain, ((0, 1), (2,))), s.Flow(domain),
+    ]  # fmt: skip
+
+
+def histograms():
+    near = dh.Neighbourhood(PLANE, 1)
+    for strategy in strategies(near):
+        yield near, strategy, {"epsilon": 1}
+    for strategy in (dh.strategies.Spectral(near), dh.strategies.Optimal(near)):
+        yield near, strategy, {"rho": 1}
+
+
+def data(seed):
+    """Two cities that have nothing in common, with as many points."""
+    return np.random.default_rng(seed).multinomial(300, np.eye(64)[seed] * 0.9 + 0.1 / 64).reshape(8, 8)
+
+
+@pytest.mark.parametrize("case", list(histograms()), ids=lambda c: type(c[1]).__name__)
+def test_a_histogram_says_nothing_else(case, tmp_path):
+    near, strategy, budget = case
+    files = []
+    for seed in (3, 40):
+        release = dh.publish(data(seed), near, strategy, **budget)
+        description = release.describe()
+        assert set(description) == KEYS["histogram"]
+        assert set(description["strategy"]) == {"strategy"} | STRATEGIES[type(strategy).__name__]
+        for part, keys in SPACE.items():
+            assert set(description[part]) == keys
+        files.append(only_the_numbers(release, tmp_path / f"{seed}.parquet", ["group", "value"]))
+    assert files[0] == files[1]
+
+
+def test_sorted_points_say_nothing_else(tmp_path):
+    near = dh.Neighbourhood(LINE, 0.5)
+    files = []
+    for seed in (1, 2):
+        points = np.random.default_rng(seed).beta(seed, 4, 300) * 8
+        release = dh.publish_sorted(points, near, 1.0, group=3)
+        assert set(release.describe()) == KEYS["sorted"]
+        files.append(only_the_numbers(release, tmp_path / f"{seed}.parquet", ["value"]))
+    assert files[0] == files[1]
+
+
+def only_the_numbers(release, path, columns):
+    """What a file says apart from its released numbers: the description without them, and the file's layout."""
+    release.save(path)
+    meta, schema = pq.read_metadata(path), pq.read_schema(path)
+    assert set(schema.metadata) == {b"deltahist"}
+    assert set(meta.metadata) == {b"deltahist", b"ARROW:schema"}
+    assert all(field.metadata is None for field in schema)
+    assert schema.names == columns
+    assert json.loads(schema.metadata[b"deltahist"]) == json.loads(json.dumps(release.describe()))
+    layout = [meta.num_rows, meta.num_row_groups, meta.created_by]
+    for number in range(meta.num_row_groups):
+        group = meta.row_group(number)
+        for column in range(group.num_columns):
+            chunk = group.column(column)
+            stats = chunk.statistics
+            layout += [chunk.path_in_schema, chunk.physical_type, chunk.compression, chunk.num_values]
+            layout += [chunk.has_dictionary_page, stats.null_count, stats.distinct_count]
+            # Least and largest are those of the released numbers, which everybody can see.
+            values = np.asarray(pq.read_table(path)[chunk.path_in_schema])
+            assert (stats.min, stats.max) == (values.min(), values.max())
+    return layout, json.dumps(release.describe(), sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "budget"),
+    [
+        ("inverse", {"epsilon": 1}),
+        ("exponential", {"rho": 1}),
+        ("global", {"epsilon": 1}),
+        ("smooth-student", {"epsilon": 1}),
+        ("smooth-laplace", {"epsilon": 1, "probability": 1e-6}),
+        ("smooth-lognormal", {"rho": 1}),
+    ],
+)
+def test_a_quantile_says_nothing_else(method, budget, tmp_path):
+    near = dh.Neighbourhood(LINE, 0.5)
+    said = []
+    for seed in (1, 2):
+        points = np.random.default_rng(seed).beta(seed, 4, 300) * 8
+        found = dh.quantile(points, 0.5, near, method=method, **budget)
+        assert set(found.describe()) == KEYS["quantile"]
+        found.save(tmp_path / "q.json")
+        written = json.loads((tmp_path / "q.json").read_text())
+        assert written == found.describe()
+        said.append({k: v for k, v in written.items() if k not in ("step", "value")})
+        assert written["value"] == found.domain.low[0] + written["step"] * found.domain.step[0]
+    assert said[0] == said[1]

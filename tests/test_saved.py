@@ -1,0 +1,78 @@
+"""Files that earlier versions wrote: they load, say what they said, and answer as before."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.sorted_points import SortedRelease
+
+V1 = Path(__file__).parent / "fixtures" / "v1"
+EXPECTED = json.loads((V1 / "expected.json").read_text(encoding="utf-8"))
+#: Made for ε = 1 when arrivals from outside the bounds were not priced: it costs 20.
+FAULTY = "geometry_source_outside"
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {FAULTY}))
+def test_releases_of_version_1_are_what_they_were(name, tmp_path):
+    expected = EXPECTED[name]
+    kind = SortedRelease if name.startswith("sorted") else dh.Release
+    release = kind.load(V1 / f"{name}.parquet")
+    cells = release.histogram() if kind is SortedRelease else release.cells()
+    assert np.allclose(cells, expected["cells"], atol=1e-6)
+    assert release.values.tolist() == expected["values"]
+    for budget in ("epsilon", "rho"):
+        said = expected[budget]
+        assert getattr(release, budget) == (None if said is None else Fraction(said))
+    assert release.total == expected["total"]
+    old, new = expected["statement"].splitlines(), release.statement().splitlines()
+    assert not set(old) - set(new) or name.startswith(("users", "sorted_left_users"))
+    assert [line for line in old if line.startswith("Guarantee")] == [
+        line for line in new if line.startswith("Guarantee")
+    ]
+    release.save(tmp_path / "again.parquet")
+    again = kind.load(tmp_path / "again.parquet")
+    assert again.describe() == release.describe()
+    assert again.counting == release.counting
+
+
+def test_what_version_1_did_not_record_is_said():
+    release = dh.Release.load(V1 / "flow_tuned.parquet")
+    assert "not recorded (a file of version 1)" in release.statement()
+    assert dh.Release.load(V1 / "flow.parquet").counting.projection is None
+    assert dh.Release.load(V1 / "users_dropped.parquet").counting.unit == "user"
+
+
+def test_a_release_that_did_not_price_its_arrivals_states_what_they_cost():
+    with pytest.warns(dh.DeltaHistWarning, match="its guarantee is 20 times the ε that it was made for"):
+        release = dh.Release.load(V1 / f"{FAULTY}.parquet")
+    assert release.epsilon == 20
+    assert release.laws[0].parameter == 1
+    assert np.allclose(release.cells(), EXPECTED[FAULTY]["cells"])
+
+
+@pytest.mark.parametrize("change", ["another kind", "one group only", "nothing"])
+def test_other_noise_than_stated_is_no_old_fault(tmp_path, change):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(V1 / f"{FAULTY}.parquet")
+    description = json.loads(table.schema.metadata[b"deltahist"])
+    description["laws"] = {
+        "another kind": [{"kind": "gaussian", "parameter": "1"}],
+        "one group only": [*description["laws"], {"kind": "laplace", "parameter": "3"}],
+        "nothing": [{"kind": "laplace", "parameter": "0"}],
+    }[change]
+    meta = {b"deltahist": json.dumps(description).encode()}
+    pq.write_table(table.replace_schema_metadata(meta), tmp_path / "r.parquet")
+    with pytest.raises(dh.InputError, match=r"does not follow|damaged"):
+        dh.Release.load(tmp_path / "r.parquet")
+
+
+def test_ledgers_of_version_1_keep_their_charges(tmp_path):
+    copy = tmp_path / "w.ledger"
+    copy.write_bytes((V1 / "window.ledger").read_bytes())
+    window = dh.Window(3, 1.0, ledger=copy, name="city")
+    assert (window.last, window.available(3)) == (2, Fraction(1, 4))
