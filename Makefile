@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test lint types doctest bench audit docs wheel clean
+.PHONY: help demo test lint types doctest bench audit mutants docs wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -35,6 +35,9 @@ demo: $(VENV)/.core  ## publish the sample, answer queries, draw the map
 test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow" $(ARGS)
+
+mutants: $(VENV)/.test  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 audit: $(VENV)/.test  ## run every statistical privacy audit, slow ones included
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
