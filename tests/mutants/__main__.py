@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import Queue
 
@@ -24,7 +24,7 @@ from tests.mutants.catalogue import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Seconds after which a mutant that makes tests hang counts as caught.
-_PATIENCE = 2400
+_PATIENCE = 1800
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", re.MULTILINE)
 
 
@@ -42,7 +42,9 @@ def copy_of_the_project(folder: Path) -> Path:
 
 def caught_by(project: Path, tests: list[str]) -> str | None:
     """The first of some tests that fails in a copy, or None if all pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    # A planted bug takes its passage away, which the catalogue's own test would notice.
+    command += ["--ignore=tests/mutants", *tests]
     environment = {
         **os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
@@ -102,7 +104,8 @@ def main() -> int:
                 copies.put(project)
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            for number, (mutant, test, seconds) in enumerate(pool.map(run, chosen), start=1):
+            runs = as_completed([pool.submit(run, mutant) for mutant in chosen])
+            for number, (mutant, test, seconds) in enumerate((r.result() for r in runs), start=1):
                 verdict = "caught" if test else "missed"
                 print(f"{number:4}/{len(chosen)}  {verdict}  {mutant.file}: {mutant.name}", flush=True)
                 why = (
