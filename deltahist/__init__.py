@@ -1,6 +1,6 @@
 """Distance-aware differentially private maps and range queries.
 
-The six nouns are Domain, Neighbourhood, Strategy, noise, Release and the budget; everything else is a
+The six nouns are Domain, Neighbourhood, Strategy, Mechanism, Release and the ledger; everything else is a
 function: `count`, `sensitivity`, `plan`, `publish`, `answer`. Names are imported when they are first used, so
 that `import deltahist` and `deltahist --help` are instant.
 """
@@ -15,43 +15,55 @@ __version__ = "0.1.0"
 #: Public name -> module that defines it ("" for a submodule of the same name).
 _HOME = {
     "Boxes": "workloads",
-    "Candidate": "planner",
-    "DeltaHistWarning": "_validate",
+    "Budget": "budget",
+    "BudgetExceeded": "errors",
+    "Candidate": "planning",
+    "DamagedFile": "errors",
+    "DeltaHistWarning": "errors",
     "Domain": "domain",
     "Guarantee": "privacy",
-    "InputError": "_validate",
+    "InputError": "errors",
+    "Mechanism": "mechanisms",
     "Neighbourhood": "neighbourhood",
-    "Quantile": "quantiles",
-    "Release": "release",
-    "SortedRelease": "sorted_points",
+    "Quantile": "releases",
+    "Release": "releases",
+    "SortedRelease": "releases",
     "Strategy": "strategies",
     "Window": "publishers",
     "allocate_offline": "allocation",
     "allocate_online": "allocation",
     "allocation": "",
     "answer": "answers",
+    "check_strategy": "checks",
     "count": "counts",
     "count_file": "counts",
-    "expected_error": "error",
+    "decode": "",
+    "expected_error": "planning",
+    "load": "releases",
     "noise": "",
-    "plan": "planner",
-    "protection_curve": "statement",
+    "plan": "planning",
+    "protection_curve": "mechanisms.statement",
     "publish": "publishers",
+    "publish_quantile": "publishers",
     "publish_sorted": "publishers",
-    "quantile": "publishers",
+    "quantile": "publishers.quantile",
+    "register": "strategies",
     "sensitivity": "calibration",
-    "smooth_sensitivity": "publishers",
     "strategies": "",
     "workloads": "",
 }
 
 __all__ = [
     "Boxes",
+    "Budget",
+    "BudgetExceeded",
     "Candidate",
+    "DamagedFile",
     "DeltaHistWarning",
     "Domain",
     "Guarantee",
     "InputError",
+    "Mechanism",
     "Neighbourhood",
     "Quantile",
     "Release",
@@ -63,26 +75,33 @@ __all__ = [
     "allocate_online",
     "allocation",
     "answer",
+    "check_strategy",
     "count",
     "count_file",
+    "decode",
     "expected_error",
+    "load",
     "noise",
     "plan",
     "protection_curve",
     "publish",
+    "publish_quantile",
     "publish_sorted",
     "quantile",
+    "register",
     "sensitivity",
-    "smooth_sensitivity",
     "strategies",
     "workloads",
 ]
 
+#: Names that were public once and still work: what must never be published is not among the top names.
+_FORMER = {"smooth_sensitivity": "publishers"}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    home = _HOME.get(name, _FORMER.get(name))
+    if home is None:
         raise AttributeError(f"module 'deltahist' has no attribute {name!r}")
-    home = _HOME[name]
     module = importlib.import_module(f"deltahist.{home or name}")
     value = getattr(module, name) if home else module
     globals()[name] = value
@@ -94,21 +113,22 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from deltahist import allocation, noise, strategies, workloads
-    from deltahist._validate import DeltaHistWarning, InputError
+    from deltahist import allocation, decode, noise, strategies, workloads
     from deltahist.allocation import allocate_offline, allocate_online
     from deltahist.answers import answer
+    from deltahist.budget import Budget
     from deltahist.calibration import sensitivity
+    from deltahist.checks import check_strategy
     from deltahist.counts import count, count_file
     from deltahist.domain import Domain
-    from deltahist.error import expected_error
+    from deltahist.errors import BudgetExceeded, DamagedFile, DeltaHistWarning, InputError
+    from deltahist.mechanisms import Mechanism
+    from deltahist.mechanisms.statement import protection_curve
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.planner import Candidate, plan
+    from deltahist.planning import Candidate, expected_error, plan
     from deltahist.privacy import Guarantee
-    from deltahist.publishers import Window, publish, publish_sorted, quantile, smooth_sensitivity
-    from deltahist.quantiles import Quantile
-    from deltahist.release import Release
-    from deltahist.sorted_points import SortedRelease
-    from deltahist.statement import protection_curve
-    from deltahist.strategies import Strategy
+    from deltahist.publishers import Window, publish, publish_quantile, publish_sorted
+    from deltahist.publishers.quantile import quantile
+    from deltahist.releases import Quantile, Release, SortedRelease, load
+    from deltahist.strategies import Strategy, register
     from deltahist.workloads import Boxes

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._operations import Operation, lattice_of, read_crs
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, fits_memory, whole
+from deltahist.errors import DamagedFile, InputError, fits_memory, whole
 
 #: Where a release file keeps its description, in the Parquet metadata.
 KEY = b"deltahist"
@@ -41,47 +41,82 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
 
     Raises
     ------
+    DamagedFile
+        If the file is truncated, foreign, without a description, or `read` stumbles over what it says.
     InputError
-        If the file is missing, truncated, foreign, without a description, or `read` stumbles over what it says.
+        If it is missing.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"release file {str(path)!r} does not exist")
+    path = _existing(path)
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise InputError(
+        raise DamagedFile(
             f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
         ) from None
     with file:
         text = (file.schema_arrow.metadata or {}).get(KEY)
         if text is None:
-            raise InputError(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
+            raise DamagedFile(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
         if len(text) > _MOST_DESCRIPTION:
-            raise InputError(
+            raise DamagedFile(
                 f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes"
             )
         try:
-            return read(json.loads(text), file, str(path))
-        except InputError:
-            raise
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            RecursionError,
-            ZeroDivisionError,
-            OverflowError,
-        ) as problem:
-            raise InputError(
-                f"release file {str(path)!r} has a damaged description: {_first(problem)}"
-            ) from None
+            return _understood(text, path, lambda description: read(description, file, str(path)))
         except (pa.ArrowException, OSError) as problem:
-            raise InputError(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
+            raise DamagedFile(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
+
+
+def read_json(path: str | Path, read: Callable[[dict[str, Any], str], _Read]) -> _Read:
+    """Open a release file of one JSON object and let `read(description, path)` make something of it.
+
+    Raises
+    ------
+    DamagedFile
+        If the file is no JSON, too long, or `read` stumbles over what it says.
+    InputError
+        If it is missing.
+    """
+    path = _existing(path)
+    if path.stat().st_size > _MOST_DESCRIPTION:
+        raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
+    return _understood(path.read_bytes(), path, lambda description: read(description, str(path)))
+
+
+def is_parquet(path: str | Path) -> bool:
+    """Whether a file begins as Parquet files do; InputError if there is none."""
+    with _existing(path).open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"release file {str(path)!r} does not exist")
+    return path
+
+
+def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]) -> _Read:
+    """What `read` makes of a JSON description; whatever it stumbles over is damage."""
+    from pyarrow import ArrowException
+
+    try:
+        return read(json.loads(text))
+    except (InputError, ArrowException, OSError):
+        raise
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        ZeroDivisionError,
+        OverflowError,
+    ) as problem:
+        raise DamagedFile(f"release file {str(path)!r} has a damaged description: {_first(problem)}") from None
 
 
 def check_header(
@@ -92,7 +127,7 @@ def check_header(
     `memory` : bytes that each cell and each value may take.
     """
     if description["format"] != form:
-        raise InputError(f"file {path!r} is {description['format']!r}: it must be {form!r}")
+        raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
     stated = whole(version=description["version"])
     if stated > version:
         raise InputError(
@@ -107,13 +142,13 @@ def check_header(
 def read_columns(file: Any, path: str, names: list[str]) -> Any:
     """The whole table, if its columns are these and its values are int64 without gaps."""
     if file.schema_arrow.names != names or str(file.schema_arrow.field("value").type) != "int64":
-        raise InputError(
+        raise DamagedFile(
             f"release file {path!r} has columns {file.schema_arrow.names}: they must be {' and '.join(names)} (int64)"
         )
     table = file.read()
     missing = table.column("value").null_count
     if missing:
-        raise InputError(f"release file {path!r} has {missing:,} missing values: there must be none")
+        raise DamagedFile(f"release file {path!r} has {missing:,} missing values: there must be none")
     return table
 
 

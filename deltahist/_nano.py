@@ -6,7 +6,7 @@ import numbers
 from fractions import Fraction
 from typing import Any
 
-from deltahist._validate import InputError, is_number
+from deltahist.errors import InputError, is_number
 
 #: Units of one ε, or one ρ.
 NANO = 10**9

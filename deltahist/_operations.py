@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, is_number
+from deltahist.errors import InputError, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

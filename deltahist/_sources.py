@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry

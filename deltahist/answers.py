@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, is_number
 from deltahist.decode import aligned_spans, interval, prefix_sums, sums_between
-from deltahist.release import Release
-from deltahist.sorted_points import SortedRelease
-from deltahist.workloads import AllRanges, Boxes, Span
-from deltahist.workloads.polygons import Regions
+from deltahist.errors import InputError, is_number
+from deltahist.releases import BaseRelease, SortedRelease
+from deltahist.workloads import Regions, Span, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def answer(
-    release: Release | SortedRelease,
-    work: Boxes | AllRanges | Regions,
+    release: BaseRelease,
+    work: Workload,
     *,
     level: float = 0.95,
     nonnegative: bool = False,
@@ -110,7 +108,7 @@ def answer(
     return frame
 
 
-def _from_sorted(release: SortedRelease, work: Boxes | AllRanges | Regions, level: float) -> pd.DataFrame:
+def _from_sorted(release: SortedRelease, work: Workload, level: float) -> pd.DataFrame:
     import pandas as pd
 
     if isinstance(work, Regions):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from deltahist._validate import InputError, exact, one_of, positive
+from deltahist.errors import InputError, exact, one_of, positive
 from deltahist.privacy import Guarantee
 
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from deltahist._validate import InputError, one_of, whole
 from deltahist.budget import Budget
+from deltahist.errors import InputError, one_of, whole
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.strategies.base import Strategy, whole_shares
@@ -103,15 +103,21 @@ def calibrate(
     InputError
         Unless exactly one of epsilon and rho is given, finite and above zero.
     """
-    times = whole(contributions=contributions)
     budget = Budget(epsilon, rho)
-    if budget.unit == "epsilon":
-        scale = times * sensitivity(strategy, near) / budget.amount
-        return tuple(Law("laplace", Fraction(scale) / g.share) for g in strategy.groups)
-    largest = sensitivity(strategy, near, norm=2)
-    assert isinstance(largest, Root)
-    variance = times * times * largest.squared / (2 * budget.amount)
-    return tuple(Law("gaussian", variance / g.share**2) for g in strategy.groups)
+    largest = sensitivity(strategy, near, norm=1 if budget.unit == "epsilon" else 2)
+    return noise_laws(strategy, largest, budget, contributions)
+
+
+def noise_laws(
+    strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int
+) -> tuple[Law, ...]:
+    """The noise law of each group of rows, for a sensitivity that is known (`calibrate` computes it)."""
+    times = whole(contributions=contributions)
+    if isinstance(largest, Root):
+        variance = times * times * largest.squared / (2 * budget.amount)
+        return tuple(Law("gaussian", variance / g.share**2) for g in strategy.groups)
+    scale = times * largest / budget.amount
+    return tuple(Law("laplace", Fraction(scale) / g.share) for g in strategy.groups)
 
 
 def approximate_epsilon(
@@ -153,8 +159,15 @@ def rho_for(
     >>> round(float(1 / (2 * rho)) ** 0.5, 3)         # σ for a sensitivity of one
     4.225
     """
-    target = float(Budget(epsilon, probability=probability).amount)
-    unit = calibrate(strategy, near, rho=Fraction(1), contributions=contributions)
+    largest = sensitivity(strategy, near, norm=2)
+    return rho_at(strategy, largest, Budget(epsilon, probability=probability), contributions)
+
+
+def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int) -> Fraction:
+    """What `rho_for` gives, for a 2-norm sensitivity that is known and a budget of ε with a probability."""
+    target, probability = float(budget.amount), budget.probability
+    assert probability is not None
+    unit = noise_laws(strategy, largest, Budget(rho=Fraction(1)), contributions)
 
     def spent(rho: Fraction) -> float:
         laws = [Law(law.kind, law.parameter / rho) for law in unit]
@@ -168,6 +181,6 @@ def rho_for(
         low, high = (middle, high) if spent(middle) <= target else (low, middle)
     if not low:
         raise InputError(
-            f"epsilon is {epsilon!r}: no Gaussian noise reaches it at a probability of {probability!r}"
+            f"epsilon is {target:g}: no Gaussian noise reaches it at a probability of {probability!r}"
         )
     return low

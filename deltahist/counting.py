@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deltahist._operations import Projection
-from deltahist._validate import InputError, one_of, whole
+from deltahist.errors import InputError, one_of, whole
 
 #: What may have been left out before counting.
 DROPS = ("bad rows", "points outside")
@@ -57,6 +57,12 @@ class Counting:
         if not self.user:
             return "point"
         return f"user ({self.contributions:,} point{'s' if self.contributions > 1 else ''})"
+
+    @property
+    def how(self) -> str:
+        """All of it in a few words, for messages."""
+        out = f"one {self.who} as the unit of privacy"
+        return out + (f" and {' and '.join(self.dropped)} dropped" if self.dropped else "")
 
     def and_also(self, contributions: int | None = None, dropped: Iterable[str] = ()) -> Counting:
         """This one with what the caller knows besides: more points of a user, more that was left out.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deltahist._operations import Operation
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 from deltahist.sample import sample_points
 
 if TYPE_CHECKING:

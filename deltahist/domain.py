@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, finite, positive, whole
+from deltahist.errors import InputError, finite, positive, whole
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
 #: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from deltahist._files import write_whole
 from deltahist._operations import Operation
-from deltahist._validate import InputError, fits_memory
-from deltahist.release import Release
+from deltahist.errors import InputError, fits_memory
+from deltahist.releases import Release
 from deltahist.workloads import Boxes
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deltahist._nano import NANO
-from deltahist._validate import InputError
+from deltahist.errors import DamagedFile, InputError
 
 #: "dhLG": marks the file as a ledger.
 _APPLICATION = 0x64684C47
@@ -193,7 +193,7 @@ class Ledger:
             version = found.execute("PRAGMA user_version").fetchone()[0]
             if application != _APPLICATION:
                 why = "it is empty (cut short?)" if self.path.stat().st_size == 0 else "it is something else"
-                raise InputError(f"{what} is no ledger: {why}; nothing was charged")
+                raise DamagedFile(f"{what} is no ledger: {why}; nothing was charged")
             if version > VERSION:
                 raise InputError(
                     f"{what} is of version {version}: this program knows versions up to {VERSION}"
@@ -207,7 +207,7 @@ class Ledger:
                 found.execute(f"SELECT count(*) FROM {table}").fetchone()
         if verdict != "ok" or size != self.path.stat().st_size:
             detail = verdict if verdict != "ok" else f"{self.path.stat().st_size:,} bytes instead of {size:,}"
-            raise InputError(f"{what} is damaged or cut short: {detail}; nothing was charged")
+            raise DamagedFile(f"{what} is damaged or cut short: {detail}; nothing was charged")
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import DeltaHistWarning, InputError, fits_memory, one_of
 from deltahist.domain import Domain
+from deltahist.errors import DeltaHistWarning, InputError, fits_memory, one_of
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import write_whole
-from deltahist._validate import InputError
-from deltahist.release import Release
-from deltahist.sorted_points import SortedRelease
-from deltahist.statement import cost_of_moves, protection_curve
+from deltahist.errors import InputError
+from deltahist.mechanisms.statement import protection_curve
+from deltahist.releases import BaseRelease, Release, SortedRelease
 from deltahist.workloads import Boxes
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def check_picture(path: str | Path, only: str | None = None) -> None:
 
 
 def save_picture(
-    release: Release | SortedRelease,
+    release: BaseRelease,
     path: str | Path,
     only: str | None = None,
     *,
@@ -77,7 +76,7 @@ def save_picture(
     write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=150))
 
 
-def _height(release: Release | SortedRelease) -> float:
+def _height(release: BaseRelease) -> float:
     """Inches that the map needs at its width, within reason."""
     if release.domain.ndim == 1:
         return 4.5
@@ -85,7 +84,7 @@ def _height(release: Release | SortedRelease) -> float:
     return float(np.clip(1.4 + 6.0 * high / wide, 4.5, 9.0))
 
 
-def _say_what_it_is(figure: Figure, release: Release | SortedRelease) -> None:
+def _say_what_it_is(figure: Figure, release: BaseRelease) -> None:
     cost = (
         f"ε = {float(release.epsilon):g}"
         if release.epsilon is not None
@@ -113,7 +112,7 @@ def _say_what_it_is(figure: Figure, release: Release | SortedRelease) -> None:
 
 
 def plot_map(
-    release: Release | SortedRelease,
+    release: BaseRelease,
     ax: Axes | None = None,
     *,
     plain: bool = False,
@@ -282,7 +281,7 @@ def _block_error(release: Release, width: int) -> tuple[float, float]:
     return float(np.sqrt(np.median(moments.variance))), float(np.median(moments.kurtosis))
 
 
-def _steps(release: Release | SortedRelease, ax: Axes, nonnegative: bool) -> Axes:
+def _steps(release: BaseRelease, ax: Axes, nonnegative: bool) -> Axes:
     domain = release.domain
     edges = domain.edges(0)
     if isinstance(release, SortedRelease):
@@ -308,7 +307,7 @@ def _steps(release: Release | SortedRelease, ax: Axes, nonnegative: bool) -> Axe
     return ax
 
 
-def plot_protection(release: Release | SortedRelease, ax: Axes | None = None) -> Axes:
+def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
     """What a move costs, exactly and at most, against its distance; δ and the diameter are marked.
 
     Parameters
@@ -328,7 +327,7 @@ def plot_protection(release: Release | SortedRelease, ax: Axes | None = None) ->
         factor, unit = 1e-3, "km"
     # Each value holds up to its distance, so a step before it never understates; δ itself is worth a value.
     distance = np.append(curve["distance"], near.delta_ground)
-    exact = np.append(curve["exact"], float(cost_of_moves(release, near.delta_ground)[0]))
+    exact = np.append(curve["exact"], float(release.mechanism.cost_within(near.delta_ground)[0]))
     order = np.argsort(distance)
     distance, exact = distance[order] * factor, exact[order]
     ends, bound = _bound(release)
@@ -365,7 +364,7 @@ def plot_protection(release: Release | SortedRelease, ax: Axes | None = None) ->
     return ax
 
 
-def _bound(release: Release | SortedRelease) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bound(release: BaseRelease) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends of the steps of δ, up to the diameter, and what that many moves cost together at most."""
     near = release.neighbourhood
     last = max(1, math.ceil(near.diameter / near.delta_ground - 1e-9))

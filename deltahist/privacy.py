@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from deltahist._validate import InputError, exact, one_of, positive
+from deltahist.errors import InputError, exact, one_of, positive
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,11 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
         target = probability * math.exp(-kappa) * (1 - _FLOAT_ERROR)
-        best = min(best, _epsilon_of(mu, target) + 2 * kappa)
+        best = min(best, gaussian_curve(mu, target) + 2 * kappa)
     return best
 
 
-def _epsilon_of(mu: float, probability: float) -> float:
+def gaussian_curve(mu: float, probability: float) -> float:
     """Smallest ε with Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) ≤ probability, rounded up."""
     from scipy.special import log_ndtr
 

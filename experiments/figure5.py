@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from deltahist.sorted_points import SortedRelease, group_size
+from deltahist.mechanisms.sorted import group_size
+from deltahist.releases import SortedRelease
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
 #: δ as a share of the domain; 1 is the standard neighbourhood.
@@ -91,7 +92,7 @@ def _without_noise(points: NDArray[np.float64], near: dh.Neighbourhood, group: i
     steps = np.sort(near.domain.lattice(points)[:, 0])
     release = dh.publish_sorted(points, near, EPSILON, group=group, rng=np.random.default_rng(0))
     sums = np.add.reduceat(steps, np.arange(0, len(steps), group))
-    return SortedRelease(near, sums, len(points), group, epsilon=release.epsilon, publishable=False)
+    return SortedRelease(release.mechanism, sums, publishable=False)
 
 
 def _histogram_answers(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import deltahist as dh
 from deltahist.counts.steps import Clock, count_steps
-from deltahist.planner import choose
+from deltahist.planning import mechanism_for
 from experiments._common import (
     BLUE,
     GREEN,
@@ -51,9 +51,9 @@ def run(
     )
     window = dh.Window(length=length, epsilon=EPSILON)
     # The strategy is chosen for a day's share, from public figures.
-    by_window = choose(near, epsilon=window.equal).strategy
+    by_window = mechanism_for(near, epsilon=window.equal).strategy
     once = Fraction(EPSILON, days)
-    by_day = choose(near, epsilon=once).strategy
+    by_day = mechanism_for(near, epsilon=once).strategy
     rng = np.random.default_rng(11)
     corner = rng.integers(0, np.array(domain.shape) - SIDE, (BOXES, 2)) * np.array(domain.cell) + domain.low
     work = dh.workloads.boxes(np.column_stack([corner, corner + SIDE * np.array(domain.cell)]))

@@ -9,7 +9,7 @@ import pytest
 import rasterio
 
 import deltahist as dh
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 from deltahist.export import cell_errors, cells_frame, check_form, export
 
 SHAPE = (6, 4)

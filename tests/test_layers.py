@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "deltahist"
 #: The bottom first. A name stands for a module, or for a package with all that is in it. It may import from
 #: the rows listed before its own, and from itself.
 LAYERS = [
-    ["_validate"],
+    ["errors"],
     ["_files"],
     ["_nano"],
     ["_operations"],
@@ -205,7 +205,7 @@ def test_heavy_packages_are_not_imported_at_once(command):
 
 SOUND = {
     "__init__": "from fake import answers, counts",
-    "_validate": "",
+    "errors": "",
     "domain": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fake.counts import Counts",
     "counts": "from . import domain",
     "decode": "from fake.domain import Domain\nimport numpy",

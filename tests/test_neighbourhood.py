@@ -156,7 +156,7 @@ def test_bad_neighbourhoods_are_refused_by_name(delta, sources, words):
 
 
 def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
-    import deltahist._validate as validate
+    import deltahist.errors as validate
 
     monkeypatch.setattr(validate, "available_memory", lambda: 10**6)
     near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (4096, 4096)), 1.0)

@@ -10,9 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import deltahist as dh
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 from deltahist.plots import check_picture, merged_cells, plot_map, plot_protection, save_picture
-from deltahist.statement import cost_of_moves
 
 
 def make(counts, *, crs="EPSG:32618", strategy=dh.strategies.Identity, budget=None, **how):
@@ -95,7 +94,7 @@ def test_the_curve_never_understates_the_cost(budget):
         assert line.get_drawstyle() == "steps-pre"
         for distance in (200, 500, 501, 1_000, 1_300, 2_499):
             drawn = y[np.searchsorted(x, distance - 1e-6)]
-            true = float(cost_of_moves(release, distance)[which])
+            true = float(release.mechanism.cost_within(distance)[which])
             assert drawn >= true - 1e-9
             if which:
                 assert drawn == pytest.approx(true)

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, is_number
 from deltahist.allocation.windows import check_weights
+from deltahist.errors import InputError, is_number
 
 Weights = NDArray[np.float64]
 Sampler = Callable[[Weights, int, int, np.random.Generator], Weights]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._nano import NANO
-from deltahist._validate import DeltaHistWarning, InputError, fits_memory
 from deltahist.allocation.windows import Constraints, check_budget, check_past, check_weights, rounded_down
+from deltahist.errors import DeltaHistWarning, InputError, fits_memory
 
 #: Relative gap between the error and its lower bound at which the solver stops, and which it must reach.
 _GAP, _NEEDED = 1e-11, 1e-7

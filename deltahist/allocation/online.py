@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._nano import NANO
-from deltahist._validate import InputError, positive, whole
 from deltahist.allocation.models import Model, Sampler, futures
 from deltahist.allocation.windows import check_budget, check_past, check_weights
+from deltahist.errors import InputError, positive, whole
 
 Array = NDArray[np.float64]
 #: Windows ahead that scenarios reach.

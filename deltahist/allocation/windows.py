@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._nano import NANO, allowed
-from deltahist._validate import InputError, positive, whole
+from deltahist.errors import InputError, positive, whole
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> NDArray[np.float64]:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from deltahist._validate import InputError
 from deltahist.cli import console, options
+from deltahist.errors import InputError
 
 
 def allocate(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from deltahist._validate import DeltaHistWarning, InputError
+from deltahist.errors import DeltaHistWarning, InputError
 
 #: Exit status of every error that the user can mend.
 FAILED = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import geopandas as gpd

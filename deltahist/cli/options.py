@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltahist._validate import InputError, fits_memory, whole
+from deltahist.errors import InputError, fits_memory
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.strategies import Strategy
 
 #: Bytes per cell that counting, planning and noise take together; a grid beyond memory is refused at once.
 _BYTES_PER_CELL = 48
@@ -291,59 +290,6 @@ def space(
             f"--sources is {sources!r}: none of it is within δ of the map (is it in another CRS?)"
         )
     return near.with_sources(entry)
-
-
-def strategy(text: str, near: Neighbourhood, *, gaussian: bool = False) -> Strategy | None:
-    """The strategy of a text such as hierarchical:4; None for auto. `gaussian`: what its noise will be.
-
-    Raises InputError on an unknown name or parameters that do not fit.
-    """
-    from deltahist import strategies as s
-
-    name, _, rest = text.strip().lower().partition(":")
-    domain = near.domain
-    if text.strip().lower() == "auto":
-        return None
-    if name == "identity" and not rest:
-        return s.Identity(domain)
-    if name == "wavelet" and not rest:
-        return s.Wavelet(domain)
-    if name == "hierarchical":
-        return s.Hierarchical(domain, *_whole_numbers(rest, text, 1) or [2])
-    if name == "cumulative" and rest in ("", "suffix", "prefix"):
-        return s.Cumulative(domain, direction="prefix" if rest == "prefix" else "suffix")
-    if name == "shifted" and rest:
-        parameters = _whole_numbers(rest, text, 3)
-        if len(parameters) >= 2:
-            return s.ShiftedGrids(domain, *parameters)
-    if name == "dyadic":
-        return s.dyadic_grids(domain, *_whole_numbers(rest, text, 1) or [max(1, int(near.reach.max()))])
-    if name == "flow":
-        sides = _whole_numbers(rest, text, 1)
-        return s.tuned(near, norm=2 if gaussian else 1, block=sides[0] if sides else None)
-    if name in ("spectral", "optimal") and not rest:
-        if not gaussian:
-            raise InputError(
-                f"--strategy is {text!r} with pure ε: it is made for Gaussian noise; give --rho, or --probability "
-                "beside --epsilon"
-            )
-        return s.Spectral(near) if name == "spectral" else s.Optimal(near)
-    raise InputError(
-        f"--strategy is {text!r}: it must be auto, flow[:block], spectral, optimal, identity, wavelet, "
-        "hierarchical[:b], cumulative[:prefix], shifted:width,shift[,m] or dyadic[:spacing], with lengths in cells"
-    )
-
-
-def _whole_numbers(text: str, option: str, most: int) -> list[int]:
-    try:
-        values = [int(part) for part in text.split(",")] if text else []
-    except ValueError:
-        values = [0] * (most + 1)
-    if len(values) > most:
-        raise InputError(
-            f"--strategy is {option!r}: after the colon there must be at most {most} whole number(s)"
-        )
-    return [whole(f"in --strategy {option}", parameter=v) for v in values]
 
 
 def read_boxes(box: Sequence[str] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:

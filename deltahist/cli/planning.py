@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltahist._validate import InputError
 from deltahist.cli import console, options
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -54,7 +54,7 @@ def plan(
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
     """
     from deltahist.cli.geometry import map_crs
-    from deltahist.planner import plan as rank
+    from deltahist.planning import plan as rank
 
     if layout not in ("table", "json"):
         raise InputError(f"--format is {layout!r}: it must be table or json")
@@ -117,7 +117,7 @@ def _crossovers(
     nears: list[Neighbourhood], work: Any, times: int, budget: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """The best candidate of each noise for each δ, the best one first; it is noted where the winner changes."""
-    from deltahist.planner import crossovers
+    from deltahist.planning import crossovers
 
     rows: list[dict[str, Any]] = []
     before = None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltahist._validate import InputError
 from deltahist.cli import console, options
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.counts import Located
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.sorted_points import SortedRelease
+    from deltahist.releases import SortedRelease
 
 
 def publish_in_order(
@@ -26,8 +26,8 @@ def publish_in_order(
     **reading: Any,
 ) -> SortedRelease:
     """What `publish --sorted` does once its options are read: sorted points to a release file."""
+    from deltahist.mechanisms.sorted import check_membership
     from deltahist.publishers import publish_sorted
-    from deltahist.sorted_points import check_membership
 
     check_membership(near)
     bound = None if most is None else options.whole_number(most, "--most")
@@ -121,9 +121,9 @@ def quantile(
       deltahist quantile log.tsv.gz --x 2 --q 0.5 --bounds -90,90 --delta 0.01 --epsilon 0.5 --out median.json
     """
     from deltahist.domain import Domain
+    from deltahist.mechanisms.quantile import METHODS, check_quantile
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.publishers import quantile as publish_quantile
-    from deltahist.quantiles import METHODS, check_quantile
+    from deltahist.publishers import publish_quantile
 
     points = options.user_bound(user, max_per_user)
     budget = options.budget(epsilon, rho, None, probability)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltahist._validate import InputError
 from deltahist.cli import console, options
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.counts import Counted
-    from deltahist.release import Release
+    from deltahist.releases import Release
 
 
 def publish(
@@ -134,19 +134,13 @@ def publish(
         raise InputError(
             f"--{'most' if group is None else 'group'} is given without --sorted: it goes with it"
         )
-    from deltahist.planner import choose
+    from deltahist.counting import Counting
+    from deltahist.planning import mechanism_for
     from deltahist.publishers import publish as publish_counts
 
-    chosen = options.strategy(strategy, near, gaussian="epsilon" not in budget or "probability" in budget)
-    left_out = drop_bad_rows or outside == "drop"
-    if chosen is None:
-        best = choose(near, noise=noise, left_out=left_out, contributions=points, **budget)
-        chosen, budget = best.strategy, best.budget
-    elif left_out and chosen.keeps_total:
-        raise InputError(
-            f"--strategy is {strategy!r} and rows may be dropped: it keeps the number of points exactly, which may "
-            "then depend on a person; it must be another strategy, or no rows dropped"
-        )
+    kinds = (("bad rows", drop_bad_rows), ("points outside", outside == "drop"))
+    counting = Counting(points, user is not None, tuple(kind for kind, given in kinds if given))
+    mechanism = mechanism_for(near, strategy, noise=noise, counting=counting, **budget)
     counted = _count(
         source,
         near.domain,
@@ -160,7 +154,7 @@ def publish(
         layer=layer,
     )
     _tell_publisher(counted, outside)
-    release = publish_counts(counted.counts, near, chosen, **budget)
+    release = publish_counts(counted.counts, mechanism)
     release.save(out)
     print(_summary(release, out))
     return release, counted

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltahist._validate import InputError
 from deltahist.cli import console, options
+from deltahist.errors import InputError
 
 #: Cells from which on non-negative estimates take longer than people expect.
 _PATIENCE = 100_000
@@ -17,32 +17,28 @@ _PATIENCE = 100_000
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.release import Release
-    from deltahist.sorted_points import SortedRelease
+    from deltahist.releases import BaseRelease, Release
 
 
-def _open(path: Path) -> Release | SortedRelease:
-    """A release of either kind, by what its description says it is."""
-    from deltahist._files import read_described
-    from deltahist.release import Release
-    from deltahist.sorted_points import FORMAT, SortedRelease
+def _open(path: Path) -> BaseRelease:
+    """A release of any kind, with a warning if it must not be published."""
+    from deltahist.releases import load
 
-    form = read_described(path, lambda description, *_: description["format"])
-    release = SortedRelease.load(path) if form == FORMAT else Release.load(path)
+    release = load(path)
     if not release.publishable:
         console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
     return release
 
 
-def _load(path: Path, command: str) -> Release:
-    """A release of counts; sorted points have no cells of their own."""
-    from deltahist.release import Release
+def _of_counts(path: Path, command: str) -> Release:
+    """A release of counts; other kinds have no cells of their own."""
+    from deltahist.releases import Release
 
     release = _open(path)
     if not isinstance(release, Release):
         raise InputError(
-            f"{path} holds sorted points, which `{command}` does not take: it must be a release of counts "
-            "(`deltahist query` answers boxes and --quantiles from it)"
+            f"{path} holds no counts but {release.mechanism.words}, which `{command}` does not take: it must be a "
+            "release of counts (`deltahist query` answers boxes and --quantiles from sorted points)"
         )
     return release
 
@@ -108,7 +104,7 @@ def query(
     console.put(_lay_out(frame, shapes, layout, published), out)
 
 
-def _note_patience(release: Release | SortedRelease) -> None:
+def _note_patience(release: BaseRelease) -> None:
     """Say that the nearest non-negative estimates of a large grid take their time."""
     if release.domain.size > _PATIENCE:
         console.note(
@@ -117,7 +113,7 @@ def _note_patience(release: Release | SortedRelease) -> None:
 
 
 def _answer_boxes(
-    release: Release | SortedRelease,
+    release: BaseRelease,
     box: list[str] | None,
     file: Path | None,
     level: float,
@@ -133,11 +129,11 @@ def _answer_boxes(
 
 
 def _answer_regions(
-    release: Release | SortedRelease, file: Path, column: str | None, level: float, nonnegative: bool
+    release: BaseRelease, file: Path, column: str | None, level: float, nonnegative: bool
 ) -> tuple[pd.DataFrame, Any]:
     from deltahist.answers import answer
     from deltahist.cli.geometry import read_geometries, region_names
-    from deltahist.workloads.ranges import regions
+    from deltahist.workloads import regions
 
     zones = read_geometries(file, release.domain, "--regions")
     names = region_names(zones, column)
@@ -148,7 +144,7 @@ def _answer_regions(
     return frame, zones.geometry.to_numpy()
 
 
-def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: Release | SortedRelease) -> str:
+def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: BaseRelease) -> str:
     """The answers as text; `shapes` are corners (m, 2 d) or polygons."""
     are_boxes = shapes.dtype != object
     if layout == "csv":
@@ -180,8 +176,8 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: Release | S
     return json.dumps(records, indent=2, ensure_ascii=False)
 
 
-def _lay_out_quantiles(release: Release | SortedRelease, text: str, level: float, layout: str) -> str:
-    from deltahist.sorted_points import SortedRelease
+def _lay_out_quantiles(release: BaseRelease, text: str, level: float, layout: str) -> str:
+    from deltahist.releases import SortedRelease
 
     if not isinstance(release, SortedRelease):
         raise InputError(
@@ -282,7 +278,7 @@ def export(
 
     check_form(out)
     console.check_target(out, release)
-    published = _load(release, "export")
+    published = _of_counts(release, "export")
     if nonnegative:
         _note_patience(published)
     write(published, out, nonnegative=nonnegative)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltahist._validate import InputError
 from deltahist.cli import console, options
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.counting import Counting
@@ -152,7 +152,7 @@ class _Plan:
         clock: Clock,
         columns: dict[str, str | None],
     ) -> None:
-        from deltahist.planner import choose
+        from deltahist.planning import mechanism_for
         from deltahist.publishers import Window
 
         self.near, self.counting, self.columns = near, counting, columns
@@ -160,15 +160,7 @@ class _Plan:
         self.budget = budget
         self.unit = next(iter(budget))
         share: dict[str, Any] = {self.unit: Window(length=length, **budget).equal}
-        chosen = options.strategy(strategy, near, gaussian=self.unit == "rho")
-        dropped, times = bool(counting.dropped), counting.contributions
-        if chosen is None:
-            chosen = choose(near, left_out=dropped, contributions=times, **share).strategy
-        elif dropped and chosen.keeps_total:
-            raise InputError(
-                f"--strategy is {strategy!r} with --outside drop: it keeps the number of points exactly"
-            )
-        self.strategy = chosen
+        self.strategy = mechanism_for(near, strategy, counting=counting, **share).strategy
 
     def window(self, state: Path) -> Window:
         """The accountant on the stream's ledger; refuses a ledger of another stream.

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._operations import Operation, read_crs
-from deltahist._validate import InputError, one_of
 from deltahist.counting import Counting
 from deltahist.counts.points import Places, Tally, finite_rows, inside_rows, named_rows, user_bound
 from deltahist.counts.private import Private
 from deltahist.counts.readers import Batch, Request, open_source
 from deltahist.domain import Domain
+from deltahist.errors import InputError, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

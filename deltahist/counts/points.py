@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._operations import Projection
-from deltahist._validate import InputError, fits_memory, one_of, whole
 from deltahist.counting import Counting
 from deltahist.counts.private import Private
 from deltahist.counts.users import UserBound
 from deltahist.domain import Domain
+from deltahist.errors import InputError, fits_memory, one_of, whole
 
 #: Points that are located at a time: few enough for the processor's cache, enough to keep it busy.
 _CHUNK = 1 << 17

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError
 from deltahist.counting import POINTS, Counting
+from deltahist.errors import InputError
 
 
 class Private(np.ndarray[Any, np.dtype[Any]]):

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, fits_memory
 from deltahist.counting import Counting
 from deltahist.counts.files import Reading, read_rows
 from deltahist.counts.points import Tally
 from deltahist.counts.private import Private
 from deltahist.domain import Domain
+from deltahist.errors import InputError, fits_memory
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 
 #: Rows kept beyond this many times the bound's need are thinned out again.
 _SLACK = 1 << 20

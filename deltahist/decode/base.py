@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
 from deltahist.decode.features import Feature
+from deltahist.decode.metric import Metric, simulated_metric
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes, Span
@@ -33,6 +34,9 @@ _SAMPLE = 2000
 _UNSEEN = 1e-9
 #: Variances whose square a float still holds; below, noise is too rare for its kurtosis to matter.
 LEAST_SQUARED = 1e-140
+#: Which decoder solves for which class of strategies.
+_DECODERS: dict[type[Strategy], type[Decoder]] = {}
+_Kind = TypeVar("_Kind", bound="type[Decoder]")
 #: Simulated noise fields; their number sets Student's quantile of the interval.
 REPLICATES = 100
 
@@ -120,6 +124,25 @@ class Decoder:
             if spread > 0:
                 cells = cells + direction * ((total - cells.sum()) / spread)
         return cells.reshape(self.domain.shape)
+
+    def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
+        """Estimates on the grid of `metric`, which holds the domain; here they are the same."""
+        return self.estimate(values, total)
+
+    def metric(self) -> Metric:
+        """The metric of the estimates' noise, from simulated noise, which anybody may draw.
+
+        Simulated spectra are smoothed over neighbouring frequencies. An error in them makes the non-negative estimate
+        a little less sharp, not wrong.
+        """
+        rng = np.random.default_rng(20140605)
+        spread = np.sqrt(self.draw_variance)
+
+        def field() -> NDArray[np.float64]:
+            noise = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
+            return self.estimate(noise, 0 if self.total_known else None)
+
+        return simulated_metric(field, self.domain.shape, total_known=self.total_known)
 
     def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         """a(q) (k,): how the released values enter the answer to q (N,), beside the public total."""
@@ -221,6 +244,30 @@ class Decoder:
             freedom=REPLICATES,
             note=f"from {REPLICATES} simulated noise fields",
         )
+
+
+def decodes(*strategies: type[Strategy]) -> Callable[[_Kind], _Kind]:
+    """A class decorator: the decoder solves for these classes of strategies, and those derived from them.
+
+    >>> from deltahist.strategies import Identity
+    >>> class Mine(Identity):
+    ...     pass
+    >>> @decodes(Mine)
+    ... class MineDecoder(Decoder):
+    ...     def solve(self, values): return values
+    ...     def adjoint(self, query): return query
+    """
+
+    def note(decoder: _Kind) -> _Kind:
+        _DECODERS.update(dict.fromkeys(strategies, decoder))
+        return decoder
+
+    return note
+
+
+def decoder_of(strategy: Strategy) -> type[Decoder] | None:
+    """The decoder that was made for a strategy's class, or for the nearest one that it derives from."""
+    return next((_DECODERS[cls] for cls in type(strategy).__mro__ if cls in _DECODERS), None)
 
 
 def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:

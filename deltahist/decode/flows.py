@@ -9,17 +9,18 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Moments, Terms, box_sums
+from deltahist.decode.base import Decoder, Moments, Terms, box_sums, decodes
 from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
-from deltahist.decode.products import MOST_TABLED
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.lines import Lines
+from deltahist.strategies.product import MOST_TABLED
 from deltahist.workloads import AllRanges, Boxes
 
 _ONE = float(1 << BITS)
 
 
+@decodes(Flow)
 class FlowDecoder(Decoder):
     """Cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁), for cells y₁, block sums y₂ and N the sizes of the blocks.
 

@@ -11,12 +11,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
-from deltahist._validate import InputError
-from deltahist.decode.base import LEAST_SQUARED, Decoder, Moments
+from deltahist.decode.base import LEAST_SQUARED, Decoder, Moments, decoder_of, decodes
+from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.cuts import range_gram
-from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.strategies.optimal import Optimal
+from deltahist.workloads import AllRanges, Boxes, Span, range_gram
 
 #: Cells up to which matrices are explicit.
 MOST_DENSE = 1024
@@ -27,6 +27,24 @@ _TOLERANCE = 1e-11
 _MOST_STEPS = 20_000
 
 
+def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:
+    """The fastest exact least-squares decoder for a strategy: one that was made for its class, else a general one.
+
+    Parameters
+    ----------
+    strategy : what was measured.
+    laws : noise law of each of its groups.
+    total_known : whether the number of entities is public.
+    """
+    own = decoder_of(strategy)
+    if not any(law.parameter for law in laws):  # a single cell, whose count is public: nothing to weigh
+        own = DenseDecoder
+    if own is None:
+        own = DenseDecoder if strategy.domain.size <= MOST_DENSE else IterativeDecoder
+    return own(strategy, laws, total_known)
+
+
+@decodes(Optimal)
 class DenseDecoder(Decoder):
     """The definition: (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or the pseudo-inverse where A does not determine the cells.
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Terms, aligned_spans
+from deltahist.decode.base import Decoder, Terms, aligned_spans, decodes
 from deltahist.decode.features import (
     MOST_FOURTH,
     BlockPower,
@@ -21,15 +21,15 @@ from deltahist.decode.features import (
 )
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.product import Cumulative, Product
+from deltahist.strategies.grids import Identity
+from deltahist.strategies.product import MOST_TABLED, Cumulative, Product
 from deltahist.workloads import Span
 
-#: Tables over pairs of cell edges are made up to this many cells along an axis.
-MOST_TABLED = 4096
 #: Noise this close to whole numbers (in points) is treated as whole.
 _NEAR_WHOLE = 0.25
 
 
+@decodes(Identity)
 class CellsDecoder(Decoder):
     """Cells with noise of one law: the estimate is the release itself, moved onto the public total."""
 
@@ -78,6 +78,7 @@ def _times(a: tuple[Feature, ...], b: tuple[Feature, ...]) -> tuple[Feature, ...
     return tuple(Times(f, g) for f, g in zip(a, b, strict=True))
 
 
+@decodes(Product)
 class ProductDecoder(Decoder):
     """F_x ⊗ F_y with invertible factors: x̂ = F⁻¹ y, whatever the noise."""
 

@@ -11,12 +11,14 @@ import scipy.fft
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Moments, box_sums
+from deltahist.decode.base import Decoder, Moments, box_sums, decodes
 from deltahist.decode.features import corners
+from deltahist.decode.metric import Metric, trusted
 from deltahist.strategies.spectral import Spectral
 from deltahist.workloads import AllRanges, Boxes, Span
 
 
+@decodes(Spectral)
 class SpectralDecoder(Decoder):
     """ĉ = the domain's part of A⁻¹y on the torus.
 
@@ -59,10 +61,17 @@ class SpectralDecoder(Decoder):
         last = self.strategy.torus[-1]
         return self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
 
-    def on_torus(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
+    def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
         """Estimates of the whole torus, which hold the total where it is known."""
         field = self._divide(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
         return field if total is None else field + (total - field.sum()) / field.size
+
+    def metric(self) -> Metric:
+        """Exact: the torus' own waves."""
+        spectrum = self.spectrum.copy()
+        if self.total_known:
+            spectrum.flat[0] = 0.0
+        return trusted(Metric(spectrum, self.strategy.torus, True, self.inside))
 
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:

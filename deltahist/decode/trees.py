@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Moments, Terms
+from deltahist.decode.base import Decoder, Moments, Terms, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
 from deltahist.domain import Domain
@@ -23,6 +23,7 @@ _SMALL_BOX = 8
 _SMALL_TREE = 24
 
 
+@decodes(Hierarchical)
 class TreeDecoder(Decoder):
     """Nested grids, coarse to fine, the last one of single cells.
 

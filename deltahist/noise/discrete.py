@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, positive
+from deltahist.errors import InputError, positive
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import _TABLE_BITS, Table, certified, exp_bounds, less_than, times
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 
-from deltahist._validate import InputError, one_of
+from deltahist.errors import InputError, one_of
 from deltahist.noise.entropy import Words
 
 #: Bits that are drawn of each uniform real at first, and again whenever they do not decide.

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, fits_memory, one_of
-from deltahist.budget import Budget
-from deltahist.calibration import calibrate, rho_for
-from deltahist.counting import Counting
+from deltahist.checks import check_adjoint, check_answers, check_groups
 from deltahist.counts.private import how_made
+from deltahist.errors import InputError, fits_memory
+from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
-from deltahist.planner import choose
+from deltahist.planning import mechanism_for
 from deltahist.privacy import Law
-from deltahist.release import Release
+from deltahist.releases import Release
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import AllRanges, Boxes
-from deltahist.workloads.polygons import Regions
+from deltahist.strategies.registry import is_own
+from deltahist.workloads import Workload
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
-#: δ must be at least so many times as long as what the way to the map tears apart.
-_MOST_JUMPS = 100
 
 
 def publish(
     counts: ArrayLike,
-    near: Neighbourhood,
+    near: Neighbourhood | Mechanism,
     strategy: Strategy | str = "auto",
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
     noise: str | None = None,
     probability: float | None = None,
-    workload: Boxes | AllRanges | Regions | None = None,
+    workload: Workload | None = None,
     contributions: int | None = None,
     dropped: Iterable[str] = (),
     rng: np.random.Generator | None = None,
@@ -52,8 +50,9 @@ def publish(
     ----------
     counts : (domain.shape) whole numbers, not negative; private. What `count` and `count_file` make knows how it was
         made; of a plain array it has to be said (`contributions`, `dropped`).
-    near : the neighbourhood; it decides what the guarantee means.
-    strategy : what to measure, or "auto": the best one for the workload, chosen from public data alone.
+    near : the neighbourhood; it decides what the guarantee means. Or a mechanism, which says all that follows but rng.
+    strategy : what to measure, or its name ("flow", "hierarchical:8"), or "auto": the best one for the workload, chosen
+        from public data alone.
     epsilon : pure ε with Laplace noise; or
     rho : ρ-zCDP with Gaussian noise.
     probability : with epsilon, the failure probability δ_prob that is allowed: a strategy then gets the
@@ -83,100 +82,50 @@ def publish(
     >>> release.total, release.publishable
     (64, True)
     """
-    budget = _budget(epsilon, rho, noise, probability)
-    counting = how_made(counts, contributions, dropped)
-    check_counting(counting, near)
-    times, left_out = counting.contributions, counting.dropped
-    private = _checked(counts, near)
-    if isinstance(strategy, str):
-        one_of(("auto",), "or a strategy object", strategy=strategy)
-        best = choose(near, workload, noise=noise, left_out=bool(left_out), contributions=times, **budget)
-        strategy, budget = best.strategy, dict(best.budget)
+    if isinstance(near, Mechanism):
+        mechanism = _as_counted(near, counts, strategy, (epsilon, rho, noise, probability, workload))
     else:
-        check_groups(strategy)
-        if "probability" in budget:
-            budget = {"rho": rho_for(strategy, near, contributions=times, **budget)}
-    if strategy.keeps_total and not near.fixed_membership:
-        raise InputError(
-            f"the neighbourhood has sources, and {strategy.name} keeps the number of points exactly: it would give "
-            "away who appears; take another strategy (a flow with arrivals)"
+        counting = how_made(counts, contributions, dropped)
+        mechanism = mechanism_for(
+            near, strategy, epsilon, rho=rho, noise=noise, probability=probability, workload=workload, counting=counting
         )
-    if left_out and strategy.keeps_total:
-        raise InputError(
-            f"rows were dropped, and {strategy.name} keeps the number of points exactly, which may then depend on a "
-            "person: take another strategy, or mend the rows"
-        )
+    near, strategy = mechanism.neighbourhood, mechanism.strategy
+    private = _checked(counts, near)
+    check_groups(strategy)
+    if not is_own(strategy):
+        check_answers(strategy)
+        check_adjoint(strategy)
     fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
-    laws = calibrate(strategy, near, contributions=times, **budget)
-    if left_out and not all(law.parameter for law in laws):
+    if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
         raise InputError(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
             "may depend on a person; use more cells, or mend the rows"
         )
     drawn = np.zeros(strategy.draws, dtype=np.int64)
-    for group, law in zip(strategy.groups, laws, strict=True):
+    for group, law in zip(strategy.groups, mechanism.laws, strict=True):
         drawn[group.rows] = draw(law, len(drawn[group.rows]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
-    return Release(
-        near,
-        strategy,
-        values,
-        total=int(private.sum()) if near.fixed_membership and not left_out else None,
-        counting=counting,
-        publishable=rng is None,
-        **budget,
-    )
+    total = int(private.sum()) if mechanism.total_known else None
+    return Release(mechanism, values, total, publishable=rng is None)
 
 
-def check_counting(counting: Counting, near: Neighbourhood) -> None:
-    """Refuse counts that were not made as the neighbourhood's guarantee needs them."""
-    if "points outside" in counting.dropped and near.sources != "boundary":
+def _as_counted(
+    mechanism: Mechanism, counts: ArrayLike, strategy: Strategy | str, others: tuple[Any, ...]
+) -> Mechanism:
+    """The mechanism with the way in which the counts came to the map, which only they know."""
+    if strategy != "auto" or any(other is not None for other in others):
         raise InputError(
-            "points outside were dropped, but the boundary is no source: then a point may vanish by moving; "
-            'clamp them, or declare sources="boundary"'
+            "a mechanism is given, which holds the strategy and the budget: strategy, epsilon, rho, noise, probability "
+            "and workload must be left out"
         )
-    way = counting.projection
-    if way is not None and way.jump * _MOST_JUMPS > near.domain.length(near.delta, name="delta"):
+    known = how_made(counts, None)
+    said = mechanism.counting
+    less = known.contributions > said.contributions or known.user > said.user
+    if less or not set(known.dropped) <= set(said.dropped):
         raise InputError(
-            f"the points came to the map by {way.name!r}, which takes near points up to {way.jump:.3g} units of the "
-            f"map apart: that must be at most a hundredth of delta={near.delta!r}; bring the coordinates to "
-            f"{near.domain.crs} by a smooth operation first"
+            f"the mechanism is for counts with {said.how}, but these have {known.how}: it must allow for as much"
         )
-
-
-def check_groups(strategy: Strategy) -> None:
-    """Raise InputError unless the groups of a strategy hold every noise draw once."""
-    held, number = np.zeros(strategy.draws, dtype=bool), 0
-    for group in strategy.groups:
-        number += len(held[group.rows])
-        held[group.rows] = True
-    if number != strategy.draws or not held.all():
-        raise InputError(
-            f"groups of {strategy.name} name {number:,} noise draws, {int(held.sum()):,} different ones: they must "
-            f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
-        )
-
-
-def _budget(
-    epsilon: float | Fraction | None,
-    rho: float | Fraction | None,
-    noise: str | None,
-    probability: float | None,
-) -> dict[str, Any]:
-    """The budget's own name and exact value; beside ε the probability, if Gaussian noise may be used."""
-    if noise is not None:
-        one_of(("laplace", "gaussian"), noise=noise)
-        if noise == "gaussian" and rho is None and probability is None:
-            raise InputError(
-                "noise is 'gaussian' with epsilon alone: Gaussian noise is never pure; give rho (zCDP), or the "
-                "failure probability that is allowed, such as probability=1e-6"
-            )
-        if noise == "laplace" and rho is not None:
-            raise InputError("noise is 'laplace' with rho: Laplace noise takes epsilon (pure)")
-    # Laplace noise does not fail.
-    budget = Budget(epsilon, rho, None if noise == "laplace" and rho is None else probability)
-    out: dict[str, Any] = {budget.unit: budget.amount}
-    return out if budget.probability is None else out | {"probability": budget.probability}
+    return mechanism.counted(replace(said, projection=known.projection))
 
 
 def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from deltahist._nano import NANO, allowed, as_said, charged
-from deltahist._validate import InputError, is_number, whole
 from deltahist.budget import Budget, Charge
+from deltahist.errors import BudgetExceeded, InputError, is_number, whole
 from deltahist.ledger import Ledger
 
 #: Largest step number, either side of zero: what a ledger's column holds.
@@ -53,7 +53,7 @@ class Window:
     >>> window.charge(3, 0.5)
     Traceback (most recent call last):
     ...
-    deltahist._validate.InputError: amount is 0.5 at step 3: steps 1 to 3 have spent 0.75 of 1, 0.25 is left
+    deltahist.errors.InputError: amount is 0.5 at step 3: steps 1 to 3 have spent 0.75 of 1, 0.25 is left
     """
 
     length: int
@@ -160,7 +160,7 @@ class Window:
         held = self._held(charges, step)
         if held + nano > self.limit:
             left, first = Fraction(self.limit - held, NANO), step - self.length + 1
-            raise InputError(
+            raise BudgetExceeded(
                 f"amount is {float(as_said(amount=amount)):.10g} at step {step}: steps {first} to {step} have spent "
                 f"{held / NANO:.10g} of {self.limit / NANO:.10g}, {float(left):.10g} is left"
             )

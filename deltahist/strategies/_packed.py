@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 
 
 def pack(array: NDArray[np.int64]) -> str:

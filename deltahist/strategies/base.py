@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from deltahist._validate import InputError, exact, fits_memory, positive
 from deltahist.domain import Domain
+from deltahist.errors import InputError, exact, fits_memory, positive, whole
 
 if TYPE_CHECKING:
     import scipy.sparse
 
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class Strategy(LinearOperator):
     - `_matmat(x)` for x of shape (N, m) and `_rmatmat(y)` for y of shape (k, m), in the dtype of the input,
 
     and is then already measured, priced and decoded correctly by the general (dense) methods. Two optional
-    methods make it fast: `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε).
+    methods make it fast: `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε); `candidates` says
+    what planning should try, `texts` and `named` how it is asked for in words. `register` makes it known, so that its
+    releases load again; `check_strategy` looks whether all of it is right (docs/adding_a_strategy.md).
 
     Noise is added row by row, y = A c + η, unless the strategy says otherwise: then y = A c + R(η), where R
     takes `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the whole numbers U_e
@@ -139,6 +142,30 @@ class Strategy(LinearOperator):
         """The strategy of a description, whose parameters come from an untrusted file."""
         return cls(domain, **parameters)  # type: ignore[call-arg]
 
+    #: How the strategy is asked for in words: "hierarchical[:b]"; what comes before [ or : is its name there.
+    texts: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Strategy:
+        """The strategy that a text such as "hierarchical:8" stands for (`numbers_of` reads what is behind the colon).
+
+        Parameters
+        ----------
+        near : what it is for. text : in small letters. norm : 1 for Laplace, 2 for Gaussian noise.
+        """
+        numbers_of(text, 0)
+        return cls(near.domain)  # type: ignore[call-arg]
+
+    @classmethod
+    def candidates(
+        cls, near: Neighbourhood, workload: Workload, norm: int
+    ) -> Iterator[tuple[str, Strategy]]:
+        """Instances that planning should try, with their labels; none unless a subclass says which.
+
+        Public figures only: neighbourhood, workload and kind of noise (norm 1 Laplace, 2 Gaussian).
+        """
+        return iter(())
+
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         return self._matmat(x.reshape(-1, 1))
 
@@ -159,6 +186,20 @@ class Strategy(LinearOperator):
         )
 
     _transpose = _adjoint
+
+
+def numbers_of(text: str, most: int) -> list[int]:
+    """The numbers behind the colon of a strategy's text; InputError unless they are whole, above 0, and few enough."""
+    rest = text.partition(":")[2]
+    try:
+        found = [int(part) for part in rest.split(",")] if rest else []
+    except ValueError:
+        found = [0] * (most + 1)
+    if len(found) > most:
+        raise InputError(
+            f"strategy is {text!r}: after the colon there must be at most {most} whole number(s)"
+        )
+    return [whole(f"in strategy {text!r}", parameter=n) for n in found]
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:

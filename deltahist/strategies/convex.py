@@ -28,14 +28,12 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
 from deltahist.domain import Domain
-from deltahist.strategies.cuts import range_gram
-from deltahist.workloads import AllRanges, Boxes
+from deltahist.errors import InputError
+from deltahist.workloads import AllRanges, Workload, range_gram
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads.polygons import Regions
 
 #: Steps after which the optimisation ends, and the certified gap that is still of use then.
 MOST_STEPS = 200
@@ -119,7 +117,7 @@ def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Kept:
     return Kept(domain, matrix, certificate)
 
 
-def workload_gram(work: AllRanges | Boxes | Regions | None, domain: Domain) -> NDArray[np.float64]:
+def workload_gram(work: Workload | None, domain: Domain) -> NDArray[np.float64]:
     """V = QᵀQ (N, N) over the number of queries; all ranges when None."""
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 
 #: Bound of a transform's relative error per doubling of its length, in units of the float's precision.
 _PER_LEVEL = 8

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, fits_memory
 from deltahist.domain import Domain
+from deltahist.errors import InputError
 from deltahist.strategies.base import Strategy
+from deltahist.strategies.grids import Identity
+from deltahist.workloads import AllRanges, Workload, range_gram
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 MOST_CELLS = 1024
 #: Prior precision of a cell relative to a row's, so that gains exist before the cells are determined.
 _PRIOR = 1e-6
+#: Planning tries greedy rows while candidates times cells squared stay below this.
+_MOST_GREEDY = 40_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +95,27 @@ class CutAugmented(Strategy):
             raise InputError(
                 f"base is {base.name}: its rows must be sets of cells (entries 0 and 1) of equal shares"
             )
-        sets = boxes(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
+        sets = box_sets(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
         choice = np.zeros((len(sets), domain.size), dtype=np.int64)
         for i, cells in enumerate(sets):
             choice[i, list(cells)] = 1
         gram = range_gram(domain) if gram is None else gram
         added = augment(rows, near.incidence(), choice, gram)
         return cls(domain, tuple(tuple(np.flatnonzero(r).tolist()) for r in (*rows, *choice[added])))
+
+    @classmethod
+    def candidates(
+        cls, near: Neighbourhood, workload: Workload, norm: int
+    ) -> Iterator[tuple[str, Strategy]]:
+        """Cells and what the greedy algorithm adds to them, on small domains."""
+        domain = near.domain
+        ranges = math.prod(n * (n + 1) // 2 for n in domain.shape)
+        if ranges * domain.size**2 <= _MOST_GREEDY:
+            gram = range_gram(domain)
+            if not isinstance(workload, AllRanges):
+                rows = workload.matrix(domain)
+                gram = (rows.T @ rows).toarray()
+            yield "CutAugmented (cells)", cls.greedy(Identity(domain), near, gram, box_sets(domain))
 
     @functools.cached_property
     def _matrix(self) -> scipy.sparse.csr_array:
@@ -166,20 +185,10 @@ def augment(
         cuts = cuts + cut_by[[pick]].toarray()[0]
 
 
-def boxes(domain: Domain) -> list[tuple[int, ...]]:
+def box_sets(domain: Domain) -> list[tuple[int, ...]]:
     """All boxes of cells, as sets of flat indices."""
     index = np.arange(domain.size).reshape(domain.shape)
     sides = [[(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in domain.shape]
     if domain.ndim == 1:
         return [tuple(index[a:b].tolist()) for a, b in sides[0]]
     return [tuple(index[a:b, c:d].ravel().tolist()) for a, b in sides[0] for c, d in sides[1]]
-
-
-def range_gram(domain: Domain) -> NDArray[np.float64]:
-    """V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
-    fits_memory(16 * domain.size**2, "the Gram matrix of all ranges")
-    out = np.ones((1, 1))
-    for n in domain.shape:
-        i = np.arange(n)
-        out = np.kron(out, (np.minimum.outer(i, i) + 1.0) * (n - np.maximum.outer(i, i)))
-    return out

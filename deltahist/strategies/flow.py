@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,14 +13,16 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, one_of, whole
 from deltahist.domain import Domain
-from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
+from deltahist.errors import InputError, one_of, whole
+from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
 from deltahist.strategies.lines import Flows, Lines, hats, sums_on
+from deltahist.strategies.tuning import best_sums, blocks_reached, longest_move, outermost
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.workloads import Workload
 
 #: Binary digits after the point of flows between blocks: rounding them adds less than a thousandth of a point squared.
 BITS = 4
@@ -49,7 +52,7 @@ class Flow(Strategy):
     block : cells per side of a block, one number or one per axis. δ of at most a block costs one crossing of a
         line per axis; longer moves cost more.
     widths : distances, in borders, between overlapping sums that get noise of their own, one level for each,
-        increasing; () for none (and in 1-D). When None, what suits all ranges (`tuned` looks for the best).
+        increasing; () for none (and in 1-D). When None, what suits all ranges (`Flow.tuned` looks for the best).
     shares : of ε, for the groups in the order of `groups`: cells (blocks of several cells only), straight and
         diagonal (2-D only) flows, one for each width, arrivals (if any); usual ones when None.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
@@ -77,6 +80,7 @@ class Flow(Strategy):
     arrivals: str | tuple[int, ...] | None = None
 
     determines_cells: ClassVar[bool] = True
+    texts: ClassVar[tuple[str, ...]] = ("flow[:block]",)
 
     def __post_init__(self) -> None:
         block = self.block if isinstance(self.block, list | tuple) else (self.block,) * self.domain.ndim
@@ -112,6 +116,56 @@ class Flow(Strategy):
             object.__setattr__(
                 self, "shares", read_shares(self.shares, len(self._sizes), "group of the flow")
             )
+
+    @classmethod
+    def tuned(
+        cls,
+        near: Neighbourhood,
+        workload: Workload | None = None,
+        *,
+        norm: int = 1,
+        block: int | tuple[int, ...] | None = None,
+    ) -> Flow:
+        """The flow with the least expected error on a workload, over the sums and shares that are tried.
+
+        Parameters
+        ----------
+        near : the neighbourhood; decides which blocks have arrivals.
+        workload : the queries; all ranges when None (regions count as all ranges).
+        norm : 1 for Laplace, 2 for Gaussian noise.
+        block : cells per side; the longest move within δ when None.
+
+        Raises
+        ------
+        InputError
+            If the domain is a single block.
+
+        >>> import deltahist as dh
+        >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64)
+        >>> Flow.tuned(near).widths
+        (14,)
+        """
+        plain = cls(near.domain, longest_move(near) if block is None else block, ())
+        bare = cls(near.domain, plain.block, (), arrivals=blocks_reached(near, plain))
+        widths, shares = best_sums(bare, workload, norm)
+        return cls(near.domain, bare.block, widths, shares, bare.arrivals)
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Flow:
+        return cls.tuned(near, norm=norm, block=next(iter(numbers_of(text, 1)), None))
+
+    @classmethod
+    def candidates(
+        cls, near: Neighbourhood, workload: Workload, norm: int
+    ) -> Iterator[tuple[str, Strategy]]:
+        """Flows between blocks as long as a move within δ, and twice as long."""
+        for times in (1, 2):
+            sides = tuple(times * b for b in longest_move(near))
+            if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
+                flow = cls.tuned(near, workload, norm=norm, block=sides)
+                cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
+                sums = f", sums {', '.join(map(str, flow.widths or ()))} apart" if flow.widths else ""
+                yield f"Flow (blocks of {cells}{sums})", flow
 
     def _usual_widths(self) -> tuple[int, ...]:
         """Near the best for all ranges, from 64 to 4096 blocks a side."""
@@ -201,9 +255,7 @@ class Flow(Strategy):
         if self.arrivals is None:
             return np.zeros(0, dtype=np.int64)
         if isinstance(self.arrivals, str):
-            rim = np.ones(self.blocks, dtype=bool)
-            rim[tuple(slice(1, -1) for _ in self.blocks)] = False
-            return np.flatnonzero(rim)
+            return np.flatnonzero(outermost(self.blocks))
         return np.array(self.arrivals, dtype=np.int64)
 
     @functools.cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,15 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, whole
 from deltahist.domain import Domain
-from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
+from deltahist.errors import InputError, whole
+from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 
 if TYPE_CHECKING:
     import scipy.sparse
 
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.workloads import Workload
 
+#: Branching numbers that planning tries for hierarchies.
+BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
+#: Strategies that do not determine the cells need a pseudo-inverse each, which is slow on more cells.
+_MOST_DENSE = 256
 #: The first cell of every block along each axis, for one grid.
 Starts = tuple[NDArray[np.int64], ...]
 
@@ -156,6 +162,7 @@ class Identity(Grids):
 
     domain: Domain
     shares: ClassVar[None] = None  # type: ignore[misc]
+    texts: ClassVar[tuple[str, ...]] = ("identity",)
 
     @functools.cached_property
     def starts(self) -> tuple[Starts, ...]:
@@ -164,6 +171,10 @@ class Identity(Grids):
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         return ("cells",)
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        yield "Identity", cls(near.domain)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return X
@@ -190,6 +201,7 @@ class Hierarchical(Grids):
     domain: Domain
     branching: int = 2
     shares: tuple[Fraction, ...] | None = None
+    texts: ClassVar[tuple[str, ...]] = ("hierarchical[:b]",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "branching", whole("blocks per axis", least=2, branching=self.branching))
@@ -213,6 +225,16 @@ class Hierarchical(Grids):
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(f"blocks of {min(w, max(self.domain.shape))} cells a side" for w in self.widths)
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
+        return cls(near.domain, *numbers_of(text, 1))
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        for branching in BRANCHING:
+            if branching < max(near.domain.shape):
+                yield f"Hierarchical (branching {branching})", cls(near.domain, branching)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,6 +274,7 @@ class ShiftedGrids(Grids):
     widths: tuple[int, ...] | None = None
     offsets: tuple[int, ...] | None = None
     shares: tuple[Fraction, ...] | None = None
+    texts: ClassVar[tuple[str, ...]] = ("shifted:width,shift[,m]", "dyadic[:spacing]")
 
     def __post_init__(self) -> None:
         if self.widths is None:
@@ -315,6 +338,29 @@ class ShiftedGrids(Grids):
 
     def describe(self) -> dict[str, Any]:
         return {k: v for k, v in super().describe().items() if k not in ("width", "shift", "m")}
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> ShiftedGrids:
+        if text.startswith("dyadic"):
+            spacing = next(iter(numbers_of(text, 1)), max(1, int(near.reach.max())))
+            return dyadic_grids(near.domain, spacing)
+        parameters = numbers_of(text, 3)
+        if len(parameters) < 2:
+            raise InputError(f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells")
+        return cls(near.domain, *parameters)
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        domain, longest = near.domain, max(near.domain.shape)
+        reach = max(1, int(near.reach.max()))
+        # In 2-D they are not determined, and priced densely: on small domains only.
+        small = domain.size <= _MOST_DENSE
+        if (domain.ndim == 1 or small) and 2 * reach <= longest:
+            yield "ShiftedGrids (dyadic)", dyadic_grids(domain, reach)
+        for times in (2, 4, 8):
+            if small and reach * times < longest:
+                grids = cls(domain, width=reach * times, shift=reach)
+                yield f"ShiftedGrids (width {reach * times}, shift {reach})", grids
 
 
 def _lines(width: int, offset: int, n: int) -> NDArray[np.int64]:

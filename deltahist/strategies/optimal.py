@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,10 +12,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, positive
 from deltahist.domain import Domain
+from deltahist.errors import InputError, positive
 from deltahist.strategies._packed import pack, unpack
-from deltahist.strategies.base import Strategy
+from deltahist.strategies.base import Strategy, numbers_of
 from deltahist.strategies.convex import (
     Certificate,
     Kept,
@@ -28,11 +29,12 @@ from deltahist.strategies.convex import (
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import AllRanges, Boxes
-    from deltahist.workloads.polygons import Regions
+    from deltahist.workloads import Workload
 
 #: Every step of the optimisation decomposes matrices of up to this size.
 MOST_CELLS = 2000
+#: Planning does without on more cells: it takes seconds, and the spectral strategy is near enough.
+_MOST_TRIED = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +48,9 @@ class Optimal(Strategy):
     Parameters
     ----------
     near : who may be confused with whom.
-    work : the workload whose mean variance is least; all ranges when None.
+    workload : the workload whose mean variance is least; all ranges when None.
     gap : certified gap at which the optimisation ends.
-    kept : a solution made before (`Optimal.restore`), in place of near and work.
+    kept : a solution made before (`Optimal.restore`), in place of near and workload.
 
     Raises
     ------
@@ -67,10 +69,26 @@ class Optimal(Strategy):
     """
 
     near: Neighbourhood | None = None
-    work: AllRanges | Boxes | Regions | None = None
+    workload: Workload | None = None
     gap: float = 1e-3
     kept: Kept | None = field(default=None, repr=False)
     determines_cells: ClassVar[bool] = True
+    texts: ClassVar[tuple[str, ...]] = ("optimal",)
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Optimal:
+        numbers_of(text, 0)
+        if norm == 1:
+            raise InputError(
+                f"strategy is {text!r} with pure ε: it is made for Gaussian noise; give rho, or a probability beside "
+                "epsilon"
+            )
+        return cls(near)
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        if norm == 2 and 1 < near.domain.size <= _MOST_TRIED:
+            yield "Optimal", cls(near, workload)
 
     def __post_init__(self) -> None:
         if (self.near is None) == (self.kept is None):
@@ -95,7 +113,7 @@ class Optimal(Strategy):
         if self.kept is not None:
             return self.kept
         assert self.near is not None
-        return solve(self.near, workload_gram(self.work, self.domain), float(self.gap))
+        return solve(self.near, workload_gram(self.workload, self.domain), float(self.gap))
 
     @property
     def certificate(self) -> Certificate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._validate import one_of
 from deltahist.domain import Domain
+from deltahist.errors import InputError, one_of
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.workloads import Workload
+
+
+#: Tables over pairs of cell edges are made up to this many cells along an axis, for errors in closed form.
+MOST_TABLED = 4096
 
 
 class Factor(Hashable, Protocol):
@@ -105,9 +110,23 @@ class Cumulative(Product):
 
     domain: Domain
     direction: Literal["suffix", "prefix"] = "suffix"
+    texts: ClassVar[tuple[str, ...]] = ("cumulative[:prefix]",)
 
     def __post_init__(self) -> None:
         one_of(("suffix", "prefix"), direction=self.direction)
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:
+        rest = text.partition(":")[2] or "suffix"
+        if rest not in ("suffix", "prefix"):
+            raise InputError(f"strategy is {text!r}: it must be cumulative, cumulative:suffix or cumulative:prefix")
+        return cls(near.domain, "prefix" if rest == "prefix" else "suffix")
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        if max(near.domain.shape) <= MOST_TABLED:
+            yield "Cumulative (suffix)", cls(near.domain)
+            yield "Cumulative (prefix)", cls(near.domain, direction="prefix")
 
     @functools.cached_property
     def factors(self) -> tuple[Factor, ...]:
@@ -217,6 +236,12 @@ class Wavelet(Product):
 
     domain: Domain
     shares: tuple[Fraction, ...] | None = None
+    texts: ClassVar[tuple[str, ...]] = ("wavelet",)
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        if max(near.domain.shape) <= MOST_TABLED:
+            yield "Wavelet", cls(near.domain)
 
     def __post_init__(self) -> None:
         if self.shares is not None:

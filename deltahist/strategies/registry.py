@@ -1,34 +1,125 @@
-"""Strategies by name: how a release file's description becomes a strategy again."""
+"""The registry of strategies: by class name in release files, by words, and as candidates of planning."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
 
-from deltahist._validate import InputError
 from deltahist.domain import Domain
+from deltahist.errors import InputError
+from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.cuts import CutAugmented
-from deltahist.strategies.flow import Flow
-from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids
-from deltahist.strategies.optimal import Optimal
-from deltahist.strategies.product import Cumulative, Wavelet
-from deltahist.strategies.spectral import Spectral
+from deltahist.workloads import Workload
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    cls.__name__: cls
-    for cls in (
-        Identity,
-        Cumulative,
-        Hierarchical,
-        Wavelet,
-        ShiftedGrids,
-        CutAugmented,
-        Flow,
-        Spectral,
-        Optimal,
-    )
-}
+#: Entry points by which installed packages make their strategies known.
+ENTRY_POINTS = "deltahist.strategies"
+_KNOWN: dict[str, type[Strategy]] = {}
+_Kind = TypeVar("_Kind", bound=type[Strategy])
+
+
+def register(strategy: _Kind) -> _Kind:
+    """Make a class of strategies known, so that its releases load and it is planned with; a class decorator.
+
+    An installed package does the same by an entry point of the group "deltahist.strategies".
+
+    Raises
+    ------
+    InputError
+        If it is no strategy, or its name is taken.
+
+    >>> import dataclasses, numpy as np, deltahist as dh
+    >>> @dh.register
+    ... @dataclasses.dataclass(frozen=True, eq=False)
+    ... class Doubled(dh.Strategy):
+    ...     domain: dh.Domain
+    ...     @property
+    ...     def shape(self):
+    ...         return self.domain.size, self.domain.size
+    ...     def _matmat(self, x):
+    ...         return 2 * x
+    ...     _rmatmat = _matmat
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    >>> int(dh.sensitivity(Doubled(near.domain), near))
+    4
+    """
+    if not (isinstance(strategy, type) and issubclass(strategy, Strategy)):
+        raise InputError(f"strategy is {strategy!r}: it must be a subclass of deltahist.Strategy")
+    name = strategy.__name__
+    for word, owner in ((name, _KNOWN.get(name)), *((w, _words().get(w)) for w in _words_of(strategy))):
+        if owner is not None and (owner.__module__, owner.__qualname__) != (
+            strategy.__module__,
+            strategy.__qualname__,
+        ):
+            raise InputError(
+                f"strategy {name} of {strategy.__module__} cannot be registered: {word!r} is "
+                f"{owner.__qualname__} of {owner.__module__} already; give it another name"
+            )
+    _KNOWN[name] = strategy
+    return strategy
+
+
+def strategies() -> dict[str, type[Strategy]]:
+    """Every strategy that is known, by class name: the package's own, registered ones, those of entry points."""
+    _load_entry_points()
+    return dict(_KNOWN)
+
+
+def is_own(strategy: Strategy) -> bool:
+    """Whether a strategy's class is the package's own, whose tests have checked it."""
+    return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+@functools.cache
+def _load_entry_points() -> None:
+    for point in entry_points(group=ENTRY_POINTS):
+        register(point.load())
+
+
+def texts() -> str:
+    """All texts that `named` takes, for help and messages."""
+    return ", ".join(text for cls in strategies().values() for text in cls.texts)
+
+
+def _words_of(strategy: type[Strategy]) -> Iterator[str]:
+    for text in strategy.texts:
+        yield text.partition("[")[0].partition(":")[0]
+
+
+def _words() -> dict[str, type[Strategy]]:
+    return {word: cls for cls in _KNOWN.values() for word in _words_of(cls)}
+
+
+def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
+    """The strategy of a text such as "flow" or "hierarchical:8"; lengths are in cells.
+
+    Parameters
+    ----------
+    near : what it is for. norm : 1 for Laplace, 2 for Gaussian noise.
+
+    Raises
+    ------
+    InputError
+        On an unknown name or parameters that do not fit.
+
+    >>> named("hierarchical:8", Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
+    'Hierarchical'
+    """
+    said = text.strip().lower()
+    found = {word: cls for cls in strategies().values() for word in _words_of(cls)}.get(said.partition(":")[0])
+    if found is None:
+        raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
+    return found.named(near, said, norm)
+
+
+def candidates(
+    near: Neighbourhood, workload: Workload, norm: int = 1
+) -> Iterator[tuple[str, Strategy]]:
+    """The strategies that planning tries for Laplace (norm 1) or Gaussian noise (norm 2), with their labels."""
+    for strategy in strategies().values():
+        yield from strategy.candidates(near, workload, norm)
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
@@ -41,10 +132,12 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
     """
     parameters = dict(description)
     name = parameters.pop("strategy", None)
-    if name not in STRATEGIES:
+    if name not in _KNOWN:
+        _load_entry_points()
+    if name not in _KNOWN:
         raise InputError(
-            f"strategy is {name!r}: it must be one of {', '.join(STRATEGIES)} "
-            "(a file of a newer version, or of a strategy that this program does not have?)"
+            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (a file of a newer version, or of a strategy "
+            "from another package? import that package first, or let it have an entry point)"
         )
     for key, value in parameters.items():
         if key == "shares" and value is not None:
@@ -52,7 +145,7 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
         elif isinstance(value, list):
             parameters[key] = _tuples(value)
     try:
-        return STRATEGIES[name].restore(domain, **parameters)
+        return _KNOWN[name].restore(domain, **parameters)
     except TypeError as problem:
         raise InputError(f"strategy {name} has unknown or missing parameters: {problem}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,17 +12,16 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError, fits_memory, whole
 from deltahist.domain import Domain
+from deltahist.errors import InputError, fits_memory, whole
 from deltahist.strategies._packed import pack, unpack
-from deltahist.strategies.base import Strategy
+from deltahist.strategies.base import Strategy, numbers_of
 from deltahist.strategies.convolution import convolve, squared_distance
 from deltahist.workloads.power import power
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import AllRanges, Boxes
-    from deltahist.workloads.polygons import Regions
+    from deltahist.workloads import Workload
 
 #: Multipliers are found on a torus of at most this many cells a side, unless δ is long; finer ones start from them.
 _COARSE = 256
@@ -62,7 +62,7 @@ class Spectral(Strategy):
     Parameters
     ----------
     near : the neighbourhood whose moves are constraints; one with sources protects arrivals in every cell.
-    work : the queries; all ranges when None. Only their sizes matter.
+    workload : the queries; all ranges when None. Only their sizes matter.
     pad : cells by which the torus is longer than the domain, along each axis; a quarter of it when None.
         Beyond the domain there is nothing, which makes non-negative estimates sharper.
 
@@ -73,24 +73,40 @@ class Spectral(Strategy):
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64)
-    >>> work = dh.workloads.all_ranges(near.domain)
-    >>> error = dh.expected_error(Spectral(near), near, work.sample(1000), rho=0.5)
+    >>> workload = dh.workloads.all_ranges(near.domain)
+    >>> error = dh.expected_error(Spectral(near), near, workload.sample(1000), rho=0.5)
     >>> bool(4.9 < error.mean() ** 0.5 < 5.4)
     True
     """
 
     near: Neighbourhood
-    work: Boxes | AllRanges | Regions | None = None
+    workload: Workload | None = None
     pad: int | None = None
 
     determines_cells: ClassVar[bool] = True
+    texts: ClassVar[tuple[str, ...]] = ("spectral",)
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Spectral:
+        numbers_of(text, 0)
+        if norm == 1:
+            raise InputError(
+                f"strategy is {text!r} with pure ε: it is made for Gaussian noise; give rho, or a probability beside "
+                "epsilon"
+            )
+        return cls(near)
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        if norm == 2 and near.domain.size > 1:
+            yield "Spectral", cls(near, workload)
 
     def __post_init__(self) -> None:
         if self.pad is not None:
             object.__setattr__(self, "pad", whole(least=0, pad=self.pad))
         fits_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
-        if self.work is not None:
-            power(self.work, self.domain, tuple(min(n, 4) for n in self.torus))  # refuses what does not fit
+        if self.workload is not None:
+            power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))  # refuses what does not fit
 
     @functools.cached_property
     def domain(self) -> Domain:  # type: ignore[override]
@@ -111,7 +127,7 @@ class Spectral(Strategy):
     @functools.cached_property
     def solution(self) -> Multipliers:
         """The best spectrum, before rounding, with its certificate."""
-        return solve(self.near, self.work, self.torus)
+        return solve(self.near, self.workload, self.torus)
 
     @functools.cached_property
     def kernel(self) -> NDArray[np.int64]:
@@ -182,7 +198,7 @@ class Spectral(Strategy):
     def restore(cls, domain: Domain, *, pad: int | None = None, kernel: str = "") -> Spectral:  # type: ignore[override]
         out = object.__new__(cls)
         pad = None if pad is None else whole(least=0, pad=pad)
-        out.__dict__.update(domain=domain, pad=pad, near=None, work=None)
+        out.__dict__.update(domain=domain, pad=pad, near=None, workload=None)
         fits_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
         quarter = unpack(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
         index = np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in out.torus))
@@ -214,7 +230,7 @@ def _transform(kernel: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def solve(
-    near: Neighbourhood, work: Boxes | AllRanges | Regions | None, torus: tuple[int, ...]
+    near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]
 ) -> Multipliers:
     """The best spectrum of a torus for a neighbourhood's moves and a workload's sizes.
 
@@ -227,12 +243,12 @@ def solve(
     chart = _Chart(near, coarse)
     if not chart.allowed.any():  # a single cell, which nobody enters: there is nothing to protect
         return Multipliers(np.ones(torus), 0.0)
-    weight = power(work, near.domain, coarse) + _CELLS
+    weight = power(workload, near.domain, coarse) + _CELLS
     start = chart.allowed / chart.allowed.sum()
     multipliers, _ = chart.rounds(weight, start, _ROUNDS)
     if coarse != torus:
         fine = _Chart(near, torus)
-        weight = power(work, near.domain, torus) + _CELLS
+        weight = power(workload, near.domain, torus) + _CELLS
         moved = np.zeros(torus)
         moved[fine.allowed] = multipliers[chart.allowed]
         chart, (multipliers, _) = fine, fine.rounds(weight, moved, _FINE_ROUNDS)

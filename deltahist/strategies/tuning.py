@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from deltahist.strategies.flow import Flow
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.strategies.grids import Starts
 from deltahist.strategies.lines import hats, sums_on
-from deltahist.workloads import AllRanges, Boxes
-
-if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads.polygons import Regions
+from deltahist.workloads import AllRanges, Boxes, Workload
 
 #: Boxes that stand for the workload.
 _BOXES = 2000
@@ -30,49 +29,49 @@ _SHORT, _LONG = 16, 400
 _DIGITS = 1000
 
 
-def tuned(
-    near: Neighbourhood,
-    work: Boxes | AllRanges | Regions | None = None,
-    *,
-    norm: int = 1,
-    block: int | tuple[int, ...] | None = None,
-) -> Flow:
-    """The flow strategy with the least expected error on a workload, over the sums and shares that are tried.
+class Flow(Protocol):
+    """What is known of a flow before its sums are: blocks of cells, and where entities may appear."""
+
+    domain: Domain
+    block: int | tuple[int, ...]
+    arrivals: str | tuple[int, ...] | None
+
+    @property
+    def blocks(self) -> tuple[int, ...]: ...
+    @property
+    def starts(self) -> Starts: ...
+    @property
+    def plain(self) -> bool: ...
+
+
+def outermost(blocks: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which blocks (blocks, bool) are at the rim."""
+    rim = np.ones(blocks, dtype=bool)
+    rim[tuple(slice(1, -1) for _ in blocks)] = False
+    return rim
+
+
+def best_sums(
+    flow: Flow, workload: Workload | None, norm: int
+) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
+    """Widths of the sums of a flow, and the shares of its groups, with the least expected error on a workload.
 
     Parameters
     ----------
-    near : the neighbourhood; decides which blocks have arrivals.
-    work : the queries; all ranges when None (regions count as all ranges).
+    flow : blocks and arrivals; its own widths and shares do not matter.
+    workload : the queries; all ranges when None (regions count as all ranges).
     norm : 1 for Laplace, 2 for Gaussian noise.
-    block : cells per side; the longest move within δ when None.
-
-    Raises
-    ------
-    InputError
-        If the domain is a single block.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64)
-    >>> tuned(near).widths
-    (14,)
     """
-    domain = near.domain
-    if block is None:
-        block = longest_move(near)
-    plain = Flow(domain, block, ())
-    arrivals = _arrivals(near, plain)
-    boxes = work if isinstance(work, Boxes) else AllRanges(domain).sample(_BOXES)
+    boxes = workload if isinstance(workload, Boxes) else AllRanges(flow.domain).sample(_BOXES)
     if len(boxes) > _BOXES:
         boxes = Boxes(boxes.corners[:: -(-len(boxes) // _BOXES)])
-    figures = _Figures(plain, boxes)
+    mean = MeanError(flow, boxes, norm)
     # Shares are refined for the chains that are best at usual ones.
-    chains = sorted(
-        _chains(plain.blocks), key=lambda widths: figures.error(widths, _usual(len(widths)), norm)
-    )
-    found = [(*figures.best_sums(widths, norm), widths) for widths in chains[:_REFINED]]
-    flow_error, sums, widths = min(found, key=lambda f: (round(f[0], 9), f[2]))
-    cells = 0.0 if plain.plain else _divide(flow_error, figures.cells, norm)
-    return Flow(domain, block, widths, _shares(plain, sums, cells, norm, arrivals is not None), arrivals)
+    chains = sorted(_chains(flow.blocks), key=lambda widths: mean.of_flows(widths, _usual(len(widths))))
+    found = [(*mean.best_shares(widths), widths) for widths in chains[:_REFINED]]
+    of_flows, sums, widths = min(found, key=lambda f: (round(f[0], 9), f[2]))
+    cells = 0.0 if flow.plain else _divide(of_flows, mean.of_cells, norm)
+    return widths, _shares(flow, sums, cells, norm)
 
 
 def longest_move(near: Neighbourhood) -> tuple[int, ...]:
@@ -82,7 +81,8 @@ def longest_move(near: Neighbourhood) -> tuple[int, ...]:
     return (max(1, len(near.reach) - 1), max(1, int(near.reach[0])))
 
 
-def _arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
+def blocks_reached(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
+    """Arrivals that a flow needs: the blocks that touch a source; "boundary" if they are the rim."""
     if near.fixed_membership or not near.source_cells.any():
         return None
     cells = np.nonzero(near.source_cells)
@@ -90,7 +90,7 @@ def _arrivals(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
     block = np.unique(
         np.ravel_multi_index(tuple(c // b for c, b in zip(cells, flow.block, strict=True)), flow.blocks)
     )
-    rim = Flow(flow.domain, flow.block, (), arrivals="boundary").entries
+    rim = np.flatnonzero(outermost(flow.blocks))
     return "boundary" if np.array_equal(block, rim) else tuple(block.tolist())
 
 
@@ -107,87 +107,119 @@ def _chains(blocks: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
                 yield from ((width, width * times) for times in _TIMES if 2 * width * times <= longest)
 
 
-#: Low and high ends of intervals.
-_Ranges = tuple[NDArray[np.float64], NDArray[np.float64]]
+@dataclass(frozen=True)
+class _Crossings:
+    """What the boxes of a workload ask of the lines of one direction.
+
+    A box draws from a line only where one of its sides lies on it, and asks there for the flow through the stretch of
+    borders between its other two sides.
+
+    Parameters
+    ----------
+    borders : on each line.
+    ends : (m,) squared weights with which each box's two sides lie on lines.
+    low, high : (m,) where the stretch begins and ends, in borders.
+    """
+
+    borders: int
+    ends: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def asked_of_borders(self) -> float:
+        """Mean over the boxes of |q|², for the stretch q of borders that a box asks for."""
+        return float((self.ends * squares(self.low, self.high, 1)).mean())
+
+    def asked_of_sums(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Θ q (m, p) for every box's stretch q: what the stretch holds of each sum."""
+        before = np.zeros((self.borders + 1, len(theta)))
+        np.cumsum(theta.T, axis=0, out=before[1:])
+        out = np.zeros((len(self.low), len(theta)))
+        for edge, sign in ((self.high, 1.0), (self.low, -1.0)):
+            at = np.minimum(edge.astype(np.int64), self.borders - 1)
+            share = (edge - at)[:, None]
+            out += sign * ((1 - share) * before[at] + share * before[at + 1])
+        return out
 
 
-class _Figures:
-    """Means over the workload of what variances are made of."""
+class MeanError:
+    """Mean variance over a workload's boxes of a flow's answers, as a function of its sums and their shares.
 
-    def __init__(self, flow: Flow, boxes: Boxes) -> None:
-        self.flow = flow
-        self.spans = []
-        shared = np.ones(len(boxes))
-        inside = np.ones(len(boxes))
+    The answer to a box is what its cells inside whole blocks add, and the flow through its sides. The flow through a
+    stretch q of borders of a line has, with noise of variance v per border and W on the sums Θ, the variance
+    v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq (least squares; `Lines`). The mean over boxes needs of them |q|² and
+    the mean of Θq (Θq)ᵀ alone, which do not depend on the shares: they are made once for every choice of widths.
+
+    Parameters
+    ----------
+    flow : its blocks. boxes : the workload. norm : 1 for Laplace, 2 for Gaussian noise.
+    """
+
+    def __init__(self, flow: Flow, boxes: Boxes, norm: int) -> None:
+        self.norm = norm
+        spans = []
+        in_blocks, in_cells = np.ones(len(boxes)), np.ones(len(boxes))
         for (low, high), n, start in zip(
             boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True
         ):
             cell, edge = np.append(start, n), np.arange(len(start) + 1.0)
-            self.spans.append((np.interp(low, cell, edge), np.interp(high, cell, edge)))
-            shared *= _squares(*self.spans[-1], 1) * (n / len(start))
-            inside *= _squares(low, high, 1)
+            spans.append((np.interp(low, cell, edge), np.interp(high, cell, edge)))
+            in_blocks *= squares(*spans[-1], 1) * (n / len(start))
+            in_cells *= squares(low, high, 1)
         #: Variance that cells add beside their blocks' sums, for a variance of one per cell.
-        self.cells = 0.0 if flow.plain else max(0.0, float((inside - shared).mean()))
-        self.ends = [_ends(low, high, n) for (low, high), n in zip(self.spans, flow.blocks, strict=True)]
+        self.of_cells = 0.0 if flow.plain else max(0.0, float((in_cells - in_blocks).mean()))
+        ends = [_ends(low, high, n) for (low, high), n in zip(spans, flow.blocks, strict=True)]
+        self._on_a_line = float(ends[0].mean())
+        self._crossings: list[_Crossings] = []
+        if len(spans) == 2:
+            (nx, ny), (x, y) = flow.blocks, spans
+            self._crossings = [_Crossings(ny, ends[0], *y), _Crossings(nx, ends[1], *x)]
         self._sums: dict[tuple[int, int], NDArray[np.float64]] = {}
         self._grams: dict[tuple[int, tuple[int, ...]], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
-    def _directions(
-        self,
-    ) -> list[tuple[int, NDArray[np.float64], tuple[NDArray[np.float64], NDArray[np.float64]]]]:
-        """Lines along each axis: borders, squared weights of the lines that boxes use, and ranges on them."""
-        if len(self.spans) == 1:
-            return []
-        nx, ny = self.flow.blocks
-        return [(ny, self.ends[0], self.spans[1]), (nx, self.ends[1], self.spans[0])]
-
-    def _on_boxes(self, direction: int, width: int) -> NDArray[np.float64]:
-        """Θ q (boxes, sums) of one level for the boxes' ranges q."""
-        if (direction, width) not in self._sums:
-            n, _, (low, high) = self._directions()[direction]
-            theta = hats(n, width) / (2 * width)
-            before = np.concatenate([np.zeros((len(theta), 1)), theta.cumsum(axis=1)], axis=1)
-            edge = np.arange(n + 1.0)
-            self._sums[direction, width] = np.array(
-                [np.interp(high, edge, b) - np.interp(low, edge, b) for b in before]
-            ).T
-        return self._sums[direction, width]
-
-    def best_sums(self, widths: tuple[int, ...], norm: int) -> tuple[float, NDArray[np.float64]]:
-        """Least flow error with sums of these widths, and their shares, the whole budget being one."""
+    def best_shares(self, widths: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
+        """Least error of the flows with sums of these widths, and the sums' shares, the whole budget being one."""
         if not widths:
-            return self.error(widths, np.zeros(0), norm), np.zeros(0)
+            return self.of_flows(widths, np.zeros(0)), np.zeros(0)
         found = scipy.optimize.minimize(
-            lambda x: self.error(widths, _parts(x), norm),
+            lambda x: self.of_flows(widths, _parts(x)),
             np.full(len(widths), -0.5),
             method="Nelder-Mead",
             options={"xatol": 1e-2, "fatol": 1e-5, "maxfev": 60},
         )
         return float(found.fun), _parts(found.x)
 
-    def error(self, widths: tuple[int, ...], shares: NDArray[np.float64], norm: int) -> float:
-        """Mean variance of the flow through the boxes' sides.
-
-        On a line, with noise of variance v per border: v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq.
-        """
-        leaf = _noise(1 - shares.sum(), norm)
-        if len(self.spans) == 1:
-            return leaf * float(self.ends[0].mean())
-        leaf += 2 * _noise(1 - 2 * shares.sum(), norm)
-        total = 0.0
-        for direction, (n, ends, (low, high)) in enumerate(self._directions()):
-            total += leaf * float((ends * _squares(low, high, 1)).mean())
+    def of_flows(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
+        """Mean variance of the flow through the boxes' sides."""
+        each = _noise(1 - shares.sum(), self.norm)
+        if not self._crossings:
+            return each * self._on_a_line
+        each += 2 * _noise(1 - 2 * shares.sum(), self.norm)  # two diagonals count at a border
+        out = 0.0
+        for direction, lines in enumerate(self._crossings):
+            out += each * lines.asked_of_borders()
             if widths:
-                key = (direction, widths)
-                if key not in self._grams:
-                    theta = np.concatenate([hats(n, w) / (2 * w) for w in widths])
-                    asked = np.concatenate([self._on_boxes(direction, w) for w in widths], axis=1)
-                    weighted = (asked * ends[:, None]).T @ asked / len(ends)
-                    self._grams[key] = (theta @ theta.T, weighted)
-                gram, weighted = self._grams[key]
-                own = np.repeat([_noise(s, norm) for s in shares], [sums_on(n, w) for w in widths])
-                total -= leaf**2 * float(np.trace(np.linalg.solve(leaf * gram + np.diag(own), weighted)))
-        return total
+                gram, asked = self._of_sums(direction, widths)
+                number = [sums_on(lines.borders, w) for w in widths]
+                own = np.repeat([_noise(s, self.norm) for s in shares], number)
+                out -= each**2 * float(np.trace(np.linalg.solve(each * gram + np.diag(own), asked)))
+        return out
+
+    def _of_sums(
+        self, direction: int, widths: tuple[int, ...]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ (p, p), for sums of these widths on one direction's lines."""
+        lines = self._crossings[direction]
+        if (direction, widths) not in self._grams:
+            thetas = [hats(lines.borders, w) / (2 * w) for w in widths]
+            for width, theta in zip(widths, thetas, strict=True):
+                if (direction, width) not in self._sums:
+                    self._sums[direction, width] = lines.asked_of_sums(theta)
+            theta = np.concatenate(thetas)
+            asked = np.concatenate([self._sums[direction, w] for w in widths], axis=1)
+            mean = (asked * lines.ends[:, None]).T @ asked / len(asked)
+            self._grams[direction, widths] = (theta @ theta.T, mean)
+        return self._grams[direction, widths]
 
 
 def _usual(levels: int) -> NDArray[np.float64]:
@@ -216,14 +248,14 @@ def _divide(flows: float, cells: float, norm: int) -> float:
 
 
 def _shares(
-    flow: Flow, sums: NDArray[np.float64], cells: float, norm: int, arrivals: bool
+    flow: Flow, sums: NDArray[np.float64], cells: float, norm: int
 ) -> tuple[Fraction, ...]:
     """Shares in the order of the strategy's groups; for Gaussian noise they are roots of shares of ρ."""
     both, rest = float(sums.sum()), 1 - cells
     out = [] if flow.plain else [cells / 2]
     out += [(1 - both) * rest]
     out += [] if len(flow.blocks) == 1 else [(1 - 2 * both) * rest, *(sums * rest)]
-    out += [1 - cells / 2] if arrivals else []
+    out += [1 - cells / 2] if flow.arrivals is not None else []
     return tuple(_fraction(s if norm == 1 else s**0.5) for s in out)
 
 
@@ -231,7 +263,7 @@ def _fraction(value: float) -> Fraction:
     return max(Fraction(round(value * _DIGITS), _DIGITS), Fraction(1, _DIGITS))
 
 
-def _squares(low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+def squares(low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> NDArray[np.float64]:
     """Σ over stretches of `width` of (length of the interval inside)²."""
     first, last = np.floor(low / width), np.ceil(high / width) - 1
     cut = ((first + 1) * width - low) ** 2 + (high - last * width) ** 2

@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist._validate import InputError
 from deltahist.domain import Domain
+from deltahist.errors import InputError
 
 #: Shares of a cell closer than this to none or all of it are none or all.
 _ROUNDING = 1e-9
@@ -64,7 +64,7 @@ class Regions:
         return scipy.sparse.csr_array((shares, cells, sizes), shape=(len(rows), domain.size))
 
 
-def make_regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
+def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
     """Regions from polygons; names default to their numbers.
 
     Raises

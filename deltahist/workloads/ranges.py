@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, fits_memory, positive, whole
 from deltahist.domain import Domain
-
-if TYPE_CHECKING:
-    from deltahist.workloads.polygons import Regions
+from deltahist.errors import InputError, fits_memory, positive, whole
 
 #: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
 Span = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -194,13 +189,6 @@ def random_squares(side: float, number: int, domain: Domain, *, seed: int = 0) -
     return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
 
 
-def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
-    """Polygons (shapely, or a GeoSeries or GeoDataFrame) in the domain's coordinates, by exact area shares."""
-    from deltahist.workloads.polygons import make_regions
-
-    return make_regions(geometries, names)
-
-
 def _interval_shares(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     """Share (m, n) of each cell that lies in [low, high)."""
     cell = np.arange(n)
@@ -211,3 +199,13 @@ def same_domain(domain: Domain, own: Domain) -> None:
     """Raise InputError unless all ranges are those of the domain in question."""
     if domain != own:
         raise InputError("all_ranges was made for another domain: make it from this one")
+
+
+def range_gram(domain: Domain) -> NDArray[np.float64]:
+    """V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
+    fits_memory(16 * domain.size**2, "the Gram matrix of all ranges")
+    out = np.ones((1, 1))
+    for n in domain.shape:
+        i = np.arange(n)
+        out = np.kron(out, (np.minimum.outer(i, i) + 1.0) * (n - np.maximum.outer(i, i)))
+    return out

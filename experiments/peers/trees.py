@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist import Domain, Neighbourhood
-from deltahist.error import planned_decoder
+from deltahist.budget import Budget
+from deltahist.mechanisms import Mechanism
 from deltahist.noise import discrete_laplace
 from deltahist.strategies import Hierarchical
 from deltahist.workloads import all_ranges
@@ -33,7 +34,7 @@ def hb2d(domain: Domain) -> Hierarchical:
     near = Neighbourhood(domain, 10.0 * max(domain.high))
     ranges = all_ranges(domain)
     tried = [Hierarchical(domain, b) for b in (2, 3, 4, 5, 6, 8, 10, 12, 16) if b < max(domain.shape)]
-    return min(tried, key=lambda s: planned_decoder(s, near, epsilon=1.0).mean_variance(ranges))
+    return min(tried, key=lambda s: Mechanism(near, s, Budget(1.0)).rmse(ranges))
 
 
 #: PrivTree: children of a split box, and the budget's half for the tree.

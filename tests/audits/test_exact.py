@@ -15,8 +15,8 @@ import pytest
 import shapely
 from examples import quiet
 
-from deltahist._validate import InputError
 from deltahist.domain import Domain
+from deltahist.errors import InputError
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet

@@ -14,9 +14,10 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.publishers import median, points
-from deltahist.quantiles import exponent_of, smooth_noise
-from deltahist.sorted_points import noise_law
+from deltahist.mechanisms.quantile import exponent_of, smooth_noise
+from deltahist.mechanisms.sorted import noise_law
+from deltahist.publishers import quantile as median
+from deltahist.publishers import sorted as points
 from tests.audits.cases import scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 

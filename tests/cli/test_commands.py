@@ -17,7 +17,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.cli import console, main, options
+from deltahist.cli import console, main
 from deltahist.demo import PLACES
 
 BOUNDS = (583_000, 4_505_000, 588_000, 4_509_000)
@@ -106,7 +106,7 @@ def test_publish_bounds_users(folder, capsys, source, more):
 )
 def test_strategies_by_name(text, name, field):
     near = dh.Neighbourhood(dh.Domain((0, 0, 20, 20), (20, 20)), delta=2)
-    chosen = options.strategy(text, near)
+    chosen = dh.strategies.named(text, near)
     assert chosen.name == name
     for key, value in field.items():
         assert getattr(chosen, key) == value
@@ -280,7 +280,7 @@ def test_regions_are_projected(folder, tmp_path, capsys, crs, form):
 
 
 def _regions(shapes):
-    from deltahist.workloads.ranges import regions
+    from deltahist.workloads import regions
 
     return regions(shapes)
 

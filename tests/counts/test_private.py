@@ -166,7 +166,7 @@ def test_points_of_a_file_know_it(tmp_path):
     located = points_file(tmp_path / "p.csv", line, x="x", user="who", max_per_user=3)
     assert located.points.counting == Counting(3, user=True)
     release = dh.publish_sorted(located.points, near, 1.0, group=1)
-    assert (release.contributions, release.law.parameter) == (3, 3 * near.radius)
+    assert (release.contributions, release.laws[0].parameter) == (3, 3 * near.radius)
     assert dh.quantile(located.points, 0.5, near, 1.0).counting.unit == "user"
     dropped = points_file(tmp_path / "p.csv", dh.Domain((0, 5), (50,)), x="x", outside="drop")
     for publish in (

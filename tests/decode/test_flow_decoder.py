@@ -7,7 +7,6 @@ from examples import random_domain, random_flow, random_neighbourhood
 import deltahist as dh
 from deltahist.decode import box_sums
 from deltahist.decode.features import Mixed
-from deltahist.error import planned_decoder
 from deltahist.strategies import Flow, Spectral, tuned
 
 
@@ -19,7 +18,7 @@ def cases(number, seed):
         flow = random_flow(rng, domain, arrivals=not near.fixed_membership)
         if flow is None or (near.source_cells.any() and flow.arrivals is None):
             continue
-        found = planned_decoder(flow, near, **({"epsilon": 0.7} if number % 2 else {"rho": 0.1}))
+        found = dh.Mechanism(near, flow, dh.Budget(**({"epsilon": 0.7} if number % 2 else {"rho": 0.1}))).decoder
         if not found.laws[0].parameter:
             continue
         number -= 1
@@ -84,7 +83,7 @@ def test_padded_spectral_variances_equal_the_definition():
     for _ in range(40):
         domain = random_domain(rng)
         near = random_neighbourhood(rng, domain)
-        found = planned_decoder(Spectral(near, pad=int(rng.integers(1, 4))), near, rho=0.2)
+        found = dh.Mechanism(near, Spectral(near, pad=int(rng.integers(1, 4))), dh.Budget(rho=0.2)).decoder
         if not found.laws[0].parameter:
             continue
         ranges = dh.workloads.all_ranges(domain)
@@ -112,7 +111,7 @@ def test_kurtosis_is_near_that_of_the_definition():
     for n, block in ((12, 1), (12, 2), (13, 3), (24, 4)):
         domain = dh.Domain((0, 0, n, n), (n, n))
         near = dh.Neighbourhood(domain, block)
-        found = planned_decoder(tuned(near), near, epsilon=1.0)
+        found = dh.Mechanism(near, tuned(near), dh.Budget(1.0)).decoder
         corners = np.array([[i, j, i + 1, j + 1] for i in range(0, n, 3) for j in range(1, n, 4)])
         for work in (dh.workloads.all_ranges(domain).sample(150, 1), dh.workloads.boxes(corners)):
             stated, truth = found.moments(work), found._solve_each(work.matrix(domain))

@@ -8,7 +8,7 @@ import pytest
 import scipy.fft
 
 import deltahist as dh
-from deltahist.decode import Metric, box_sums, metric, nonnegative, projection
+from deltahist.decode import Metric, box_sums, nonnegative, projection
 from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, tuned
 
 
@@ -149,7 +149,7 @@ def test_the_metric_of_simulated_noise_is_that_of_the_noise():
     domain = dh.Domain((0, 0, 24, 24), (24, 24))
     near = dh.Neighbourhood(domain, 1)
     release = dh.publish(np.ones((24, 24), int), near, Flow(domain), 1.0, rng=np.random.default_rng(1))
-    own = metric(release.decoder)
+    own = release.decoder.metric()
     assert own.variance[0, 0] == 0
     # Plain flows have the grid Laplacian's spectrum; long waves are trusted beyond it, by a power of 1/2 at least.
     noise = release.cells() - 1

@@ -11,7 +11,6 @@ import pytest
 import deltahist as dh
 from deltahist.calibration import calibrate
 from deltahist.decode import box_sums
-from deltahist.error import planned_decoder
 from deltahist.noise import discrete_laplace
 from experiments.compare_2d import read_counts
 from experiments.peers import LINEAR, MECHANISMS, PEERS, STRATEGIES, grids, noise, products, trees
@@ -149,7 +148,7 @@ def test_discrete_noise_keeps_privtrees_lemma(scale):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_variances_are_as_expected(name):
     strategy = STRATEGIES[name](SMALL)
-    expected = planned_decoder(strategy, SMALL_ANYWHERE, epsilon=1.0)
+    expected = dh.Mechanism(SMALL_ANYWHERE, strategy, dh.Budget(1.0)).decoder
     work = dh.workloads.all_ranges(SMALL)
     # The closed form is a bound for trees with blocks cut off; here the matrices serve.
     assert mean_square(MECHANISMS[name], SMALL) == pytest.approx(expected.mean_variance(work), rel=0.12)

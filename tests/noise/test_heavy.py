@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from deltahist._validate import InputError
+from deltahist.errors import InputError
 from deltahist.noise import heavy
 from deltahist.noise.entropy import source
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltahist as dh
+from deltahist.mechanisms.quantile import APPROXIMATE, METHODS
 from deltahist.privacy import Guarantee
-from deltahist.quantiles import APPROXIMATE, METHODS
 
 LINE = dh.Domain((0, 1), (8,))
 NEAR = dh.Neighbourhood(LINE, 1 / 8)

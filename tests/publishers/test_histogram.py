@@ -143,7 +143,7 @@ def test_whole_floats_are_taken():
 
 
 def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
-    import deltahist._validate as validate
+    import deltahist.errors as validate
 
     monkeypatch.setattr(validate, "available_memory", lambda: 100)
     with pytest.raises(dh.InputError, match="GiB"):

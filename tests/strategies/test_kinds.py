@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse
 
 import deltahist as dh
-from deltahist.strategies.cuts import augment, boxes, range_gram
+from deltahist.strategies.cuts import augment, box_sets
+from deltahist.workloads import range_gram
 
 FOUR = dh.Domain((0, 1), (4,))
 
@@ -127,7 +128,7 @@ def test_greedy_rows_cost_nothing_help_and_leave_no_room():
     assert dh.sensitivity(A, near) == dh.sensitivity(base, near)
     assert dh.expected_error(A, near, work).sum() < 0.9 * dh.expected_error(base, near, work).sum()
     limit, cuts = 4, abs(A.matrix() @ near.incidence()).sum(axis=0)
-    for cells in boxes(domain):
+    for cells in box_sets(domain):
         row = np.zeros(12, dtype=int)
         row[list(cells)] = 1
         assert (cuts + abs(row @ near.incidence())).max() > limit

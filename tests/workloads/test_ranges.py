@@ -8,7 +8,7 @@ import scipy.stats
 import shapely
 
 import deltahist as dh
-from deltahist import _validate as validate
+from deltahist import errors as validate
 
 PLANE = dh.Domain((10, 20, 17, 25), (7, 10))
 

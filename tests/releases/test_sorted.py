@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import deltahist as dh
 from deltahist.decode.isotonic import tail
+from deltahist.mechanisms.sorted import SortedMechanism, group_size, noise_law
 from deltahist.privacy import Law
-from deltahist.sorted_points import SortedRelease, group_size, noise_law
+from deltahist.releases import SortedRelease
 
 LINE = dh.Domain((0, 1), (100,))
 STEPS = 100 * LINE.steps[0]
@@ -24,7 +25,7 @@ def exact_release(points, near, group=1, **options):
     """What would be released without noise."""
     steps = np.sort(near.domain.lattice(np.asarray(points))[:, 0])
     sums = np.add.reduceat(steps, np.arange(0, len(steps), group))
-    return SortedRelease(near, sums, len(steps), group, epsilon=Fraction(1), **options)
+    return SortedRelease(SortedMechanism(near, len(steps), dh.Budget(1), group), sums, **options)
 
 
 def test_without_noise_the_coordinates_come_back():
@@ -61,7 +62,7 @@ def test_decoding_is_isotonic_regression(values, group):
     near = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5)
     unit = near.domain.steps[0] // 100
     number = len(values) * group - (group - 1) // 2
-    release = SortedRelease(near, np.array(values) * unit * group, number, group, epsilon=Fraction(1))
+    release = SortedRelease(SortedMechanism(near, number, dh.Budget(1), min(group, number)), np.array(values) * unit * group)
     sizes = np.diff(release.decoder.ends).astype(float)
     means, weight = release.values / sizes, sizes**2
     rows = range(len(values))
@@ -78,7 +79,7 @@ def test_decoding_is_isotonic_regression(values, group):
     blocks = [list(g) for _, g in itertools.groupby(rows, key=lambda i: round(plain[i], 3))]
     for block in blocks:
         value = plain[block[0]]
-        if -0.5 < value < release._size - 0.5:
+        if -0.5 < value < release.mechanism.steps - 0.5:
             middle = (release.decoder.ends[block[0]] + release.decoder.ends[block[-1] + 1]) / 2
             assert np.interp(middle, ranks, steps) == pytest.approx(value, abs=1e-3)
     assert np.all(np.diff(ranks) >= 0)
@@ -246,11 +247,11 @@ def test_an_altered_file_is_refused(tmp_path, change, message):
 
 def test_costs_grow_in_proportion_to_the_distance():
     release = exact_release([0.2, 0.4], dh.Neighbourhood(LINE, 0.1))
-    from deltahist.statement import cost_of_moves
-
-    assert [float(c) for c in cost_of_moves(release, 0.25)] == [2.5, 3.0]
-    release = SortedRelease(release.neighbourhood, release.values, 2, rho=Fraction(1, 8))
-    assert [float(c) for c in cost_of_moves(release, 0.25)] == [0.78125, 1.125]
+    assert [float(c) for c in release.mechanism.cost_within(0.25)] == [2.5, 3.0]
+    release = SortedRelease(
+        SortedMechanism(release.neighbourhood, 2, dh.Budget(rho=Fraction(1, 8)), 1), release.values
+    )
+    assert [float(c) for c in release.mechanism.cost_within(0.25)] == [0.78125, 1.125]
 
 
 def test_bad_questions():
@@ -261,8 +262,8 @@ def test_bad_questions():
         release.quantiles(0.5, level=1)
     with pytest.raises(dh.InputError, match="level is 2"):
         dh.answer(release, dh.workloads.boxes([[0, 1]]), level=2)
-    with pytest.raises(dh.InputError, match="make 2 int64 sums"):
-        SortedRelease(release.neighbourhood, release.values[:1], 2, epsilon=Fraction(1))
+    with pytest.raises(dh.InputError, match="there must be 2 of int64"):
+        SortedRelease(release.mechanism, release.values[:1])
     with pytest.raises(dh.InputError, match="one of them"):
         noise_law(release.neighbourhood, None, None, 1)
     square = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (2, 2)), 0.5)

@@ -8,7 +8,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.publishers import histogram
-from deltahist.publishers.points import sorted_steps
+from deltahist.publishers.sorted import sorted_steps
 
 LINE = dh.Domain((0, 100), (20,))
 
@@ -22,7 +22,7 @@ def quiet(monkeypatch):
         scales.append(law)
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr("deltahist.publishers.points.draw", record)
+    monkeypatch.setattr("deltahist.publishers.sorted.draw", record)
     return scales
 
 
@@ -70,7 +70,7 @@ def test_what_is_released_is_exact(quiet):
     steps = np.sort(LINE.lattice([31, 8, 64.0, 47, 200])[:, 0])
     assert release.values.tolist() == [steps[0] + steps[1], steps[2] + steps[3], steps[4]]
     assert quiet[0].parameter == Fraction(3 * near.radius) / Fraction(1, 2)
-    assert release.law == quiet[0]
+    assert release.laws[0] == quiet[0]
     dh.publish_sorted([31], near, rho=0.125)
     assert quiet[1].parameter == Fraction(near.radius**2) * 4
     assert quiet[1].kind == "gaussian"

@@ -11,9 +11,9 @@ import pytest
 import scipy.stats
 
 import deltahist as dh
+from deltahist.mechanisms.quantile import METHODS, exponent_of, rank_of, smooth_noise
 from deltahist.noise.entropy import source
-from deltahist.publishers import median
-from deltahist.quantiles import METHODS, exponent_of, rank_of, smooth_noise
+from deltahist.publishers import quantile as median
 
 LINE = dh.Domain((0, 1), (100,))
 

@@ -6,32 +6,23 @@ import bisect
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, one_of, positive, whole
 from deltahist.budget import Budget
 from deltahist.counts.private import how_made
+from deltahist.errors import InputError, positive, whole
+from deltahist.mechanisms import QuantileMechanism
+from deltahist.mechanisms.quantile import FLOOR, SIGMA, Smooth, check_quantile, rank_of
+from deltahist.mechanisms.sorted import check_all_there
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import exp_bounds
 from deltahist.noise.heavy import rounded
-from deltahist.privacy import Law
 from deltahist.publishers.histogram import draw
-from deltahist.publishers.points import check_all_there
-from deltahist.quantiles import (
-    FLOOR,
-    METHODS,
-    SIGMA,
-    Quantile,
-    Smooth,
-    check_quantile,
-    exponent_of,
-    quantile_methods,
-    rank_of,
-    smooth_noise,
-)
+from deltahist.releases import Quantile
 
 #: Points on each side of the quantile that are looked at first.
 _NEAR = 4096
@@ -40,7 +31,7 @@ _BITS = 192
 _TAIL = 80
 
 
-def quantile(
+def publish_quantile(
     points: ArrayLike,
     q: float,
     near: Neighbourhood,
@@ -87,56 +78,25 @@ def quantile(
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
-    >>> found = quantile(np.arange(101), 0.5, near, epsilon=2.0, rng=np.random.default_rng(0))
+    >>> found = publish_quantile(np.arange(101), 0.5, near, epsilon=2.0, rng=np.random.default_rng(0))
     >>> found.method, abs(found.value - 50) < 10
     ('inverse', True)
     """
     check_quantile(q, near)
-    eps, rho_exact = Budget(epsilon, rho, probability).exact
     counting = how_made(points, contributions)
     check_all_there(counting)
-    times = counting.contributions
     steps = _steps(points, near)
-    if method == "auto":
-        method = quantile_methods(
-            near, len(steps), q, epsilon=eps, rho=rho_exact, probability=probability, contributions=times
-        )["method"][0]
-    one_of(METHODS, "or 'auto'", method=method)
+    mechanism = QuantileMechanism(near, q, len(steps), Budget(epsilon, rho, probability), method, counting)
     words = source(rng)
-    window = _Window(steps, rank_of(q, len(steps)), near)
-    size = near.domain.size * near.domain.steps[0]
-    if method in ("inverse", "exponential"):
-        reach = near.radius if method == "inverse" else size
-        step = _place(window, reach, exponent_of(eps, rho_exact, times), size, words)
-    elif method == "global":
-        # However many points move within δ, the quantile moves by δ at most.
-        reach = near.radius
-        law = (
-            Law("gaussian", reach * reach / (2 * rho_exact))
-            if rho_exact
-            else Law("laplace", reach / _given(eps))
-        )
-        step = window.centre + int(draw(law, 1, rng)[0])
+    window = _Window(steps, mechanism.rank, near)
+    if mechanism.smooth is not None:
+        step = _smooth(window, mechanism.smooth, counting.contributions, words)
+    elif mechanism.laws:
+        step = window.centre + int(draw(mechanism.laws[0], 1, rng)[0])
     else:
-        smooth = smooth_noise(method, eps, rho_exact, probability)
-        if smooth is None:
-            raise InputError(
-                f"method is {method!r}: smooth-student takes epsilon, smooth-laplace takes epsilon and a probability, "
-                "smooth-lognormal takes rho, or epsilon and a probability"
-            )
-        step = _smooth(window, smooth, times, words)
-    return Quantile(
-        near,
-        float(q),
-        min(max(step, 0), size - 1),
-        len(steps),
-        method,
-        epsilon=eps,
-        rho=rho_exact,
-        probability=probability,
-        counting=counting,
-        publishable=rng is None,
-    )
+        step = _place(window, mechanism.reach, mechanism.rate, mechanism.steps, words)
+    value = np.array([min(max(step, 0), mechanism.steps - 1)], dtype=np.int64)
+    return Quantile(mechanism, value, publishable=rng is None)
 
 
 def smooth_sensitivity(
@@ -176,11 +136,6 @@ def smooth_sensitivity(
     steps = _steps(points, near)
     window = _Window(steps, rank_of(q, len(steps)), near)
     return window.smooth(float(beta), whole(contributions=contributions)) * near.domain.step[0]
-
-
-def _given(value: Fraction | None) -> Fraction:
-    assert value is not None
-    return value
 
 
 def _steps(points: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
@@ -360,3 +315,8 @@ def _below_number(number: int, words: Words) -> int:
         drawn &= (1 << size) - 1
         if drawn < number:
             return drawn
+
+
+def quantile(*arguments: Any, **options: Any) -> Quantile:
+    """The former name of `publish_quantile`."""
+    return publish_quantile(*arguments, **options)

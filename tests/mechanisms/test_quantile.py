@@ -10,7 +10,13 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.quantiles import Quantile, _mean_of_places, quantile_methods, rank_of, smooth_noise
+from deltahist.mechanisms.quantile import (
+    QuantileMechanism,
+    _mean_of_places,
+    quantile_methods,
+    rank_of,
+    smooth_noise,
+)
 
 LINE = dh.Domain((0, 1), (100,))
 Z = np.concatenate([-np.geomspace(1e8, 1e-4, 4000), [0.0], np.geomspace(1e-4, 1e8, 4000)])
@@ -158,4 +164,4 @@ def test_the_description_has_no_scale(tmp_path):
     }
     assert found.methods()["method"].tolist() == quantile_methods(near, 3, epsilon=1.0)["method"].tolist()
     with pytest.raises(dh.InputError, match="method is 'mean'"):
-        Quantile(near, 0.5, 3, 3, "mean", epsilon=Fraction(1))
+        QuantileMechanism(near, 0.5, 3, dh.Budget(1), "mean")

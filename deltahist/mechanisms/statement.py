@@ -1,55 +1,65 @@
-"""The privacy statement of a release, as data and as text for people."""
+"""The privacy statement, as data and as text for people: what a mechanism promises, and what a release adds to it."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from deltahist.release import Release
-    from deltahist.sorted_points import SortedRelease
+from deltahist.budget import Budget
+from deltahist.counting import Counting
+from deltahist.domain import Domain
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Guarantee
 
 #: Distances, in δ, at which the statement says what protection is left.
 MULTIPLES = (1, 2, 5, 10)
 
 
-def cost_of_moves(release: Release | SortedRelease, distance: float) -> tuple[Fraction, Fraction]:
-    """What a move over at most `distance` (ground units) costs: exactly, and by the bound ⌈distance/δ⌉.
+class Promise(Protocol):
+    """What a statement is made of; every mechanism has it."""
 
-    The exact cost is the release's own (`cost_under`), in the units of the budget: ε for pure releases, ρ for
-    zCDP. A path of ⌈distance/δ⌉ moves within δ gives the
-    bound: that many ε, or its square times ρ.
-    """
-    near = release.neighbourhood
-    steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
-    bound = release.guarantee.times(steps)
-    exact = release.cost_under(near.moves_within(distance))
-    limit = bound.epsilon if bound.epsilon is not None else bound.rho
-    assert limit is not None
-    # A move within δ is guaranteed the budget, even where the strategy's own cost is less.
-    return min(exact, limit), limit
+    neighbourhood: Neighbourhood
+    budget: Budget
+    counting: Counting
+
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def total_known(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def words(self) -> str: ...
+    @property
+    def determines_cells(self) -> bool | None: ...
+    def noise_rows(self) -> list[dict[str, Any]]: ...
+    def cost_under(self, moves: Neighbourhood) -> Fraction: ...
+    def cost_within(self, distance: float) -> tuple[Fraction, Fraction]: ...
+    def approximate(self, probability: float) -> float: ...
 
 
-def facts(release: Release | SortedRelease) -> dict[str, Any]:
-    """Everything the statement says, JSON-ready."""
-    near, domain = release.neighbourhood, release.domain
+def facts(promise: Promise) -> dict[str, Any]:
+    """Everything the statement says, JSON-ready; what only a release knows (its total) is None."""
+    near, domain, guarantee = promise.neighbourhood, promise.domain, promise.guarantee
     distances = [k * near.delta_ground for k in MULTIPLES if k * near.delta_ground < near.diameter]
-    protection = [_protection(release, d) for d in distances]
-    protection.append(_protection(release, near.diameter))
+    protection = [_protection(promise, d) for d in distances]
+    protection.append(_protection(promise, near.diameter))
     steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
-    counting = release.counting
+    counting = promise.counting
     torn = 0.0 if counting.projection is None else counting.projection.jump
     out: dict[str, Any] = {
-        "mechanism": f"{release.measured} with {release.noise} noise on whole numbers",
+        "mechanism": promise.words,
         "domain": domain.describe(),
         "cells": list(domain.shape),
         "cell_size": [c / (domain.scale or 1.0) for c in domain.cell],
         "unit": domain.unit,
-        "neighbour_relation": _relation(release),
+        "neighbour_relation": _relation(promise),
         "delta": near.delta_ground,
         "delta_cells": list(near.cells),
         "lattice_steps_lost": steps_lost,
@@ -60,40 +70,59 @@ def facts(release: Release | SortedRelease) -> dict[str, Any]:
         "sources": near.describe()["sources"],
         "unit_of_privacy": counting.unit,
         "points_per_user": counting.contributions if counting.user else None,
-        "epsilon": None if release.epsilon is None else float(release.epsilon),
-        "rho": None if release.rho is None else float(release.rho),
+        "epsilon": None if guarantee.epsilon is None else float(guarantee.epsilon),
+        "rho": None if guarantee.rho is None else float(guarantee.rho),
         "protection": protection,
-        "total_public": release.total is not None,
-        "total": release.total,
+        "total_public": promise.total_known,
+        "total": None,
         "dropped": list(counting.dropped),
-        "noise": release.noise_rows(),
-        "determines_cells": release.determines_cells,
-        "publishable": release.publishable,
-        "values": len(release.values),
+        "noise": promise.noise_rows(),
+        "determines_cells": promise.determines_cells,
+        "publishable": None,
+        "values": promise.size,
     }
-    if release.rho is not None:
-        out["epsilon_at_1e-6"] = release.approximate(1e-6)
+    if guarantee.probability:
+        out["probability"] = float(guarantee.probability)
+    if guarantee.rho is not None:
+        out["epsilon_at_1e-6"] = promise.approximate(1e-6)
     if not near.fixed_membership:
-        anywhere = release.cost_under(near.anywhere())
+        anywhere = promise.cost_under(near.anywhere())
         out["appear_anywhere"] = float(anywhere)
     return out
 
 
-def _protection(release: Release | SortedRelease, distance: float) -> dict[str, float]:
-    exact, bound = cost_of_moves(release, distance)
+def _protection(promise: Promise, distance: float) -> dict[str, float]:
+    exact, bound = promise.cost_within(distance)
     return {
         "distance": distance,
-        "deltas": distance / release.neighbourhood.delta_ground,
+        "deltas": distance / promise.neighbourhood.delta_ground,
         "exact": float(exact),
         "bound": float(bound),
     }
 
 
-def protection_curve(release: Release | SortedRelease, points: int = 60) -> dict[str, NDArray[np.float64]]:
-    """Cost against distance, exact and bound, from a fraction of δ to the diameter."""
-    near = release.neighbourhood
+def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
+    """What a move costs against its distance, from a fraction of δ to the diameter.
+
+    Parameters
+    ----------
+    release : a release, or a mechanism.
+    points : number of distances.
+
+    Returns
+    -------
+    dict of (points,) arrays: `distance` in ground units, `exact` and `bound` in units of the budget.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> mechanism = dh.Mechanism(near, dh.strategies.Cumulative(near.domain), dh.Budget(epsilon=1))
+    >>> protection_curve(mechanism, 3)["exact"].tolist()
+    [1.0, 2.0, 7.0]
+    """
+    promise: Promise = getattr(release, "mechanism", release)
+    near = promise.neighbourhood
     distance = np.geomspace(max(near.delta_ground / 4, 2 * max(near.domain.step)), near.diameter, points)
-    pairs = [cost_of_moves(release, float(d)) for d in distance]
+    pairs = [promise.cost_within(float(d)) for d in distance]
     return {
         "distance": distance,
         "exact": np.array([float(e) for e, _ in pairs]),
@@ -101,9 +130,9 @@ def protection_curve(release: Release | SortedRelease, points: int = 60) -> dict
     }
 
 
-def _relation(release: Release | SortedRelease) -> str:
-    near = release.neighbourhood
-    counting = release.counting
+def _relation(promise: Promise) -> str:
+    near = promise.neighbourhood
+    counting = promise.counting
     who, recorded = "one point", "where it is recorded"
     if counting.user:
         who = f"all kept points (at most {counting.contributions}) of one user"
@@ -122,17 +151,18 @@ def _number(value: float, digits: int = 10) -> str:
     return f"{float(f'{value:.{digits}g}'):,}".removesuffix(".0")
 
 
-def statement(release: Release | SortedRelease) -> str:
-    """The privacy statement for people, plain text."""
-    f = facts(release)
-    rows = [*_what(release, f), *_promise(release, f), *_protection_table(release, f), *_membership(release)]
+def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
+    """The privacy statement for people, plain text; `more` is what a release adds to the facts."""
+    f = facts(promise) | (more or {})
+    rows = [*_what(promise, f), *_promise(promise, f), *_protection_table(promise, f), *_membership(f)]
     rows += _noise(f)
-    if not f["determines_cells"]:
+    if f["determines_cells"] is False:
         rows.append(
             ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
         )
     why_not = "NO: not for publication, the noise came from a seeded generator"
-    rows.append(("May be published", "yes" if release.publishable else why_not))
+    if f["publishable"] is not None:
+        rows.append(("May be published", "yes" if f["publishable"] else why_not))
     lines = [f"{label:<18}  {text}" if label else f"  {text}" for label, text in rows]
     return "\n".join(["Privacy statement", "=================", *lines])
 
@@ -141,17 +171,17 @@ def statement(release: Release | SortedRelease) -> str:
 _Row = tuple[str, str]
 
 
-def _what(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
-    domain, unit = release.domain, f["unit"]
+def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
+    domain, unit = promise.domain, f["unit"]
     cells = " × ".join(str(n) for n in f["cells"])
     size = " × ".join(_number(c) for c in f["cell_size"])
     bounds = ", ".join(_number(b) for b in domain.bounds)
-    counting = release.counting
+    counting = promise.counting
     outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
     if domain.crs and "points outside" not in counting.dropped:
         outside += ", δ for them being a length on the map"
     rows = [
-        ("What is published", f"{f['values']:,} noisy whole numbers ({f['mechanism']})"),
+        ("What is published", f"{f['values']:,} noisy whole number{'s' if f['values'] > 1 else ''} ({f['mechanism']})"),
         ("Map", f"{cells} cells of {size} {unit}" + (f", {domain.crs}" if domain.crs else "")),
         ("Bounds", f"{bounds} (extended outwards to whole cells; points outside are {outside})"),
     ]
@@ -168,13 +198,13 @@ def _what(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
     return rows
 
 
-def _promise(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
+def _promise(promise: Promise, f: dict[str, Any]) -> list[_Row]:
     cells = " × ".join(_number(c) for c in f["delta_cells"])
     lost = "one lattice step" if f["lattice_steps_lost"] == 1 else "two lattice steps"
     if f["projection"] is not None and f["projection"]["jump"]:
         lost += " and the way to the map"
     exact_delta = f"for raw coordinates {f['delta_guaranteed']:.10g}: {lost} less"
-    counting = release.counting
+    counting = promise.counting
     unit = "one point"
     if counting.user:
         several = counting.contributions > 1
@@ -184,33 +214,33 @@ def _promise(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
         ("Neighbours", f["neighbour_relation"]),
         ("δ", f"{_number(f['delta'])} {f['unit']} = {cells} cells ({exact_delta})"),
         ("Unit of privacy", unit),
-        *_bounded(release),
+        *_bounded(promise),
     ]
-    if release.epsilon is not None:
-        ratio = math.exp(min(float(release.epsilon), 700.0))
+    if f["epsilon"] is not None:
+        ratio = math.exp(min(f["epsilon"], 700.0))
+        kind = f"but for a probability of {f['probability']:g}" if "probability" in f else "(pure)"
         rows.append(
             (
                 "Guarantee",
-                f"ε = {_number(float(release.epsilon))} (pure): whatever is concluded from the release is at most "
+                f"ε = {_number(f['epsilon'])} {kind}: whatever is concluded from the release is at most "
                 f"e^ε = {ratio:.3g} times likelier",
             )
         )
         rows.append(("", "under one of two neighbouring data sets than under the other"))
     else:
-        assert release.rho is not None
         rows.append(
             (
                 "Guarantee",
-                f"ρ = {_number(float(release.rho))} zero-concentrated, which is ε = {f['epsilon_at_1e-6']:.3g} "
+                f"ρ = {_number(f['rho'])} zero-concentrated, which is ε = {f['epsilon_at_1e-6']:.3g} "
                 "but for a probability of 10⁻⁶",
             )
         )
     return rows
 
 
-def _bounded(release: Release | SortedRelease) -> list[_Row]:
+def _bounded(promise: Promise) -> list[_Row]:
     """What bounding users means for the guarantee."""
-    if not release.counting.user:
+    if not promise.counting.user:
         return []
     rows = [
         (
@@ -218,7 +248,7 @@ def _bounded(release: Release | SortedRelease) -> list[_Row]:
             "the guarantee is about the points that were kept; which ones is chosen without looking at places",
         )
     ]
-    if not release.neighbourhood.fixed_membership:
+    if not promise.neighbourhood.fixed_membership:
         rows += [
             (
                 "",
@@ -232,8 +262,8 @@ def _bounded(release: Release | SortedRelease) -> list[_Row]:
     return rows
 
 
-def _protection_table(release: Release | SortedRelease, f: dict[str, Any]) -> list[_Row]:
-    letter = "ε" if release.rho is None else "ρ"
+def _protection_table(promise: Promise, f: dict[str, Any]) -> list[_Row]:
+    letter = "ε" if f["rho"] is None else "ρ"
     rows = [
         ("Protection by distance", "what a move over r costs: the further, the weaker the protection"),
         ("", f"{'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {letter + ' bound':>10}"),
@@ -252,16 +282,16 @@ def _protection_table(release: Release | SortedRelease, f: dict[str, Any]) -> li
     return rows
 
 
-def _membership(release: Release | SortedRelease) -> list[_Row]:
-    if release.total is not None:
-        who = f"{release.total:,}, published exactly: membership is fixed, so the number hides nothing"
-    elif release.neighbourhood.fixed_membership:
+def _membership(f: dict[str, Any]) -> list[_Row]:
+    if f["total_public"]:
+        number = "" if f["total"] is None else f"{f['total']:,}, "
+        who = f"{number}published exactly: membership is fixed, so the number hides nothing"
+    elif f["sources"] is None:
         who = "not published: rows were dropped, and how many may depend on a person"
     else:
         who = "not published: who takes part is protected near the sources"
     rows = [("Number of points", who)]
-    dropped = release.counting.dropped
-    if "bad rows" in dropped:
+    if "bad rows" in f["dropped"]:
         rows.append(
             (
                 "Dropped rows",
@@ -271,13 +301,15 @@ def _membership(release: Release | SortedRelease) -> list[_Row]:
         rows.append(
             ("", "sets in which the same rows are unusable; the number of points is therefore not given")
         )
-    if "points outside" in dropped:
+    if "points outside" in f["dropped"]:
         rows.append(("Dropped points", "points outside the bounds were dropped; the boundary is a source"))
     return rows
 
 
 def _noise(f: dict[str, Any]) -> list[_Row]:
     noise = f["noise"]
+    if noise[0]["std"] is None:
+        return [("Noise", noise[0]["law"])]
     law = f"{noise[0]['law']}, exact on the integers, standard deviation per number"
     if len(noise) == 1:
         unit = f" {noise[0]['unit']}" if "unit" in noise[0] else ""

@@ -9,7 +9,6 @@ from examples import STRATEGIES, random_domain
 
 import deltahist as dh
 from deltahist.calibration import explicit_edge_cost
-from deltahist.statement import cost_of_moves
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -25,7 +24,7 @@ def test_the_cost_of_a_distance_is_that_of_its_worst_move(name):
         own = explicit_edge_cost(A, near, norm)
         for times in (1, 1.5, 3, 10):
             distance = times * near.delta_ground
-            exact, bound = cost_of_moves(release, distance)
+            exact, bound = release.mechanism.cost_within(distance)
             steps = int(np.ceil(times))
             assert bound == (steps if norm == 1 else steps**2)
             assert exact <= bound

@@ -197,7 +197,7 @@ def test_altered_tables_are_refused(saved):
 
 
 def test_an_oversized_grid_is_refused_before_anything_is_made(saved, monkeypatch):
-    import deltahist.release as module
+    import deltahist.mechanisms.histogram as module
 
     monkeypatch.setattr(module, "Domain", lambda **_: pytest.fail("was made"))
     with pytest.raises(dh.InputError, match="GiB"):
@@ -230,5 +230,5 @@ def test_outputs_need_a_folder(tmp_path):
 
 def test_values_must_fit_the_strategy():
     release = small_release()
-    with pytest.raises(dh.InputError, match="rows of int64"):
-        dh.Release(release.neighbourhood, release.strategy, release.values[1:], epsilon=release.epsilon)
+    with pytest.raises(dh.InputError, match="there must be .* of int64"):
+        dh.Release(release.mechanism, release.values[1:])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist import _validate as validate
-from deltahist._validate import exact, finite, fits_memory, is_number, one_of, positive, whole
+from deltahist import errors as validate
+from deltahist.errors import exact, finite, fits_memory, is_number, one_of, positive, whole
 
 
 @pytest.mark.parametrize("value", [1, 0.5, Fraction(1, 3), np.float64(0.1), np.float32(0.5), np.int64(3)])

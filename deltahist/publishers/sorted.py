@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._validate import InputError, fits_memory, whole
 from deltahist.budget import Budget
-from deltahist.counting import Counting
 from deltahist.counts.private import how_made
 from deltahist.domain import Domain
+from deltahist.errors import InputError, fits_memory, whole
+from deltahist.mechanisms import SortedMechanism
+from deltahist.mechanisms.sorted import check_all_there, check_membership
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers.histogram import draw
-from deltahist.sorted_points import _MOST_SUM, SortedRelease, check_membership, group_size, noise_law
+from deltahist.releases import SortedRelease
 
 
 def publish_sorted(
@@ -63,55 +64,19 @@ def publish_sorted(
     ((2,), 4)
     """
     check_membership(near)
-    budget = Budget(epsilon, rho)
-    epsilon, rho = budget.exact
     counting = how_made(points, contributions)
-    check_all_there(counting)
-    law = noise_law(near, epsilon, rho, counting.contributions)
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         raise InputError(f"points have shape {array.shape} and type {array.dtype}: they must be (n,) numbers")
+    check_all_there(counting)
     number = _places(len(array), near, most)
-    size = near.domain.size * near.domain.steps[0]
-    if isinstance(group, str):
-        if group != "auto":
-            raise InputError(f"group is {group!r}: it must be 'auto' or a whole number of points")
-        group = group_size(near, number, epsilon=epsilon, rho=rho, contributions=counting.contributions)
-    together = whole(group=group)
-    if together > number:
-        raise InputError(f"group is {together:,}: it must be at most the number of points, {number:,}")
-    if (
-        together * size + 64 * float(law.parameter if law.kind == "laplace" else law.variance() ** 0.5)
-        >= _MOST_SUM
-    ):
-        raise InputError(
-            f"group is {together:,}: sums of {size:,} lattice steps would exceed 2^52; use fewer cells or a smaller "
-            "group"
-        )
+    mechanism = SortedMechanism(near, number, Budget(epsilon, rho), group, counting)
     fits_memory(40 * number, f"sorting {number:,} points")
     steps = sorted_steps(array, near.domain, number, parked=near.sources)
-    sums = np.add.reduceat(steps, np.arange(0, number, together))
-    return SortedRelease(
-        near,
-        sums + draw(law, len(sums), rng),
-        number,
-        together,
-        epsilon=epsilon,
-        rho=rho,
-        counting=counting,
-        publishable=rng is None,
-    )
-
-
-def check_all_there(counting: Counting) -> None:
-    """Refuse points of which some may have been left out: their number is public here."""
-    if counting.dropped:
-        raise InputError(
-            f"rows may have been left out ({', '.join(counting.dropped)}), and the number of points is public, which "
-            "may then depend on a person: count all of them, or publish a histogram"
-        )
+    sums = np.add.reduceat(steps, np.arange(0, number, mechanism.together))
+    return SortedRelease(mechanism, sums + draw(mechanism.law, len(sums), rng), publishable=rng is None)
 
 
 def _places(present: int, near: Neighbourhood, most: int | None) -> int:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.sorted_points import SortedRelease
+from deltahist.releases import SortedRelease
 
-V1 = Path(__file__).parent / "fixtures" / "v1"
+V1 = Path(__file__).parent.parent / "fixtures" / "v1"
 EXPECTED = json.loads((V1 / "expected.json").read_text(encoding="utf-8"))
 #: Made for ε = 1 when arrivals from outside the bounds were not priced: it costs 20.
 FAULTY = "geometry_source_outside"

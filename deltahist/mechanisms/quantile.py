@@ -1,31 +1,28 @@
-"""Quantiles: what each way of publishing one costs and what error it is expected to have, from public figures."""
+"""Mechanisms of quantiles: what each way of publishing one costs and what error it is expected to have, from public figures."""
 
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from deltahist._files import write_whole
-from deltahist._validate import InputError, finite, one_of, whole
 from deltahist.budget import Budget
 from deltahist.counting import POINTS, Counting
 from deltahist.domain import Domain
+from deltahist.errors import InputError, finite, one_of, whole
+from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
+from deltahist.mechanisms.sorted import check_all_there
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.privacy import Guarantee, _epsilon_of
+from deltahist.privacy import Guarantee, Law, gaussian_curve
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = "deltahist-quantile"
-VERSION = 2
 #: Ways to publish a quantile; "smooth" ones are named by their noise.
 METHODS = ("inverse", "exponential", "global", "smooth-student", "smooth-laplace", "smooth-lognormal")
 #: Those whose ε holds but for a failure probability.
@@ -150,7 +147,7 @@ def _laplace_stretch(epsilon: float, probability: float) -> float:
 
 def _gaussian_reach(epsilon: float, probability: float) -> float:
     """Largest μ such that standard normals μ apart are (ε, δ_prob)-close."""
-    return _largest(lambda mu: _epsilon_of(mu, probability * (1 - 1e-9)) <= epsilon, 10.0)
+    return _largest(lambda mu: gaussian_curve(mu, probability * (1 - 1e-9)) <= epsilon, 10.0)
 
 
 def _largest(holds: Callable[[float], bool], most: float) -> float:
@@ -256,91 +253,164 @@ def _mean_of_places(spacing: float, reach: float, rate: float, size: float) -> f
 
 
 @dataclass(frozen=True)
-class Quantile:
-    """A published quantile and what may be known about it.
+class QuantileMechanism(BaseMechanism):
+    """A way to publish a quantile of points on a line (docs/quantiles.md).
 
     Parameters
     ----------
-    neighbourhood : who may be confused with whom. q : which quantile.
-    step : the published lattice step.
-    number : of points; public, since membership is fixed.
-    method : one of METHODS.
-    epsilon, rho : the budget, one of them. probability : with ε, the failure probability that is allowed.
-    counting : how rows became points.
-    publishable : False if the noise came from a seeded generator.
+    neighbourhood : who may be confused with whom; one dimension, fixed membership.
+    q : which quantile: the ⌈q n⌉-th smallest of n points.
+    number : of points, public.
+    budget : ε, ρ, or ε with a failure probability that is allowed.
+    method : one of METHODS, or "auto": the least expected error for evenly spread points (`quantile_methods`).
+    counting : how rows became points; nothing may be left out.
+
+    Raises
+    ------
+    InputError
+        On a q outside 0 to 1, two dimensions, membership that is not fixed, points that were left out, or a method
+        that does not go with the budget.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
+    >>> QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1)).method
+    'inverse'
     """
 
     neighbourhood: Neighbourhood
     q: float
-    step: int
     number: int
-    method: str
-    epsilon: Fraction | None = None
-    rho: Fraction | None = None
-    probability: float | None = None
+    budget: Budget
+    method: str = "auto"
     counting: Counting = POINTS
-    publishable: bool = True
+    FORMAT: ClassVar[str] = "deltahist-quantile"
 
     def __post_init__(self) -> None:
-        one_of(METHODS, method=self.method)
+        check_quantile(self.q, self.neighbourhood)
+        self._check_counting()
+        object.__setattr__(self, "q", float(self.q))
+        object.__setattr__(self, "number", whole(number=self.number))
+        if self.method == "auto":
+            object.__setattr__(self, "method", self.methods()["method"][0])
+        one_of(METHODS, "or 'auto'", method=self.method)
+        if self.method.startswith("smooth") and self.smooth is None:
+            raise InputError(
+                f"method is {self.method!r}: smooth-student takes epsilon, smooth-laplace takes epsilon and a "
+                "probability, smooth-lognormal takes rho, or epsilon and a probability"
+            )
 
-    @property
-    def domain(self) -> Domain:
-        """The public space."""
-        return self.neighbourhood.domain
-
-    @property
-    def value(self) -> float:
-        """The published quantile in the domain's units."""
-        return self.domain.low[0] + self.step * self.domain.step[0]
-
-    def __float__(self) -> float:
-        return self.value
-
-    @property
-    def contributions(self) -> int:
-        """Points of one user that may move at once."""
-        return self.counting.contributions
+    def _check_counting(self) -> None:
+        check_all_there(self.counting)
 
     @property
     def guarantee(self) -> Guarantee:
         """Pure ε, ρ-zCDP, or ε with the failure probability of the methods that use it."""
-        used = self.probability if self.method in APPROXIMATE and self.epsilon is not None else None
-        return Guarantee(self.epsilon, self.rho, Fraction(used or 0))
+        used = self.budget.probability if self.method in APPROXIMATE else None
+        return Guarantee(self.budget.epsilon, self.budget.rho, Fraction(used or 0))  # type: ignore[arg-type]
+
+    @property
+    def rank(self) -> int:
+        """Rank of the quantile, from 1."""
+        return rank_of(self.q, self.number)
+
+    @property
+    def steps(self) -> int:
+        """Lattice steps along the domain."""
+        return self.domain.size * self.domain.steps[0]
+
+    @property
+    def reach(self) -> int:
+        """Lattice steps that count as one move: δ, or all of the line."""
+        return self.steps if self.method == "exponential" else self.neighbourhood.radius
+
+    @property
+    def rate(self) -> Fraction:
+        """Rate of the methods that draw places by the moves they need."""
+        return exponent_of(*self.budget.exact, self.counting.contributions)
+
+    @property
+    def smooth(self) -> Smooth | None:
+        """How the noise of a smooth method goes with its smooth sensitivity."""
+        return None if not self.method.startswith("smooth") else smooth_noise(self.method, *self.budget.exact, self.budget.probability)
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The law of the noise where it is public: of method "global" only."""
+        if self.method != "global":
+            return ()
+        # However many points move within δ, the quantile moves by δ at most.
+        reach = self.neighbourhood.radius
+        if self.norm == 2:
+            return (Law("gaussian", reach * reach / (2 * self.budget.amount)),)
+        return (Law("laplace", reach / self.budget.amount),)
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def words(self) -> str:
+        return f"the {self.q:g}-quantile of {self.number:,} points, in lattice steps, by the method {self.method!r}"
+
+    def noise_rows(self) -> list[dict[str, Any]]:
+        if self.laws:
+            (law,) = self.laws
+            std = math.sqrt(law.variance())
+            return [{"rows": "the quantile", "law": law.kind, "std": std, "unit": "lattice steps"}]
+        how = "a place is drawn, the likelier the fewer moves would make it the quantile"
+        if self.smooth is not None:
+            how = f"{self.method}, in proportion to a smooth sensitivity that is not published"
+        return [{"rows": "the quantile", "law": how, "std": None}]
+
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
+        """Budget that another relation costs: in proportion to its moves for "global", nothing more for
+        "exponential", and as many times the budget as moves within δ make one of them for the others.
+        """
+        if self.method == "exponential":
+            return self.budget.amount
+        radius, last = self.neighbourhood.radius, self.steps - 1
+        if self.method == "global":
+            return self.budget.amount * Fraction(min(moves.radius, last), min(radius, last)) ** self.norm
+        along = self.guarantee.times(-(-moves.radius // radius))
+        amount = along.epsilon if along.epsilon is not None else along.rho
+        assert amount is not None
+        return amount
 
     def methods(self) -> pd.DataFrame:
         """All ways to publish this quantile, by expected error (`quantile_methods`)."""
+        epsilon, rho = self.budget.exact
         return quantile_methods(
             self.neighbourhood,
             self.number,
             self.q,
-            epsilon=self.epsilon,
-            rho=self.rho,
-            probability=self.probability,
-            contributions=self.contributions,
+            epsilon=epsilon,
+            rho=rho,
+            probability=self.budget.probability,
+            contributions=self.counting.contributions,
         )
 
     def describe(self) -> dict[str, Any]:
-        """The complete public description, JSON-ready."""
-        probability = float(self.guarantee.probability) or None
         return {
-            "format": FORMAT,
-            "version": VERSION,
             "q": self.q,
-            "value": self.value,
-            "step": self.step,
             "number": self.number,
             "method": self.method,
-            "epsilon": None if self.epsilon is None else str(self.epsilon),
-            "rho": None if self.rho is None else str(self.rho),
-            "probability": probability,
+            **budget_description(self.budget),
+            "probability": float(self.guarantee.probability) or None,
             **self.counting.describe(),
             "domain": self.domain.describe(),
             "neighbourhood": self.neighbourhood.describe(),
-            "publishable": self.publishable,
         }
 
-    def save(self, path: str | Path) -> None:
-        """Write the description as one JSON file, whole or not at all."""
-        text = json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n"
-        write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> QuantileMechanism:
+        """The mechanism that `describe` described, from an untrusted file."""
+        domain = Domain(**description["domain"])
+        amounts = budget_of(description)
+        return cls(
+            Neighbourhood.from_description(domain, description["neighbourhood"]),
+            finite(q=description["q"]),
+            whole(number=description["number"]),
+            Budget(*amounts.exact, description["probability"]),
+            one_of(METHODS, method=description["method"]),
+            Counting.from_description(description, crs=domain.crs),
+        )

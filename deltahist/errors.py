@@ -12,6 +12,14 @@ class InputError(ValueError):
     """A parameter or a file that cannot be used; the message names the value, the rule and the likely cause."""
 
 
+class BudgetExceeded(InputError):
+    """A charge that an account cannot pay; nothing was charged."""
+
+
+class DamagedFile(InputError):
+    """A file that is truncated, foreign, or contradicts itself."""
+
+
 class DeltaHistWarning(UserWarning):
     """Something that works but is probably not what was meant."""
 
@@ -42,7 +50,7 @@ def positive(hint: str = "", /, **parameter: Any) -> Any:
     >>> positive(epsilon=-1)
     Traceback (most recent call last):
     ...
-    deltahist._validate.InputError: epsilon is -1: it must be a finite number above zero
+    deltahist.errors.InputError: epsilon is -1: it must be a finite number above zero
     """
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value) or value <= 0:

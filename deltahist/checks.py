@@ -1,0 +1,208 @@
+"""Checks of a strategy: everything that publishing, pricing and decoding rely on, against the plain definitions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from deltahist.calibration import explicit_edge_cost
+from deltahist.decode import decoder
+from deltahist.errors import InputError
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Law
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.registry import from_description
+from deltahist.workloads import all_ranges
+
+#: Cells up to which a strategy is compared with its matrix, and its cost with the definition over all edges.
+_MOST_CELLS = 2048
+#: Queries whose stated error is compared with what the coefficients give.
+_QUERIES = 50
+#: Entries of random counts, which a release of counts of this size must still measure exactly.
+_LARGEST = 1 << 20
+
+
+def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
+    """Compare a strategy with the plain definitions; what is wrong is named.
+
+    Looked at are: whole-number answers, exact and linear; the adjoint; groups that hold every noise draw once; noise
+    that enters as said (`scatter`, `gather`, `changes`); the sensitivity in both norms against all edges; the matrix
+    and the gram matrix; a description that makes the same strategy again; and a decoder that is unbiased and knows its error.
+
+    On more than 2,048 cells random counts stand for the matrix, and the sensitivity is not compared: check the same
+    class on a small domain as well.
+
+    Parameters
+    ----------
+    strategy, near : on one and the same domain.
+
+    Raises
+    ------
+    InputError
+        On the first check that fails; the message says which, and what it means.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)
+    >>> dh.check_strategy(dh.strategies.Hierarchical(near.domain), near)
+    """
+    if strategy.domain != near.domain:
+        raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
+    small = strategy.domain.size <= _MOST_CELLS
+    _check_answers(strategy)
+    _check_adjoint(strategy)
+    check_groups(strategy)
+    _check_noise(strategy)
+    if small:
+        _check_matrix(strategy)
+        _check_cost(strategy, near)
+    _check_round_trip(strategy)
+    if small:
+        _check_decoder(strategy, near)
+
+
+def check_groups(strategy: Strategy) -> None:
+    """Raise InputError unless the groups of a strategy hold every noise draw once."""
+    held, number = np.zeros(strategy.draws, dtype=bool), 0
+    for group in strategy.groups:
+        number += len(held[group.rows])
+        held[group.rows] = True
+    if number != strategy.draws or not held.all():
+        raise InputError(
+            f"groups of {strategy.name} name {number:,} noise draws, {int(held.sum()):,} different ones: they must "
+            f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
+        )
+
+
+def check_answers(strategy: Strategy) -> None:
+    """Raise InputError unless a strategy's answers to whole numbers are whole numbers, of its shape."""
+    rng = np.random.default_rng(11)
+    rows, cells = strategy.shape
+    if cells != strategy.domain.size:
+        raise _wrong(strategy, f"its shape is ({rows}, {cells})", f"it must be (k, {strategy.domain.size})")
+    found = strategy._matmat(rng.integers(0, 5, (cells, 2)))  # noqa: SLF001
+    if found.shape != (rows, 2) or not np.issubdtype(found.dtype, np.integer):
+        raise _wrong(
+            strategy,
+            f"answers to whole numbers have type {found.dtype} and shape {found.shape}",
+            f"they must be integers of shape ({rows}, 2), or a release would not be exact (fractional entries?)",
+        )
+
+
+def _check_answers(strategy: Strategy) -> None:
+    check_answers(strategy)
+    rng = np.random.default_rng(12)
+    x, y = rng.integers(0, _LARGEST, (2, strategy.domain.size, 1))
+    apart = strategy._matmat(x) + 3 * strategy._matmat(y)  # noqa: SLF001
+    if (strategy._matmat(x + 3 * y) != apart).any():  # noqa: SLF001
+        raise _wrong(strategy, "A(x + 3y) differs from Ax + 3Ay", "rows must be linear (rounded entries?)")
+    floats = strategy._matmat(x.astype(np.float64))  # noqa: SLF001
+    if not np.allclose(floats, strategy._matmat(x), rtol=1e-9):  # noqa: SLF001
+        raise _wrong(strategy, "answers to floats differ from those to whole numbers", "decoding needs both")
+
+
+def check_adjoint(strategy: Strategy) -> None:
+    """Raise InputError unless ⟨Ax, y⟩ = ⟨x, Aᵀy⟩ exactly for random whole numbers."""
+    rng = np.random.default_rng(13)
+    x = rng.integers(-9, 10, (strategy.shape[1], 1))
+    y = rng.integers(-9, 10, (strategy.shape[0], 1))
+    back = strategy._rmatmat(y)  # noqa: SLF001
+    if back.shape != x.shape:
+        raise _wrong(strategy, f"_rmatmat gives the shape {back.shape}", f"it must be {x.shape}")
+    if int((strategy._matmat(x) * y).sum()) != int((x * back).sum()):  # noqa: SLF001
+        raise _wrong(
+            strategy, "_rmatmat is not the adjoint of _matmat", "⟨Ax, y⟩ must be ⟨x, Aᵀy⟩, or decoding is wrong"
+        )
+
+
+def _check_adjoint(strategy: Strategy) -> None:
+    check_adjoint(strategy)
+
+
+def _check_noise(strategy: Strategy) -> None:
+    rng = np.random.default_rng(14)
+    draws = rng.integers(-99, 100, strategy.draws)
+    released = strategy.scatter(draws)
+    if released.shape != (strategy.shape[0],) or not np.issubdtype(released.dtype, np.integer):
+        raise _wrong(
+            strategy,
+            f"scatter gives type {released.dtype} and shape {released.shape}",
+            f"noise must enter as {strategy.shape[0]:,} integers",
+        )
+    noise, weights = rng.normal(size=strategy.draws), rng.normal(size=strategy.shape[0])
+    entered = strategy.scatter(noise)
+    ways = float(entered @ weights), float(noise @ strategy.gather(weights))
+    if abs(ways[0] - ways[1]) > 1e-9 * float(np.abs(entered) @ np.abs(weights) + 1):
+        raise _wrong(strategy, "gather is not the adjoint of scatter", "errors of answers would be wrong")
+
+
+def _check_matrix(strategy: Strategy) -> None:
+    rows = strategy.matrix()
+    cells = np.eye(strategy.domain.size, dtype=np.int64)
+    plain = strategy._matmat(cells)  # noqa: SLF001
+    if (rows.toarray() != plain).any():
+        raise _wrong(strategy, "matrix() differs from the answers to single cells", "they must be the same rows")
+    gram = strategy._rmatmat(plain)  # noqa: SLF001
+    if (gram != plain.T @ plain).any():
+        raise _wrong(strategy, "AᵀA by its methods differs from that of its matrix", "decoding would be wrong")
+
+
+def _check_cost(strategy: Strategy, near: Neighbourhood) -> None:
+    changes, edges = strategy.changes(near).toarray(), near.incidence().toarray()
+    rng = np.random.default_rng(15)
+    draws = rng.integers(-99, 100, strategy.draws)
+    before, moved = strategy.scatter(draws), strategy.matrix().toarray() @ edges
+    for edge in rng.permutation(edges.shape[1])[:64]:
+        if (strategy.scatter(draws + changes[:, edge]) != before + moved[:, edge]).any():
+            raise _wrong(
+                strategy,
+                f"changes(near) does not make up for edge {edge}",
+                "R(η + U) must be R(η) + A E exactly, or nothing is private",
+            )
+    for norm in (1, 2):
+        said = strategy.edge_cost(near, norm)
+        if said is None:
+            continue
+        true = explicit_edge_cost(strategy, near, norm)
+        if said < true:
+            raise _wrong(
+                strategy,
+                f"edge_cost(near, {norm}) is {said}",
+                f"an edge costs {true}: noise would be too small, and nothing would be private",
+            )
+
+
+def _check_round_trip(strategy: Strategy) -> None:
+    description = json.loads(json.dumps(strategy.describe()))
+    again = from_description(strategy.domain, description)
+    x = np.random.default_rng(16).integers(0, 99, (strategy.domain.size, 1))
+    same = again.shape == strategy.shape and (again._matmat(x) == strategy._matmat(x)).all()  # noqa: SLF001
+    if not same or [g.share for g in again.groups] != [g.share for g in strategy.groups]:
+        raise _wrong(strategy, "its description makes another strategy", "its releases would not load")
+
+
+def _check_decoder(strategy: Strategy, near: Neighbourhood) -> None:
+    # Groups that differ by more than their shares: a decoder that forgets the noise is seen.
+    laws = [Law("gaussian", (i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
+    rng = np.random.default_rng(17)
+    found = decoder(strategy, laws, total_known=False)
+    kind = type(found).__name__
+    query, values = rng.normal(size=strategy.domain.size), rng.normal(size=strategy.shape[0])
+    own = found.solve(values)
+    ways = float(own @ query), float(found.adjoint(query) @ values)
+    if abs(ways[0] - ways[1]) > 1e-6 * (float(np.abs(own) @ np.abs(query)) + 1):
+        raise _wrong(strategy, f"adjoint of {kind} is not that of its solve", "stated errors would be wrong")
+    cells = rng.integers(0, 9, strategy.domain.size)
+    exact = strategy.measure(cells.reshape(strategy.domain.shape))
+    if strategy.determines_cells and not np.allclose(found.solve(exact.astype(float)), cells, atol=1e-6):
+        raise _wrong(strategy, f"{kind} does not give the counts back", "without noise it must, or it is biased")
+    work = all_ranges(strategy.domain).sample(_QUERIES)
+    told, queries = found.moments(work), work.matrix(strategy.domain).toarray()
+    noise = np.array([strategy.gather(found.coefficients(q)) for q in queries])
+    true = (noise * noise) @ found.draw_variance
+    if told.note == "exact" and not np.allclose(told.variance, true, rtol=1e-6, atol=1e-9 * true.max()):
+        raise _wrong(strategy, f"{kind} states other errors than its own coefficients give", "they must be the same")
+
+
+def _wrong(strategy: Strategy, what: str, rule: str) -> InputError:
+    return InputError(f"strategy {strategy.name}: {what}; {rule}")

@@ -1,0 +1,101 @@
+"""The metric of an estimate's noise: the waves in which it is uncorrelated, and how large it is in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.fft
+import scipy.ndimage
+from numpy.typing import NDArray
+
+#: Simulated noise fields at most; below a quarter of them spectra are smoothed more.
+_MOST_FIELDS = 100
+#: Numbers of simulated noise are drawn to learn its spectrum, in 4 to 100 fields.
+_MOST_DRAWN = 1 << 25
+#: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
+#: frequency that the trusted variance should have.
+_TILT, _SLOPE = (0.5, 1.5), 1.5
+#: Smallest variance of a frequency, relative to the mean: a metric must be finite.
+_LEAST = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """Waves in which an estimate's noise is (nearly) uncorrelated, and the variance of each.
+
+    Parameters
+    ----------
+    variance : of the noise by frequency, less for long waves (`trusted`); 0 at the origin if the total is known.
+    grid : shape of the fields that are transformed.
+    periodic : whether the waves are those of a torus (the frequencies are those of a real transform); else cosines.
+    inside : the domain's part of the grid; there are no points beyond it.
+    """
+
+    variance: NDArray[np.float64]
+    grid: tuple[int, ...]
+    periodic: bool
+    inside: tuple[slice, ...]
+
+    def filter(self, field: NDArray[np.float64], factor: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The field with each of its waves multiplied by a factor."""
+        if self.periodic:
+            waves = scipy.fft.rfftn(field, workers=-1)
+            waves *= factor
+            return np.asarray(scipy.fft.irfftn(waves, self.grid, workers=-1, overwrite_x=True))
+        waves = scipy.fft.dctn(field, norm="ortho", workers=-1)
+        waves *= factor
+        return np.asarray(scipy.fft.idctn(waves, norm="ortho", workers=-1, overwrite_x=True))
+
+
+def simulated_metric(
+    field: Callable[[], NDArray[np.float64]], grid: tuple[int, ...], *, total_known: bool
+) -> Metric:
+    """The metric of noise that `field` draws on a grid, in cosines."""
+    size = math.prod(grid)
+    fields = int(np.clip(_MOST_DRAWN // size, 4, _MOST_FIELDS))
+    power = np.zeros(grid)
+    for _ in range(fields):
+        power += scipy.fft.dctn(field(), norm="ortho", workers=-1) ** 2
+    power /= fields
+    origin = 0.0 if total_known else power.flat[0]
+    power.flat[0] = power.flat[min(1, size - 1)]  # the origin is apart: neighbours must not feel it
+    power = scipy.ndimage.uniform_filter(power, 3 if fields > _MOST_FIELDS // 4 else 5, mode="reflect")
+    power = np.maximum(power, _LEAST * power.mean())
+    power.flat[0] = origin
+    return trusted(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
+
+
+def trusted(metric: Metric) -> Metric:
+    """The metric with long waves trusted beyond their noise.
+
+    Cutting off negative cells adds a little to every empty cell, always in the same direction: over a box this
+    grows with the area, while noise grows more slowly. The variance of long waves is therefore lowered, by a
+    power of the frequency that depends on how the noise itself falls off; it is raised nowhere, so that the
+    certificate still bounds the error in standard errors.
+    """
+    waves = np.zeros(metric.variance.shape)
+    for axis, n in enumerate(metric.grid):
+        omega = np.pi * np.arange(metric.variance.shape[axis]) / n * (2 if metric.periodic else 1)
+        shape = [1] * waves.ndim
+        shape[axis] = -1
+        waves += (2 - 2 * np.cos(omega)).reshape(shape)
+    waves = np.sqrt(waves / max(waves.max(), 1e-300))
+    some = (waves > 0) & (metric.variance > 0)
+    if not some.any():
+        return metric
+    # Long waves are few, and matter most: every octave counts alike.
+    octave = np.floor(np.log2(waves[some])).astype(np.int64)
+    octave -= octave.min()
+    number = np.bincount(octave)
+    level = np.log(np.bincount(octave, metric.variance[some])[number > 0] / number[number > 0])
+    at = np.bincount(octave, np.log(waves[some]))[number > 0] / number[number > 0]
+    slope = float(np.polyfit(at, level, 1)[0]) if len(at) > 1 else 0.0
+    power = float(np.clip(_SLOPE - slope, *_TILT))
+    variance = metric.variance.copy()
+    variance[some] *= waves[some] ** power
+    return replace(metric, variance=variance)
+
+

@@ -1,0 +1,150 @@
+"""Mechanism: what will be published, fixed before any data are read."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import functools
+import math
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+from deltahist.budget import Budget
+from deltahist.counting import Counting
+from deltahist.domain import Domain
+from deltahist.mechanisms import statement
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Guarantee, Law
+
+
+class BaseMechanism(abc.ABC):
+    """What every mechanism has: a neighbourhood, a budget, how rows become numbers, and all that follows from them.
+
+    A mechanism is a frozen dataclass of public choices. It never sees data: whoever holds one knows what will be
+    promised, how large the noise will be and what the file will say, before a row is read.
+    """
+
+    neighbourhood: Neighbourhood
+    budget: Budget
+    counting: Counting
+    #: Name of the file format of its releases.
+    FORMAT: ClassVar[str]
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.neighbourhood.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised under the neighbourhood: pure ε, ε with a failure probability, or ρ-zCDP."""
+        return self.budget.guarantee
+
+    @property
+    def norm(self) -> int:
+        """Norm in which changes are priced: 1 for ε, 2 for ρ."""
+        return 1 if self.budget.unit == "epsilon" else 2
+
+    @property
+    def noise_kind(self) -> str:
+        """ "laplace" or "gaussian"."""
+        return "laplace" if self.norm == 1 else "gaussian"
+
+    @property
+    def total_known(self) -> bool:
+        """Whether the number of points is public: membership is fixed, and nothing was left out."""
+        return self.neighbourhood.fixed_membership and not self.counting.dropped
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """How many numbers are published."""
+
+    @property
+    @abc.abstractmethod
+    def words(self) -> str:
+        """What is measured and with which noise, for people."""
+
+    @property
+    @abc.abstractmethod
+    def laws(self) -> tuple[Law, ...]:
+        """Noise law of each group of numbers."""
+
+    @property
+    def determines_cells(self) -> bool | None:
+        """Whether the numbers determine every cell; None where they are not about cells."""
+        return None
+
+    @abc.abstractmethod
+    def noise_rows(self) -> list[dict[str, Any]]:
+        """Law and standard deviation of the noise of each group of numbers, JSON-ready."""
+
+    @abc.abstractmethod
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
+        """What another relation costs, in units of the budget: ε, or ρ."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """The complete public description, JSON-ready."""
+
+    def counted(self, counting: Counting) -> Self:
+        """The same mechanism for data that were counted in another way; what is computed already is kept.
+
+        Only the number of points per user changes the noise.
+        """
+        out = copy.copy(self)
+        for derived in ("_costs", *(("laws", "decoder") if counting != self.counting else ())):
+            out.__dict__.pop(derived, None)
+        object.__setattr__(out, "counting", counting)
+        out._check_counting()  # noqa: SLF001
+        return out
+
+    def _check_counting(self) -> None:
+        """Refuse data that were not counted as the guarantee needs them."""
+
+    @functools.cached_property
+    def _costs(self) -> dict[float, tuple[Fraction, Fraction]]:
+        return {}
+
+    def cost_within(self, distance: float) -> tuple[Fraction, Fraction]:
+        """What a move over at most `distance` (ground units) costs: exactly, and by the bound ⌈distance/δ⌉.
+
+        The exact cost is the mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉
+        moves within δ gives the bound: that many ε, or its square times ρ.
+        """
+        if distance not in self._costs:
+            near = self.neighbourhood
+            steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
+            bound = self.guarantee.times(steps)
+            limit = bound.epsilon if bound.epsilon is not None else bound.rho
+            assert limit is not None
+            # A move within δ is guaranteed the budget, even where the own cost is less.
+            self._costs[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
+        return self._costs[distance]
+
+    def approximate(self, probability: float) -> float:
+        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε itself."""
+        return self.guarantee.approximate(probability)
+
+    def facts(self) -> dict[str, Any]:
+        """The privacy statement as data."""
+        return statement.facts(self)
+
+    def statement(self) -> str:
+        """The privacy statement for people: what a release of this mechanism promises."""
+        return statement.statement(self)
+
+
+def budget_description(budget: Budget) -> dict[str, str | None]:
+    """ε and ρ, one of which is None, JSON-ready and exact."""
+    return {
+        name: None if amount is None else str(amount)
+        for name, amount in zip(("epsilon", "rho"), budget.exact, strict=True)
+    }
+
+
+def budget_of(description: dict[str, Any]) -> Budget:
+    """The budget that `budget_description` described; InputError unless it is exactly one amount."""
+    return Budget(
+        **{k: None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")}
+    )

@@ -1,0 +1,208 @@
+"""Mechanism of a histogram: y = A c + R(η), with everything that follows from it before there are data."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.budget import Budget
+from deltahist.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
+from deltahist.counting import POINTS, Counting
+from deltahist.decode import Decoder, decoder
+from deltahist.domain import Domain
+from deltahist.errors import InputError
+from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Law
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.registry import from_description
+from deltahist.workloads import AllRanges, Regions, Workload
+
+#: δ must be at least so many times as long as what the way to the map tears apart.
+_MOST_JUMPS = 100
+
+
+@dataclass(frozen=True)
+class Mechanism(BaseMechanism):
+    """A strategy on a neighbourhood at a budget, and how rows become counts: all that will be published but numbers.
+
+    Parameters
+    ----------
+    neighbourhood : who may be confused with whom; holds the domain.
+    strategy : what is measured.
+    budget : ε (Laplace noise), ρ (Gaussian noise), or ε with a probability: Gaussian noise of the largest ρ that is
+        (ε, δ_prob)-private; the budget is then that ρ.
+    counting : how rows become counts: whose points they are, what is left out, the way to the map.
+
+    Raises
+    ------
+    InputError
+        If strategy and neighbourhood are on different domains, the strategy would give away who appears or how many
+        rows were left out, or the way to the map tears points apart by more than a hundredth of δ.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")
+    >>> mechanism = dh.Mechanism(near, dh.strategies.Cumulative(near.domain), dh.Budget(epsilon=1))
+    >>> int(mechanism.sensitivity), mechanism.guarantee.epsilon
+    (1, Fraction(1, 1))
+    >>> mechanism.variance(dh.workloads.boxes([[0, 0.5]])).round(3).tolist()
+    [3.683]
+    """
+
+    neighbourhood: Neighbourhood
+    strategy: Strategy
+    budget: Budget
+    counting: Counting = POINTS
+    FORMAT: ClassVar[str] = "deltahist-release"
+
+    def __post_init__(self) -> None:
+        self._check_counting()
+        budget = self.budget
+        if budget.probability is not None:
+            largest = sensitivity(self.strategy, self.neighbourhood, norm=2)
+            self.__dict__["sensitivity"] = largest
+            rho = rho_at(self.strategy, largest, budget, self.counting.contributions)
+            object.__setattr__(self, "budget", Budget(rho=rho))
+
+    def _check_counting(self) -> None:
+        near, strategy, counting = self.neighbourhood, self.strategy, self.counting
+        if "points outside" in counting.dropped and near.sources != "boundary":
+            raise InputError(
+                "points outside were dropped, but the boundary is no source: then a point may vanish by moving; "
+                'clamp them, or declare sources="boundary"'
+            )
+        way = counting.projection
+        if way is not None and way.jump * _MOST_JUMPS > near.domain.length(near.delta, name="delta"):
+            raise InputError(
+                f"the points came to the map by {way.name!r}, which takes near points up to {way.jump:.3g} units of "
+                f"the map apart: that must be at most a hundredth of delta={near.delta!r}; bring the coordinates to "
+                f"{near.domain.crs} by a smooth operation first"
+            )
+        if strategy.keeps_total and not near.fixed_membership:
+            raise InputError(
+                f"the neighbourhood has sources, and {strategy.name} keeps the number of points exactly: it would "
+                "give away who appears; take another strategy (a flow with arrivals)"
+            )
+        if counting.dropped and strategy.keeps_total:
+            raise InputError(
+                f"rows were dropped, and {strategy.name} keeps the number of points exactly, which may then depend on "
+                "a person: take another strategy, or mend the rows"
+            )
+
+    @functools.cached_property
+    def sensitivity(self) -> Fraction | Root:
+        """Largest share-weighted change of the answers between neighbours, in the noise's norm; computed once."""
+        return sensitivity(self.strategy, self.neighbourhood, norm=self.norm)
+
+    @functools.cached_property
+    def laws(self) -> tuple[Law, ...]:
+        """Noise law of each group of rows."""
+        return noise_laws(self.strategy, self.sensitivity, self.budget, self.counting.contributions)
+
+    @functools.cached_property
+    def decoder(self) -> Decoder:
+        """Least squares for its releases."""
+        return decoder(self.strategy, self.laws, total_known=self.total_known)
+
+    @property
+    def size(self) -> int:
+        return self.strategy.shape[0]
+
+    @property
+    def words(self) -> str:
+        return f"{self.strategy.name} with {self.noise_kind} noise on whole numbers"
+
+    def noise_rows(self) -> list[dict[str, Any]]:
+        pairs = zip(self.strategy.groups, self.laws, strict=True)
+        return [
+            {"rows": g.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(g.unit)}
+            for g, law in pairs
+        ]
+
+    @functools.cached_property
+    def determines_cells(self) -> bool:
+        """Whether the numbers determine every cell."""
+        known = self.strategy.determines_cells
+        if known is None:
+            return bool(np.linalg.matrix_rank(self.strategy.matrix().toarray()) == self.domain.size)
+        return known
+
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
+        """Budget that another relation costs: the ratio of its sensitivity to the neighbourhood's own.
+
+        That is the largest Σ share |A (e_u − e_v)| over cells that are neighbours there, in units of ε or ρ.
+        """
+        own, wide = self.sensitivity, sensitivity(self.strategy, moves, norm=self.norm)
+        if not own:
+            return Fraction(0)
+        if isinstance(own, Root) and isinstance(wide, Root):
+            return self.budget.amount * wide.squared / own.squared
+        return self.budget.amount * Fraction(wide) / Fraction(own)
+
+    def approximate(self, probability: float) -> float:
+        return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability)
+
+    def variance(
+        self, workload: Workload, *, continuous: bool = False
+    ) -> NDArray[np.float64]:
+        """Expected squared error of the answer to each query (m,), in points squared; no data is looked at.
+
+        Source: 2014, eq. (5), whose printed form omits the factor 2/ε² of Laplace noise.
+
+        Parameters
+        ----------
+        workload : what is asked.
+        continuous : figures of continuous noise of the same scale (2 b² for Laplace), to compare with papers;
+            releases use integer noise, whose variance is a little smaller.
+        """
+        found = self.decoder
+        if continuous:
+            laws = [_ContinuousLaw(law.kind, law.parameter) for law in self.laws]
+            found = decoder(self.strategy, laws, total_known=self.total_known)
+        return found.moments(_queries(workload, self.domain)).variance
+
+    def rmse(self, workload: Workload) -> float:
+        """Expected root mean square error per query, in points."""
+        if isinstance(workload, AllRanges):
+            return math.sqrt(self.decoder.mean_variance(workload))
+        return math.sqrt(float(self.variance(workload).mean()))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "domain": self.domain.describe(),
+            "neighbourhood": self.neighbourhood.describe(),
+            "strategy": self.strategy.describe(),
+            **budget_description(self.budget),
+            "laws": [law.describe() for law in self.laws],
+            "groups": [part.name for part in self.strategy.parts],
+            **self.counting.describe(),
+        }
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Mechanism:
+        """The mechanism that `describe` described, from an untrusted file; its noise is not compared yet."""
+        domain = Domain(**description["domain"])
+        return cls(
+            Neighbourhood.from_description(domain, description["neighbourhood"]),
+            from_description(domain, description["strategy"]),
+            budget_of(description),
+            Counting.from_description(description, crs=domain.crs),
+        )
+
+
+class _ContinuousLaw(Law):
+    """The same parameter, read as the scale of continuous noise."""
+
+    def variance(self, *, continuous: bool = True) -> float:
+        return super().variance(continuous=True)
+
+
+def _queries(work: Workload, domain: Domain) -> Any:
+    """What a decoder takes: boxes as they are, regions as rows of area shares."""
+    return work.matrix(domain) if isinstance(work, Regions) else work

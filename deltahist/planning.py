@@ -1,0 +1,245 @@
+"""Planning: which strategy answers a workload best, from public data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.budget import Budget
+from deltahist.counting import POINTS, Counting
+from deltahist.errors import InputError, one_of
+from deltahist.mechanisms import Mechanism
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.registry import candidates, named
+from deltahist.workloads import Boxes, Workload, all_ranges
+
+#: Boxes of a longer workload are thinned out to this many.
+_MOST_QUERIES = 50_000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One mechanism of a plan, with what it is expected to do.
+
+    Parameters
+    ----------
+    mechanism : a strategy at a budget; `publish(counts, candidate.mechanism)` publishes it.
+    label : name of the strategy with its parameters.
+    rmse : expected root mean square error per query, in points; of the resolved part if not resolved.
+    resolves : whether it determines the queries; if not, the error is unknown and can be larger.
+    """
+
+    mechanism: Mechanism
+    label: str
+    rmse: float
+    resolves: bool
+
+    @property
+    def strategy(self) -> Strategy:
+        """What is measured."""
+        return self.mechanism.strategy
+
+    @property
+    def cost(self) -> float:
+        """Sensitivity: in the 1-norm for Laplace, the 2-norm for Gaussian noise."""
+        return float(self.mechanism.sensitivity)
+
+    @property
+    def any_move(self) -> float:
+        """What a move from anywhere to anywhere costs, in units of the budget."""
+        return float(self.mechanism.cost_within(self.mechanism.neighbourhood.diameter)[0])
+
+    @property
+    def noise(self) -> str:
+        """ "laplace" or "gaussian"."""
+        return self.mechanism.noise_kind
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """ε of its Laplace noise; else None."""
+        return self.mechanism.budget.exact[0]
+
+    @property
+    def rho(self) -> Fraction | None:
+        """ρ of its Gaussian noise; else None."""
+        return self.mechanism.budget.exact[1]
+
+    @property
+    def budget(self) -> dict[str, Fraction]:
+        """The budget as keyword of `publish`."""
+        budget = self.mechanism.budget
+        return {budget.unit: budget.amount}
+
+
+def plan(
+    near: Neighbourhood,
+    workload: Workload | None = None,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    probability: float | None = None,
+    contributions: int = 1,
+    counting: Counting | None = None,
+) -> list[Candidate]:
+    """Mechanisms ranked by expected root mean square error on a workload; those that resolve it come first.
+
+    Parameters
+    ----------
+    near : the neighbourhood.
+    workload : the queries; all ranges when None.
+    epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
+    probability : with epsilon, the failure probability δ_prob that is allowed: Laplace noise at ε and Gaussian
+        noise that is (ε, δ_prob)-private are then ranked together.
+    contributions : points per user that move at once.
+    counting : instead of contributions, how rows will become counts; where rows may be left out, strategies that
+        keep the number of points exactly are not among the candidates.
+
+    Returns
+    -------
+    list of Candidate, best first.
+
+    >>> import deltahist as dh
+    >>> domain = dh.Domain((0, 1), (4,))
+    >>> best = plan(dh.Neighbourhood(domain, delta=0.25, sources="left"))[0]
+    >>> best.label, best.any_move
+    ('Cumulative (suffix)', 3.0)
+    """
+    if epsilon is None and rho is None:
+        epsilon = 1.0
+    budget = Budget(epsilon, rho, probability)
+    counting = Counting(contributions) if counting is None else counting
+    workload = all_ranges(near.domain) if workload is None else workload
+    if isinstance(workload, Boxes) and len(workload) > _MOST_QUERIES:
+        workload = Boxes(workload.corners[:: -(-len(workload) // _MOST_QUERIES)])
+    kinds = [(1, Budget(budget.epsilon))] if budget.unit == "epsilon" else []
+    if budget.unit == "rho" or probability is not None:
+        kinds.append((2, budget))
+    found = []
+    for norm, amount in kinds:
+        for label, strategy in candidates(near, workload, norm):
+            if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
+                continue
+            mechanism = Mechanism(near, strategy, amount, counting)
+            found.append(
+                Candidate(mechanism, label, mechanism.rmse(workload), bool(strategy.determines_cells))
+            )
+    return sorted(found, key=lambda c: (not c.resolves, c.rmse))
+
+
+def mechanism_for(
+    near: Neighbourhood,
+    strategy: Strategy | str = "auto",
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    probability: float | None = None,
+    noise: str | None = None,
+    workload: Workload | None = None,
+    counting: Counting = POINTS,
+) -> Mechanism:
+    """The mechanism that `publish` takes for the same words; no data is looked at.
+
+    Parameters
+    ----------
+    near, strategy, epsilon, rho, probability, noise, workload : as in `publish`.
+    counting : how rows will become counts.
+
+    Raises
+    ------
+    InputError
+        On a budget that is not finite and above zero, or Gaussian noise with pure ε; or if no strategy fits.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
+    >>> mechanism_for(near, "flow", 1).strategy.name
+    'Flow'
+    """
+    if noise is not None:
+        one_of(("laplace", "gaussian"), noise=noise)
+        if noise == "gaussian" and rho is None and probability is None:
+            raise InputError(
+                "noise is 'gaussian' with epsilon alone: Gaussian noise is never pure; give rho (zCDP), or the "
+                "failure probability that is allowed, such as probability=1e-6"
+            )
+        if noise == "laplace" and rho is not None:
+            raise InputError("noise is 'laplace' with rho: Laplace noise takes epsilon (pure)")
+    # Laplace noise does not fail.
+    budget = Budget(epsilon, rho, None if noise == "laplace" and rho is None else probability)
+    if isinstance(strategy, Strategy):
+        return Mechanism(near, strategy, budget, counting)
+    if strategy != "auto":
+        gaussian = budget.rho is not None or budget.probability is not None
+        return Mechanism(near, named(strategy, near, norm=2 if gaussian else 1), budget, counting)
+    for candidate in plan(
+        near, workload, budget.epsilon, rho=budget.rho, probability=budget.probability, counting=counting
+    ):
+        if noise in (None, candidate.noise):
+            return candidate.mechanism
+    raise InputError("no strategy fits the domain and the noise that is asked for")
+
+
+def crossovers(
+    nears: Sequence[Neighbourhood],
+    workload: Workload | None = None,
+    **options: Any,
+) -> list[tuple[Neighbourhood, list[Candidate]]]:
+    """The best candidate of each noise for neighbourhoods that differ in δ: where one overtakes the other.
+
+    Options are those of `plan`. The candidates of a neighbourhood are ranked, the best one first.
+    """
+    out = []
+    for near in nears:
+        best: dict[str, Candidate] = {}
+        for candidate in plan(near, workload, **options):
+            best.setdefault(candidate.noise, candidate)
+        out.append((near, list(best.values())))
+    return out
+
+
+def expected_error(
+    strategy: Strategy,
+    near: Neighbourhood,
+    workload: Workload,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    contributions: int = 1,
+    continuous: bool = False,
+) -> NDArray[np.float64]:
+    """Variance of the answer to each query, in points squared; no data is looked at.
+
+    The short way to `Mechanism.variance`.
+
+    Parameters
+    ----------
+    strategy, near, workload : what is measured, who may be confused with whom, what is asked.
+    epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
+    contributions : points per user that move at once.
+    continuous : figures of continuous noise of the same scale, to compare with papers.
+
+    Returns
+    -------
+    (m,) float64, one variance per query.
+
+    Raises
+    ------
+    InputError
+        On queries outside the domain, or parameters that are not finite and above zero.
+
+    >>> import deltahist as dh
+    >>> domain = dh.Domain((0, 1), (4,))
+    >>> near = dh.Neighbourhood(domain, delta=0.25, sources="left")
+    >>> A = dh.strategies.Cumulative(domain)
+    >>> round(float(expected_error(A, near, dh.workloads.all_ranges(domain), 1.0, continuous=True).sum()), 6)
+    32.0
+    """
+    if epsilon is None and rho is None:
+        epsilon = 1.0
+    mechanism = Mechanism(near, strategy, Budget(epsilon, rho), Counting(contributions))
+    return mechanism.variance(workload, continuous=continuous)

@@ -1,0 +1,127 @@
+"""Release: a mechanism and its values, the only thing that crosses from the private to the public side."""
+
+from __future__ import annotations
+
+import abc
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.counting import Counting
+from deltahist.domain import Domain
+from deltahist.errors import DamagedFile, InputError
+from deltahist.mechanisms import BaseMechanism
+from deltahist.mechanisms.statement import statement
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.privacy import Guarantee, Law
+
+#: Version of all release files.
+VERSION = 2
+
+
+class BaseRelease(abc.ABC):
+    """What every release has: a mechanism, its values, and what the mechanism says about them.
+
+    Parameters
+    ----------
+    mechanism : what was published, all but the numbers.
+    values : the exact noisy whole numbers, int64.
+    publishable : False if the noise came from a seeded generator.
+    """
+
+    mechanism: BaseMechanism
+    values: NDArray[np.int64]
+    publishable: bool
+
+    def __post_init__(self) -> None:
+        if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
+            raise InputError(
+                f"values have shape {self.values.shape} and type {self.values.dtype}: there must be "
+                f"{self.mechanism.size:,} of int64 ({self.mechanism.words})"
+            )
+
+    @property
+    def neighbourhood(self) -> Neighbourhood:
+        """Who may be confused with whom."""
+        return self.mechanism.neighbourhood
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.mechanism.domain
+
+    @property
+    def counting(self) -> Counting:
+        """How rows became numbers: whose points they are, what was left out, the way to the map."""
+        return self.mechanism.counting
+
+    @property
+    def contributions(self) -> int:
+        """Points of one user that may move at once."""
+        return self.counting.contributions
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """What kinds of rows were left out before counting ("bad rows", "points outside")."""
+        return self.counting.dropped
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised under the neighbourhood."""
+        return self.mechanism.guarantee
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """ε, exact; None with ρ."""
+        return self.mechanism.budget.exact[0]
+
+    @property
+    def rho(self) -> Fraction | None:
+        """ρ, exact; None with ε."""
+        return self.mechanism.budget.exact[1]
+
+    @property
+    def noise(self) -> str:
+        """Another name of `mechanism.noise_kind`: "laplace" or "gaussian"."""
+        return self.mechanism.noise_kind
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """Noise law of each group of numbers."""
+        return self.mechanism.laws
+
+    @property
+    def total(self) -> int | None:
+        """The number of points where it is public; else None."""
+        return None
+
+    def approximate(self, probability: float) -> float:
+        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; a pure release's own ε."""
+        return self.mechanism.approximate(probability)
+
+    def describe(self) -> dict[str, Any]:
+        """The complete public description, JSON-ready; with `values` it makes the release again."""
+        return {
+            "format": self.mechanism.FORMAT,
+            "version": VERSION,
+            **self.mechanism.describe(),
+            "publishable": self.publishable,
+        }
+
+    def _known(self) -> dict[str, Any]:
+        return {"total": self.total, "publishable": self.publishable}
+
+    def facts(self) -> dict[str, Any]:
+        """The privacy statement as data."""
+        return self.mechanism.facts() | self._known()
+
+    def statement(self) -> str:
+        """The privacy statement for people."""
+        return statement(self.mechanism, self._known())
+
+
+def damaged(path: str, what: str) -> DamagedFile:
+    """The error for a file that contradicts itself."""
+    return DamagedFile(f"release file {path!r} {what} (altered?)")

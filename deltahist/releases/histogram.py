@@ -1,0 +1,184 @@
+"""Release of a histogram: estimates of all cells, and its file."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._files import check_header, read_columns, read_described, save_described
+from deltahist.budget import Budget
+from deltahist.decode import Decoder, Projection, nonnegative, prefix_sums
+from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, one_of, whole
+from deltahist.mechanisms import Mechanism
+from deltahist.privacy import Law
+from deltahist.releases.base import VERSION, BaseRelease, damaged
+from deltahist.strategies.base import Strategy
+
+#: Working memory per cell and per released value when a release is read and decoded, in bytes.
+_BYTES_PER_NUMBER = 48
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release(BaseRelease):
+    """What was published of counts: exact noisy answers to a strategy, with all that its mechanism says.
+
+    Parameters
+    ----------
+    mechanism : strategy, neighbourhood, budget and counting.
+    values : (k,) int64, y = A c + η.
+    total : the number of points, if membership is fixed and nothing was dropped; else None.
+    publishable : False if the noise came from a seeded generator.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
+    >>> release = dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0)
+    >>> release.cells().shape, release.total, release.publishable
+    ((8, 8), 64, True)
+    """
+
+    mechanism: Mechanism
+    values: NDArray[np.int64]
+    total: int | None = None
+    publishable: bool = True
+
+    @property
+    def strategy(self) -> Strategy:
+        """What was measured."""
+        return self.mechanism.strategy
+
+    @property
+    def decoder(self) -> Decoder:
+        """Least squares for this release."""
+        return self.mechanism.decoder
+
+    @functools.cached_property
+    def _cells(self) -> NDArray[np.float64]:
+        cells = self.decoder.estimate(self.values, self.total)
+        cells.flags.writeable = False
+        return cells
+
+    @functools.cached_property
+    def projection(self) -> Projection:
+        """Non-negative estimates with their certificate: `cells(nonnegative=True)` and how near they are."""
+        field = self.decoder.field(self.values, self.total)
+        found = nonnegative(field, self.decoder.metric(), self.total)
+        found.cells.flags.writeable = False
+        return found
+
+    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
+        """Estimates of all cells (domain.shape).
+
+        Least squares by default: unbiased, so that some are negative. With `nonnegative` the nearest cells, in
+        the noise's own metric, that are not negative and add up to the total if that is public: biased, but
+        usually much nearer where many cells are empty.
+        """
+        return self.projection.cells if nonnegative else self._cells
+
+    @functools.cached_property
+    def prefix(self) -> NDArray[np.float64]:
+        """Sums of the estimates from the low corner to every cell edge."""
+        return prefix_sums(self._cells)
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"total": self.total}
+
+    def save(self, path: str | Path) -> None:
+        """Write one Parquet file: a row per released value, the description in the file's metadata.
+
+        Columns: `group` (int16, index into the description's groups) and `value` (int64). The file appears
+        whole or not at all.
+        """
+        save_described(path, {"group": _group_of_rows(self.strategy), "value": self.values}, self.describe())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Release:
+        """Read a release file; it is treated as untrusted input.
+
+        Raises
+        ------
+        DamagedFile
+            If the file is truncated, foreign, larger than its description says, or contradicts itself.
+        InputError
+            If it is missing, of a newer version, or larger than memory allows.
+        """
+        return read_described(path, cls.read)
+
+    @classmethod
+    def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
+        """The release of an open file with a description (`load`)."""
+        form = Mechanism.FORMAT
+        check_header(description, file, path, form=form, version=VERSION, memory=_BYTES_PER_NUMBER)
+        if "points outside" in description.get("dropped", ()) and (
+            description["neighbourhood"]["sources"] != "boundary"
+        ):
+            raise damaged(path, "states drops that do not go with its sources")
+        mechanism = Mechanism.from_description(description)
+        rows, strategy, total = file.metadata.num_rows, mechanism.strategy, description["total"]
+        if strategy.shape[0] != rows:
+            raise damaged(path, f"has {rows:,} values: its strategy has {strategy.shape[0]:,} rows")
+        table = read_columns(file, path, ["group", "value"])
+        if (total is not None) != mechanism.total_known:
+            raise damaged(path, "states a number of points against its own membership rule")
+        if description["groups"] != [g.name for g in strategy.parts] or not np.array_equal(
+            table.column("group").to_numpy(), _group_of_rows(strategy)
+        ):
+            raise damaged(path, "has groups of rows that are not its strategy's")
+        release = cls(
+            mechanism,
+            table.column("value").to_numpy(),
+            total=None if total is None else _total(total),
+            publishable=bool(one_of((True, False), publishable=description["publishable"])),
+        )
+        stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
+        if list(release.laws) == stated:
+            return release
+        # The first version priced a geometry's cells inside the bounds only, not the rim where points outside count.
+        if description["version"] == 1 and not isinstance(release.neighbourhood.sources, str | None):
+            return release._at_true_cost(stated, path)
+        raise _not_its_noise(path)
+
+    def _at_true_cost(self, laws: list[Law], path: str) -> Release:
+        """The same values with the budget that their noise, as it is stated, really costs."""
+        if [law.kind for law in laws] != [law.kind for law in self.laws]:
+            raise _not_its_noise(path)
+        # Scales are in proportion to 1/ε, variances to 1/ρ.
+        dearer = {own.parameter / law.parameter for own, law in zip(self.laws, laws, strict=True)}
+        if len(dearer) != 1:
+            raise _not_its_noise(path)
+        times = dearer.pop()
+        budget = self.mechanism.budget
+        warnings.warn(
+            f"release file {path!r} was made by a version that did not price arrivals of points outside the bounds: "
+            f"its guarantee is {float(times):.4g} times the {'ε' if budget.rho is None else 'ρ'} that it was made for, "
+            "and is stated so now",
+            DeltaHistWarning,
+            stacklevel=6,
+        )
+        true = Budget(**{budget.unit: budget.amount * times})
+        return replace(self, mechanism=replace(self.mechanism, budget=true))
+
+
+def _not_its_noise(path: str) -> DamagedFile:
+    return damaged(path, "states noise that does not follow from its strategy and budget")
+
+
+def _total(value: Any) -> int:
+    number = whole(least=0, total=value)
+    if number >= 1 << 63:
+        raise InputError(f"total is {value!r}: it must be less than 2^63")
+    return number
+
+
+def _group_of_rows(strategy: Strategy) -> NDArray[np.int16]:
+    """Number of the group of each released value."""
+    group = np.empty(strategy.shape[0], dtype=np.int16)
+    for i, part in enumerate(strategy.parts):
+        group[part.rows] = i
+    return group

@@ -1,0 +1,55 @@
+"""Opening a release file of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from deltahist._files import is_parquet, read_described, read_json
+from deltahist.errors import DamagedFile
+from deltahist.releases.base import BaseRelease
+from deltahist.releases.histogram import Release
+from deltahist.releases.quantile import Quantile
+from deltahist.releases.sorted import SortedRelease
+
+#: Format -> how an open Parquet file of it is read.
+_PARQUET: dict[str, Callable[[dict[str, Any], Any, str], BaseRelease]] = {
+    "deltahist-release": Release.read,
+    "deltahist-sorted": SortedRelease.read,
+}
+
+
+def load(path: str | Path) -> BaseRelease:
+    """Open a release file of any kind: of counts, of sorted points, or a quantile.
+
+    The file is treated as untrusted input.
+
+    Returns
+    -------
+    Release, SortedRelease or Quantile
+
+    Raises
+    ------
+    DamagedFile
+        If the file is truncated, foreign, or contradicts itself.
+    InputError
+        If it is missing, of a newer version, or larger than memory allows.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0).save(f"{folder}/r.parquet")
+    ...     type(load(f"{folder}/r.parquet")).__name__
+    'Release'
+    """
+    if not is_parquet(path):
+        return read_json(path, Quantile.read)
+    return read_described(path, _read)
+
+
+def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
+    form = description["format"]
+    if form not in _PARQUET:
+        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(_PARQUET)}")
+    return _PARQUET[form](description, file, path)

@@ -1,0 +1,126 @@
+"""Release of a quantile: one number, and its file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._files import read_json, write_whole
+from deltahist.errors import DamagedFile, InputError, one_of, whole
+from deltahist.mechanisms import QuantileMechanism
+from deltahist.releases.base import VERSION, BaseRelease, damaged
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Quantile(BaseRelease):
+    """A published quantile and what may be known about it.
+
+    Parameters
+    ----------
+    mechanism : neighbourhood, which quantile of how many points, budget and method.
+    values : (1,) int64, the published lattice step.
+    publishable : False if the noise came from a seeded generator.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
+    >>> found = dh.publish_quantile(np.arange(101), 0.5, near, epsilon=2.0, rng=np.random.default_rng(0))
+    >>> abs(float(found) - 50) < 10, found.total
+    (True, 101)
+    """
+
+    mechanism: QuantileMechanism
+    values: NDArray[np.int64]
+    publishable: bool = True
+
+    @property
+    def step(self) -> int:
+        """The published lattice step."""
+        return int(self.values[0])
+
+    @property
+    def value(self) -> float:
+        """The published quantile in the domain's units."""
+        return self.domain.low[0] + self.step * self.domain.step[0]
+
+    def __float__(self) -> float:
+        return self.value
+
+    @property
+    def q(self) -> float:
+        """Which quantile."""
+        return self.mechanism.q
+
+    @property
+    def number(self) -> int:
+        """Of points; public, since membership is fixed."""
+        return self.mechanism.number
+
+    @property
+    def total(self) -> int:
+        """The number of points."""
+        return self.number
+
+    @property
+    def method(self) -> str:
+        """How it was published."""
+        return self.mechanism.method
+
+    @property
+    def probability(self) -> float | None:
+        """With ε, the failure probability that was allowed."""
+        return self.mechanism.budget.probability
+
+    def methods(self) -> pd.DataFrame:
+        """All ways to publish this quantile, by expected error (`quantile_methods`)."""
+        return self.mechanism.methods()
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"value": self.value, "step": self.step}
+
+    def save(self, path: str | Path) -> None:
+        """Write the description as one JSON file, whole or not at all."""
+        text = json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n"
+        write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Quantile:
+        """Read a file that `save` wrote; it is treated as untrusted input.
+
+        Raises
+        ------
+        DamagedFile
+            If the file is truncated, foreign, or contradicts itself.
+        InputError
+            If it is missing or of a newer version.
+        """
+        return read_json(path, cls.read)
+
+    @classmethod
+    def read(cls, description: dict[str, Any], path: str) -> Quantile:
+        """The quantile of a description (`load`)."""
+        if description["format"] != QuantileMechanism.FORMAT:
+            raise DamagedFile(
+                f"file {path!r} is {description['format']!r}: it must be {QuantileMechanism.FORMAT!r}"
+            )
+        if whole(version=description["version"]) > VERSION:
+            raise InputError(f"file {path!r} is of a newer version: update this program")
+        mechanism = QuantileMechanism.from_description(description)
+        step = whole(least=0, step=description["step"])
+        if step >= mechanism.steps:
+            raise damaged(path, f"states the lattice step {step:,} of {mechanism.steps:,}")
+        found = cls(
+            mechanism,
+            np.array([step], dtype=np.int64),
+            publishable=bool(one_of((True, False), publishable=description["publishable"])),
+        )
+        if found.value != description["value"]:
+            raise damaged(path, "states a value that is not that of its lattice step")
+        return found
