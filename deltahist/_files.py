@@ -162,7 +162,7 @@ def write_whole(target: Path, write: Callable[[Path], Any]) -> None:
     if target.is_dir():
         raise InputError(f"output {str(target)!r} is a folder: it must be a file")
     try:
-        handle, name = tempfile.mkstemp(prefix=".", suffix=target.suffix, dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
     except OSError as problem:
         raise InputError(
             f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}"

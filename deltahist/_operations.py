@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, is_number
+from deltahist.errors import DeltaHistWarning, InputError, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,8 @@ _LINES, _INTERVALS = 33, 128
 _CUT, _ROUNDS, _MOST_SUSPECTS = 8, 7, 200_000
 #: Derivatives are taken over this part of an interval.
 _NEARBY = 1e-3
+#: Part of the domain's sides by which an operation is looked at beyond the bounds.
+_BEYOND = 1 / 8
 #: Coordinates on a map are right to about a hundredth of a millimetre, in its units.
 _PRECISION = 1e-5
 
@@ -132,7 +134,19 @@ class Operation:
         if given.equals(own, ignore_axis_order=True):
             return None
         chosen = single(given, own, area_of(domain.crs, domain.low, domain.high))
-        there = chosen.transform(*lattice_of(domain.low, domain.high, 17), direction="INVERSE")
+        # A little beyond the bounds too: points outside are counted at the rim.
+        margin = [_BEYOND * (hi - lo) for lo, hi in zip(domain.low, domain.high, strict=True)]
+        low = [v - m for v, m in zip(domain.low, margin, strict=True)]
+        high = [v + m for v, m in zip(domain.high, margin, strict=True)]
+        there = chosen.transform(*lattice_of(low, high, 17), direction="INVERSE")
+        if "ballpark" in chosen.description.lower():
+            warnings.warn(
+                f"coordinates come to {domain.crs} by {chosen.description!r}, which shifts nothing between the two "
+                "datums: places may be off by a hundred metres or more (a grid that is not installed, or a --crs "
+                "that says too little?)",
+                DeltaHistWarning,
+                stacklevel=2,
+            )
         return cls(Projection(chosen.description, largest_jump(chosen.transform, there, domain)), chosen)
 
     @classmethod

@@ -15,7 +15,8 @@ class Charge(Fraction):
     """An amount that an account has charged: it knows whether it pays for ε or ρ, and stays so in arithmetic.
 
     An account of ε promises pure ε, an account of ρ promises zCDP: a publisher takes the amount as what it was
-    charged for and as nothing else.
+    charged for and as nothing else. It can be divided, but not made more by arithmetic. Each part of it pays for one
+    release: who publishes twice with one amount has spent it twice (the account cannot see that).
 
     >>> half = Charge(Fraction(1, 3), "epsilon") / 2
     >>> half, half.unit
@@ -46,15 +47,39 @@ def _staying_charged(name: str) -> Callable[[Charge, Any], Any]:
         if isinstance(other, Charge) and other.unit != self.unit:
             raise InputError(f"amounts of {self.unit} and of {other.unit} were charged: they do not add up")
         if isinstance(other, float):  # as people mean it: floats would round upwards
-            other = Fraction(repr(other))
+            other = Fraction(repr(float(other)))
         out = plain(self, other)
+        paid = Fraction(self) + (Fraction(other) if isinstance(other, Charge) else 0)
+        if isinstance(out, Fraction) and out > paid:
+            raise _made_more(Charge(paid, self.unit), out)
         return Charge(out, self.unit) if isinstance(out, Fraction) else out
 
     return method
 
 
-for _name in ("__add__", "__radd__", "__sub__", "__mul__", "__rmul__", "__truediv__"):
+def _made_more(paid: Charge, out: Fraction) -> InputError:
+    return InputError(
+        f"{float(paid):g} of {paid.unit} was charged, and {float(out):g} is to be spent: what was charged can be divided, "
+        "not made more; charge more first"
+    )
+
+
+def _one_operand(name: str) -> Callable[..., Any]:
+    plain = getattr(Fraction, name)
+
+    def method(self: Charge, *more: Any) -> Any:
+        out = plain(Fraction(self), *more)
+        if isinstance(out, Fraction) and out > self:
+            raise _made_more(self, out)
+        return Charge(out, self.unit) if isinstance(out, Fraction) else out
+
+    return method
+
+
+for _name in ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__mod__"):
     setattr(Charge, _name, _staying_charged(_name))
+for _name in ("__pos__", "__neg__", "__abs__", "__pow__", "__round__", "limit_denominator"):
+    setattr(Charge, _name, _one_operand(_name))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,10 @@ from deltahist.errors import InputError, finite, positive, whole
 STEPS_PER_CELL = 1_000_000
 #: Largest lattice coordinate: int64 and the exact integers of float64 both hold it.
 _MOST_STEPS = 1 << 52
+#: Shortest lattice step: its inverse must be a float.
+_LEAST_STEP = 1e-290
+#: Relative difference of scale factors between versions of the projections' library that is no matter.
+_SCALE_DIGITS = 1e-6
 _LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
 _METRES = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
 
@@ -110,16 +114,33 @@ class Domain:
                 f"bounds are {bounds} with {shape} cells: a cell's sides, {' and '.join(f'{s:.3g}' for s in sides)}, "
                 "must be of like size and within what floats hold"
             )
+        if min(self.step) < _LEAST_STEP:
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: a lattice step of {min(self.step):.3g} is too short for "
+                "floats; use other units"
+            )
+        farthest = max(abs(b) for b in bounds)
+        if farthest >= 2**53 and np.spacing(farthest) > min(self.step):
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: coordinates of this size are rounded by "
+                f"{np.spacing(farthest):g}, more than a lattice step of {min(self.step):.3g}; subtract the lower bound "
+                "from the points and from the bounds first"
+            )
         if max(n * k for n, k in zip(shape, self.steps, strict=True)) > _MOST_STEPS:
             raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
         if self.crs is not None:
             from deltahist._crs import check_projected, largest_scale, refuse_seams
 
             check_projected(self)
+            needed = largest_scale(self)
             if self.scale is None:
-                object.__setattr__(self, "scale", largest_scale(self))
-                refuse_seams(self)
-        positive(scale=self.scale if self.crs is not None else 1.0)
+                object.__setattr__(self, "scale", needed)
+            elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
+                raise InputError(
+                    f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground "
+                    "there, and a smaller figure would promise more than is kept; leave it out"
+                )
+            refuse_seams(self)
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None) -> Domain:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from deltahist.errors import InputError, exact, one_of, positive
+from deltahist.errors import InputError, exact, is_number, one_of, positive, whole
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,9 @@ class Guarantee:
             raise InputError(
                 "a guarantee is either epsilon, with or without a probability, or rho: give one of them"
             )
+        amount = self.epsilon if self.rho is None else self.rho
+        if not is_number(amount) or not 0 <= amount < math.inf:
+            raise InputError(f"a guarantee of {amount!r}: it must be a finite number, zero or more")
         if self.probability:
             object.__setattr__(self, "probability", exact(probability=self.probability))
             if self.probability >= 1 or self.rho is not None:
@@ -135,6 +138,7 @@ class Guarantee:
 
         Raises InputError where that reaches 1: nothing is promised any more.
         """
+        whole(least=0, steps=steps)
         if self.epsilon is None:
             assert self.rho is not None
             return Guarantee(rho=self.rho * steps * steps)
@@ -154,7 +158,8 @@ class Guarantee:
 
         Raises InputError if the guarantee holds but for a larger probability only.
         """
-        positive(probability=probability)
+        if not positive(probability=probability) < 1:
+            raise InputError(f"probability is {probability!r}: it must lie between 0 and 1, such as 1e-6")
         if self.epsilon is not None:
             if self.probability > probability:
                 raise InputError(
@@ -212,7 +217,9 @@ def gaussian_curve(mu: float, probability: float) -> float:
 
     def failure(epsilon: float) -> float:
         first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-        return float(math.exp(first) * -math.expm1(min(second - first, 0.0)))
+        # Where μ is small the two all but cancel: what their floats may be off is added.
+        off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)
+        return float(math.exp(first) * (1 + 1e-12) * -math.expm1(min(second - first, 0.0) - off))
 
     low, high = 0.0, 1.0
     while failure(high) > probability:

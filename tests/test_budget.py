@@ -5,6 +5,7 @@ import operator
 import pickle
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,14 +53,48 @@ def test_budgets_say_what_they_promise():
 )
 def test_a_charged_amount_stays_one_in_arithmetic(first, second, name, kind):
     charge, other = Charge(first, "epsilon"), kind(second) or 1
-    found = getattr(operator, name)(charge, other)
     said = Fraction(repr(other)) if isinstance(other, float) else other
-    assert (found, found.unit) == (getattr(operator, name)(first, said), "epsilon")
-    assert isinstance(found, Charge)
-    if name in ("add", "mul"):
-        assert getattr(operator, name)(kind(second) or 1, charge).unit == "epsilon"
+    expected = getattr(operator, name)(first, said)
+    if expected > first:
+        with pytest.raises(dh.InputError, match="not made more"):
+            getattr(operator, name)(charge, other)
+    else:
+        found = getattr(operator, name)(charge, other)
+        assert (found, found.unit, type(found)) == (expected, "epsilon", Charge)
+    together = charge + Charge(second, "epsilon")
+    assert (together, together.unit) == (first + second, "epsilon")
     with pytest.raises(dh.InputError, match="do not add up"):
         charge + Charge(second, "rho")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        operator.pos,
+        operator.abs,
+        lambda c: c % 1,
+        lambda c: c**2,
+        lambda c: c.limit_denominator(2),
+        lambda c: c * np.float64(0.5),
+        lambda c: 1 * c,
+        lambda c: Fraction(1, 2) - c,
+        lambda c: round(c, 1),
+    ],
+)
+def test_no_operation_forgets_what_was_charged(change):
+    found = change(Charge(Fraction(1, 2), "epsilon"))
+    assert (type(found), found.unit) == (Charge, "epsilon")
+    with pytest.raises(dh.InputError, match="charged as epsilon"):
+        Budget(rho=found)
+
+
+def test_what_was_charged_is_not_made_more():
+    charge = Charge(Fraction(1, 10), "epsilon")
+    for more in (lambda: charge * 5, lambda: charge + 0.1, lambda: 1 - charge, lambda: charge / 0.5):
+        with pytest.raises(dh.InputError, match="not made more"):
+            more()
+    parts = [charge / 4] * 4
+    assert sum(parts[1:], parts[0]) == charge
 
 
 def test_copies_are_charged_amounts_too():

@@ -126,3 +126,16 @@ def test_systems_are_read_by_their_name():
     assert read_crs("EPSG:32618").is_projected
     with pytest.raises(dh.InputError, match="project is 'x'"):
         read_crs("x", "project")
+
+
+def test_a_stated_scale_is_checked():
+    """A smaller one would promise more than is kept; and a domain across a seam is refused whatever its scale."""
+    bounds = (1_000_000, 8_200_000, 1_400_000, 8_600_000)
+    true = dh.Domain(bounds, (20, 20), "EPSG:3857").scale
+    assert true > 2
+    with pytest.raises(dh.InputError, match="scale is 1.0: lengths on the map are up to 2"):
+        dh.Domain(bounds, (20, 20), "EPSG:3857", scale=1.0)
+    assert dh.Domain(bounds, (20, 20), "EPSG:3857", scale=2 * true).scale == 2 * true
+    for scale in (None, 1.1, 50.0):
+        with pytest.raises(dh.InputError, match="antimeridian"):
+            dh.Domain((-20037508, -1e6, 20037508, 1e6), (20, 20), "EPSG:3857", scale=scale)

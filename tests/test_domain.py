@@ -158,3 +158,11 @@ def test_points_must_be_finite(points):
 def test_a_description_makes_the_domain_again():
     domain = dh.Domain.from_cell((560000, 4480000, 610000, 4530000), "250m", "EPSG:32618")
     assert dh.Domain(**domain.describe()) == domain
+
+
+def test_coordinates_must_be_finer_than_the_lattice():
+    with pytest.raises(dh.InputError, match="too short for floats"):
+        dh.Domain((0, 1e-303), (10,))
+    with pytest.raises(dh.InputError, match="are rounded by 256, more than a lattice step"):
+        dh.Domain((2**60, 2**60 + 5000), (10,))
+    assert dh.Domain((1.6e18, 1.7e18), (1000,)).size == 1000  # times in nanoseconds, cells of a day

@@ -169,6 +169,31 @@ def test_jumps_between_grids_are_measured(tmp_path, metres):
     assert jump == pytest.approx(metres, rel=0.01, abs=1e-4)
 
 
+def test_jumps_along_the_other_axis_are_measured_too(tmp_path):
+    south, north = ((9.0, 47.0, 11.0, 48.1), 1.0), ((9.0, 48.1, 11.0, 49.0), 1.0 + 3 * SECOND)
+    domain = dh.Domain.from_cell((550_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
+    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [south, north])).projection.jump
+    assert jump == pytest.approx(3.0, rel=0.05)
+
+
+def test_jumps_a_little_beyond_the_bounds_count(tmp_path):
+    """Points there are counted at the rim."""
+    west, east = ((9.0, 47.0, 9.85, 49.0), 1.0), ((9.85, 47.0, 11.0, 49.0), 1.0 + 2 * SECOND)
+    domain = dh.Domain.from_cell((565_000, 5_310_000, 605_000, 5_350_000), "250m", GERMANY)
+    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [west, east])).projection.jump
+    assert jump == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_shift_that_is_not_known_is_said():
+    """ED50 to ETRS89 without any grid or parameters: places may be off by a hundred metres."""
+    domain = dh.Domain.from_cell((380_000, 5_810_000, 400_000, 5_828_000), "1km", "EPSG:25833")
+    operation = single(read_crs("EPSG:4230"), read_crs("EPSG:25833"), area_of(domain.crs, domain.low, domain.high))
+    if "ballpark" not in operation.description.lower():
+        pytest.skip("this version of PROJ knows a shift there")
+    with pytest.warns(dh.DeltaHistWarning, match="shifts nothing between the two datums"):
+        Operation.onto(domain, "EPSG:4230")
+
+
 def test_jumps_on_one_way_add_up(tmp_path):
     """A strip of 0.05° between two grids."""
     boxes = [(9.0, 10.0), (10.0, 10.05), (10.05, 11.0)]

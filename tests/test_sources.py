@@ -1,5 +1,6 @@
 """Sources: which cells lie within δ of them."""
 
+import itertools
 import math
 
 import numpy as np
@@ -176,3 +177,16 @@ def test_no_sources_touch_nothing():
 def test_geometries_that_are_no_sources_are_named(geometry, words):
     with pytest.raises(dh.InputError, match=words):
         check_geometry(geometry, dh.Domain((0, 0, 1, 1), (2, 2)))
+
+
+def test_vertices_are_rounded_to_the_nearest_step():
+    """By no more than half a step: what is then within δ less two steps of a source is priced, in every corner."""
+    domain = dh.Domain((0, 0, 100, 100), (100, 100))
+    h, k = domain.step[0], domain.steps[0]
+    for cells, part in itertools.product(range(1, 12), (0.0001, 0.49, 0.51, 0.6, 0.9999)):
+        for m in range(3, 9):
+            point = (50 * k - 0.4999) * h
+            place = (50 * k - m * cells * k // 7 - cells + part) * h
+            delta = math.hypot(point - place, point - place) + 2 * h + 1e-9 * h
+            near = quiet(domain, delta, shapely.Point(place, place))
+            assert near.source_cells[tuple(domain.locate([[point, point]])[0])]

@@ -102,6 +102,8 @@ def read_geometries(file: Path, domain: Domain, option: str) -> gpd.GeoDataFrame
     if not file.is_file():
         raise InputError(f"{option} is {str(file)!r}: there is no such file")
     try:
+        if file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz"):
+            raise ValueError("it is a table of text without geometries")
         columnar = file.suffix.lower() in (".parquet", ".geoparquet")
         frame = gpd.read_parquet(file) if columnar else gpd.read_file(file)
         frame = frame[~frame.geometry.is_empty & frame.geometry.notna()]

@@ -137,7 +137,7 @@ def count_file(
     tally = Tally(domain)
     how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key)
     read = read_rows(Path(path), domain, tally, how)
-    return Counted(**vars(read), counts=Private.of(tally.counts(), read.counting))
+    return Counted(**vars(read), counts=Private.of(tally.counts(), read.counting, domain))
 
 
 def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
@@ -159,7 +159,7 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     """
     places = Places(domain)
     read = read_rows(Path(path), domain, places, Reading(**how))
-    return Located(**vars(read), points=Private.of(places.points(), read.counting))
+    return Located(**vars(read), points=Private.of(places.points(), read.counting, domain))
 
 
 def read_rows(
@@ -182,6 +182,7 @@ def read_rows(
     source = open_source(path, request)
     operation = _operation(how.crs, source.crs, domain, path)
     rows = bad = off = 0
+    first = None
     with _progress_bar(how.progress, path, source.rows) as advance:
         for batch in source.batches:
             columns, users = batch.columns, batch.users
@@ -193,6 +194,8 @@ def read_rows(
                 step, timely = steps(batch.times)
                 good &= timely
             number = len(good) + batch.malformed
+            if first is None and number > int(good.sum()):
+                first = rows + (int(np.argmin(good)) if not good.all() else len(good)) + 1
             rows, bad = rows + number, bad + number - int(good.sum())
             advance(number)
             # Once a file is to be refused, the rest of it is only looked through for more bad rows.
@@ -219,8 +222,9 @@ def read_rows(
         what = "coordinates or a missing user" if bound is not None else "coordinates"
         what += "" if steps is None else " or times"
         raise InputError(
-            f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what}: "
-            "mend them, or leave them out with --drop-bad-rows (drop_bad_rows=True)"
+            f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what} (the first is "
+            f"row {first:,}, about): mend them, or leave them out"
+            + (" with --drop-bad-rows (drop_bad_rows=True)" if steps is None else " beforehand")
         )
     if bad == rows:
         raise InputError(

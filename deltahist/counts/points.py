@@ -67,6 +67,8 @@ def count(
         raise InputError(
             f"{bad:,} of {len(columns[0]):,} points have NaN or infinite coordinates: all must be finite"
         )
+    if bound is not None:
+        user = _aligned(user, points)
     users = None if bound is None else _user_ids(user, len(columns[0]))
     for start in range(0, len(columns[0]), _BLOCK):
         block = [c[start : start + _BLOCK] for c in columns]
@@ -82,7 +84,7 @@ def count(
         tally.add(cells[cells >= 0])
     dropped = ("points outside",) if outside == "drop" else ()
     how = Counting(max_per_user or 1, user is not None, dropped, projection)
-    return Private.of(tally.counts(), how)
+    return Private.of(tally.counts(), how, domain)
 
 
 class Tally:
@@ -163,6 +165,21 @@ def inside_rows(columns: Sequence[NDArray[np.float64]], domain: Domain) -> NDArr
     return inside
 
 
+def _aligned(user: Any, points: Any) -> Any:
+    """Whose each point is: a column of the points by name, or as it is given, if its index is that of the points."""
+    if isinstance(user, str):
+        if user not in getattr(points, "columns", ()):
+            raise InputError(f"user is {user!r}: it must be a column of the points, or one entry for each of them")
+        return points[user]
+    given, own = getattr(user, "index", None), getattr(points, "index", None)
+    if hasattr(given, "equals") and hasattr(own, "equals") and not given.equals(own):
+        raise InputError(
+            "user has another index than the points: its entries would go to other points; align it, "
+            "user.reindex(points.index), or give plain values"
+        )
+    return user
+
+
 def _user_ids(user: Any, number: int) -> Any:
     """Whose each point is, as an Arrow array."""
     import pyarrow as pa
@@ -224,6 +241,11 @@ def _geometry_columns(geometry: Any, domain: Domain) -> tuple[list[NDArray[np.fl
     from deltahist._operations import Operation
 
     crs = geometry.crs
+    if crs is None and domain.crs is not None:
+        raise InputError(
+            f"points have no CRS, the domain has {domain.crs}: say which one they are in, frame.set_crs(...), since "
+            "degrees are never taken for lengths"
+        )
     if crs is not None and domain.crs is None:
         raise InputError(
             f"points are in {crs.to_string()}, the domain has no CRS: give it the one of its bounds"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from deltahist.counting import POINTS, Counting
+from deltahist.domain import Domain
 from deltahist.errors import InputError
+
+_SAY_IT = "give a plain array, np.asarray(counts), with contributions= and dropped="
 
 
 class Private(np.ndarray[Any, np.dtype[Any]]):
-    """Counts or points of people: an array like any other, with `counting`, how they were made.
+    """Counts or points of people: an array like any other, with `counting`, how they were made, and their `domain`.
 
-    Copies and views know it too. The result of arithmetic does not (the sum of two maps may hold a user twice) and
-    is not published until it is said anew: `publish(np.asarray(counts), ..., contributions=..., dropped=...)`.
+    It is read-only: changed figures would no longer be what it says. Copies know the same. Whatever else is made of
+    it knows nothing (the sum of two maps may hold a user twice, rows that are taken twice do as well) and is not
+    published until it is said anew: `publish(np.asarray(counts), ..., contributions=..., dropped=...)`.
 
     >>> counts = Private.of(np.array([3, 4]), Counting(contributions=2))
     >>> counts.copy().counting.contributions, (counts + counts).counting is None, int(counts.sum())
@@ -24,57 +28,93 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
     """
 
     counting: Counting | None
+    domain: Domain | None
 
     @classmethod
-    def of(cls, array: NDArray[Any], counting: Counting) -> Private:
-        """The array, with what is known of it."""
-        out = np.asarray(array).view(cls)
-        out.counting = counting
+    def of(cls, array: NDArray[Any], counting: Counting, domain: Domain | None = None) -> Private:
+        """A read-only copy of the array, with what is known of it."""
+        own = np.array(array)
+        own.flags.writeable = False
+        out = own.view(cls)
+        out.counting, out.domain = counting, domain
         return out
 
     def __array_finalize__(self, made_from: Any) -> None:
-        self.counting = getattr(made_from, "counting", None)
+        self.counting = self.domain = None
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        into = options.get("out", ())
+        into = options.get("out", ()) or (inputs[:1] if method == "at" else ())
         if any(isinstance(x, Private) and x.counting is not None for x in into):
-            raise InputError(
-                "counts are not changed in place: what is known of how they were made would no longer be true; make "
-                "new ones, or take a plain array, np.array(counts)"
-            )
-        if into:
+            _refuse_change()
+        if "out" in options:
             options["out"] = tuple(_plain(x) for x in into)
-        return _unknown(getattr(ufunc, method)(*map(_plain, inputs), **options))
+        result = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        return _unknown(result)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         return _unknown(super().__array_function__(function, types, arguments, options))
 
+    def __setitem__(self, place: Any, value: Any) -> None:
+        if self.counting is not None:
+            _refuse_change()
+        super().__setitem__(place, value)
+
+    def copy(self, order: Any = "C") -> Private:
+        """A copy that knows the same."""
+        return self._same(np.array(self, order=order, subok=False))
+
+    def astype(self, dtype: DTypeLike, *how: Any, **more: Any) -> Private:
+        """The same figures in another type; they know the same."""
+        return self._same(np.asarray(self).astype(dtype, *how, **more))
+
+    def _same(self, array: NDArray[Any]) -> Private:
+        return array.view(Private) if self.counting is None else Private.of(array, self.counting, self.domain)
+
+    def __copy__(self) -> Private:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Private:
+        return self.copy()
+
     def __reduce__(self) -> Any:
-        return Private.of, (np.asarray(self), self.counting)
+        if self.counting is None:
+            return np.ndarray.view, (np.array(self), Private)
+        return Private.of, (np.array(self), self.counting, self.domain)
+
+
+def _refuse_change() -> NoReturn:
+    raise InputError(
+        "counts are not changed in place: what is known of how they were made would no longer be true; make new ones, "
+        "or take a plain array, np.array(counts)"
+    )
+
+
+def _unknown(result: Any) -> Any:
+    """An array of other figures, of which nothing is known."""
+    return result.view(Private) if isinstance(result, np.ndarray) and result.ndim else result
 
 
 def _plain(array: Any) -> Any:
     return np.asarray(array) if isinstance(array, Private) else array
 
 
-def _unknown(result: Any) -> Any:
-    """An array of the same figures of which nothing is known."""
-    if not isinstance(result, np.ndarray) or not result.ndim:
-        return result
-    out = result.view(Private)
-    out.counting = None
-    return out
+def how_made(
+    data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
+) -> Counting:
+    """What is known of data that are to be published on a domain, with what the caller says besides.
 
-
-def how_made(data: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()) -> Counting:
-    """What is known of data that are to be published, with what the caller says besides.
-
-    Raises InputError if it got lost, or the caller contradicts it.
+    Raises InputError if it got lost, the data were counted on another domain, or the caller contradicts it.
     """
-    known = data.counting if isinstance(data, Private) else POINTS
-    if known is None:
+    if not isinstance(data, Private):
+        return POINTS.and_also(contributions, dropped)
+    if data.counting is None:
         raise InputError(
-            "the data come from arithmetic with counts, so that it is not known how many points of a user they hold "
-            "and what was left out: give a plain array, np.asarray(counts), with contributions= and dropped="
+            "the data come from arithmetic with counts, or from some of them, so that it is not known how many points "
+            f"of a user they hold and what was left out: {_SAY_IT}"
         )
-    return known.and_also(contributions, dropped)
+    if data.domain not in (None, domain):
+        raise InputError(
+            f"the data were counted on {data.domain}, but the neighbourhood is on {domain}: lengths would mean "
+            "something else; count them on the neighbourhood's domain"
+        )
+    return data.counting.and_also(contributions, dropped)

@@ -120,6 +120,11 @@ def numbers(column: Any, name: str, *, some: bool = False) -> NDArray[np.float64
 
 def _missing(wanted: list[str], names: list[str], path: Path) -> None:
     for column in wanted:
+        if names.count(column) > 1:
+            raise InputError(
+                f"column {column!r} is {names.count(column)} times in {path.name!r}: rename the others, or give its "
+                "number, from 0"
+            )
         if column not in names:
             listed = ", ".join(n[:40] for n in names[:20]) + (", ..." if len(names) > 20 else "")
             raise InputError(f"column {column!r} is not in {path.name!r}: its columns are {listed}")
@@ -215,7 +220,7 @@ def _names(first: list[str], request: Request) -> tuple[list[str], bool]:
 
 
 def _position(column: str, names: list[str], header: bool, path: Path) -> int:
-    if header and column in names:
+    if header and names.count(column) == 1:
         return names.index(column)
     if column.isdigit():
         if int(column) < len(names):

@@ -140,7 +140,7 @@ class Stepped:
         size = self.domain.size
         first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
         counts = np.bincount(self.keys[first:last] - step * size, minlength=size)
-        return Private.of(counts.reshape(self.domain.shape), self.counting)
+        return Private.of(counts.reshape(self.domain.shape), self.counting, self.domain)
 
 
 class _Keys(Tally):

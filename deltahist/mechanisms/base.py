@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from deltahist.budget import Budget
 from deltahist.counting import Counting
 from deltahist.domain import Domain
+from deltahist.errors import InputError
 from deltahist.mechanisms import statement
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
@@ -80,7 +81,7 @@ class BaseMechanism(abc.ABC):
         """Law and standard deviation of the noise of each group of numbers, JSON-ready."""
 
     @abc.abstractmethod
-    def cost_under(self, moves: Neighbourhood) -> Fraction:
+    def cost_under(self, moves: Neighbourhood) -> Fraction | float:
         """What another relation costs, in units of the budget: ε, or ρ."""
 
     @abc.abstractmethod
@@ -103,21 +104,20 @@ class BaseMechanism(abc.ABC):
         """Refuse data that were not counted as the guarantee needs them."""
 
     @functools.cached_property
-    def _costs(self) -> dict[float, tuple[Fraction, Fraction]]:
+    def _costs(self) -> dict[float, tuple[Fraction | float, Fraction | float]]:
         return {}
 
-    def cost_within(self, distance: float) -> tuple[Fraction, Fraction]:
+    def cost_within(self, distance: float) -> tuple[Fraction | float, Fraction | float]:
         """What a move over at most `distance` (ground units) costs: exactly, and by the bound ⌈distance/δ⌉.
 
         The exact cost is the mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉
-        moves within δ gives the bound: that many ε, or its square times ρ.
+        moves within δ gives the bound: that many ε, or its square times ρ; infinite where a failure probability grows
+        to one on the way.
         """
         if distance not in self._costs:
             near = self.neighbourhood
             steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
-            bound = self.guarantee.times(steps)
-            limit = bound.epsilon if bound.epsilon is not None else bound.rho
-            assert limit is not None
+            limit = bound_of(self.guarantee, steps)
             # A move within δ is guaranteed the budget, even where the own cost is less.
             self._costs[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
         return self._costs[distance]
@@ -133,6 +133,17 @@ class BaseMechanism(abc.ABC):
     def statement(self) -> str:
         """The privacy statement for people: what a release of this mechanism promises."""
         return statement.statement(self)
+
+
+def bound_of(guarantee: Guarantee, steps: int) -> Fraction | float:
+    """ε or ρ between data sets `steps` neighbours apart, infinite if nothing is promised so far."""
+    try:
+        bound = guarantee.times(steps)
+    except InputError:
+        return math.inf
+    amount = bound.epsilon if bound.epsilon is not None else bound.rho
+    assert amount is not None
+    return amount
 
 
 def budget_description(budget: Budget) -> dict[str, str | None]:

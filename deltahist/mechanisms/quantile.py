@@ -15,7 +15,7 @@ from deltahist.budget import Budget
 from deltahist.counting import POINTS, Counting
 from deltahist.domain import Domain
 from deltahist.errors import InputError, finite, one_of, whole
-from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
+from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of
 from deltahist.mechanisms.sorted import check_all_there
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law, gaussian_curve
@@ -362,7 +362,7 @@ class QuantileMechanism(BaseMechanism):
             how = f"{self.method}, in proportion to a smooth sensitivity that is not published"
         return [{"rows": "the quantile", "law": how, "std": None}]
 
-    def cost_under(self, moves: Neighbourhood) -> Fraction:
+    def cost_under(self, moves: Neighbourhood) -> Fraction | float:
         """Budget that another relation costs: in proportion to its moves for "global", nothing more for
         "exponential", and as many times the budget as moves within δ make one of them for the others.
         """
@@ -371,10 +371,7 @@ class QuantileMechanism(BaseMechanism):
         radius, last = self.neighbourhood.radius, self.steps - 1
         if self.method == "global":
             return self.budget.amount * Fraction(min(moves.radius, last), min(radius, last)) ** self.norm
-        along = self.guarantee.times(-(-moves.radius // radius))
-        amount = along.epsilon if along.epsilon is not None else along.rho
-        assert amount is not None
-        return amount
+        return bound_of(self.guarantee, -(-moves.radius // radius))
 
     def methods(self) -> pd.DataFrame:
         """All ways to publish this quantile, by expected error (`quantile_methods`)."""

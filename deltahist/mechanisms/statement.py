@@ -39,8 +39,8 @@ class Promise(Protocol):
     @property
     def determines_cells(self) -> bool | None: ...
     def noise_rows(self) -> list[dict[str, Any]]: ...
-    def cost_under(self, moves: Neighbourhood) -> Fraction: ...
-    def cost_within(self, distance: float) -> tuple[Fraction, Fraction]: ...
+    def cost_under(self, moves: Neighbourhood) -> Fraction | float: ...
+    def cost_within(self, distance: float) -> tuple[Fraction | float, Fraction | float]: ...
     def approximate(self, probability: float) -> float: ...
 
 
@@ -91,13 +91,13 @@ def facts(promise: Promise) -> dict[str, Any]:
     return out
 
 
-def _protection(promise: Promise, distance: float) -> dict[str, float]:
+def _protection(promise: Promise, distance: float) -> dict[str, float | None]:
     exact, bound = promise.cost_within(distance)
     return {
         "distance": distance,
         "deltas": distance / promise.neighbourhood.delta_ground,
-        "exact": float(exact),
-        "bound": float(bound),
+        "exact": None if exact == math.inf else float(exact),
+        "bound": None if bound == math.inf else float(bound),
     }
 
 
@@ -270,7 +270,8 @@ def _protection_table(promise: Promise, f: dict[str, Any]) -> list[_Row]:
     ]
     for p in f["protection"]:
         length = f"{_number(p['distance'], 6)} {f['unit']}"
-        rows.append(("", f"{length:>14}  {p['deltas']:>8.4g}  {p['exact']:>10.4g}  {p['bound']:>10.4g}"))
+        exact, bound = ("nothing" if p[k] is None else f"{p[k]:.4g}" for k in ("exact", "bound"))
+        rows.append(("", f"{length:>14}  {p['deltas']:>8.4g}  {exact:>10}  {bound:>10}"))
     rows[-1] = ("", rows[-1][1] + "  the domain's diameter: any move at all")
     if "appear_anywhere" in f:
         rows.append(

@@ -85,7 +85,7 @@ def publish(
     if isinstance(near, Mechanism):
         mechanism = _as_counted(near, counts, strategy, (epsilon, rho, noise, probability, workload))
     else:
-        counting = how_made(counts, contributions, dropped)
+        counting = how_made(counts, near.domain, contributions, dropped)
         mechanism = mechanism_for(
             near, strategy, epsilon, rho=rho, noise=noise, probability=probability, workload=workload, counting=counting
         )
@@ -118,7 +118,7 @@ def _as_counted(
             "a mechanism is given, which holds the strategy and the budget: strategy, epsilon, rho, noise, probability "
             "and workload must be left out"
         )
-    known = how_made(counts, None)
+    known = how_made(counts, mechanism.domain, None)
     said = mechanism.counting
     less = known.contributions > said.contributions or known.user > said.user
     if less or not set(known.dropped) <= set(said.dropped):

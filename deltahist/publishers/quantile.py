@@ -83,7 +83,7 @@ def publish_quantile(
     ('inverse', True)
     """
     check_quantile(q, near)
-    counting = how_made(points, contributions)
+    counting = how_made(points, near.domain, contributions)
     check_all_there(counting)
     steps = _steps(points, near)
     mechanism = QuantileMechanism(near, q, len(steps), Budget(epsilon, rho, probability), method, counting)

@@ -64,7 +64,7 @@ def publish_sorted(
     ((2,), 4)
     """
     check_membership(near)
-    counting = how_made(points, contributions)
+    counting = how_made(points, near.domain, contributions)
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]

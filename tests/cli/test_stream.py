@@ -212,6 +212,39 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkey
     assert files(folder) == [f"2020-03-{d:02}" for d in range(1, 13) if d != 3]
 
 
+    # It stays lost, and is said so; what was published elsewhere or moved away is something else.
+    assert stream(folder, until="2020-03-12") == 0
+    assert "2020-03-03 was charged but never finished" in capsys.readouterr().err
+    charged = Ledger(folder / "city.ledger").charges("stream")
+    assert stream(folder, until="2020-03-14", out=folder / "other") == 2
+    assert "was it moved away, or published to another folder?" in capsys.readouterr().err
+    assert not (folder / "other").exists()
+    (folder / "out" / "2020-03-07.parquet").unlink()
+    assert stream(folder, until="2020-03-14") == 2
+    assert "2020-03-07.parquet' of a step that was published is not there (1 such steps)" in capsys.readouterr().err
+    assert Ledger(folder / "city.ledger").charges("stream") == charged
+
+
+def test_what_a_killed_run_began_to_write_is_cleared_away(folder):
+    assert stream(folder, until="2020-03-04") == 0
+    (folder / "out" / ".2020-03-05.parquet.k2j3.parquet").write_bytes(b"PAR1 half")
+    (folder / "out" / ".keep").write_text("")
+    assert stream(folder) == 0
+    assert [p.name for p in (folder / "out").glob(".*")] == [".keep"]
+
+
+def test_one_length_may_be_written_in_two_ways(folder):
+    assert stream(folder, until="2020-03-04", delta="2.0") == 0
+    assert stream(folder, delta="2") == 0
+    assert len(files(folder)) == 12
+
+
+def test_the_ledger_is_for_its_owner_only(folder):
+    """It holds the exact number of rows."""
+    assert stream(folder) == 0
+    assert (folder / "city.ledger").stat().st_mode & 0o077 == 0
+
+
 def test_two_runs_at_once_are_refused(folder, capsys):
     assert stream(folder, until="2020-03-05") == 0
     with Ledger(folder / "city.ledger").alone():
@@ -392,9 +425,9 @@ def test_a_state_file_cut_short(folder, capsys):
         ({"time": "hour"}, "column 'hour'"),
         ({"time": "x"}, "missing, unreadable, NaN or infinite coordinates or times"),
         ({"outside": "drop", "sources": "none"}, "--outside is 'drop'"),
-        ({"gaps": "none"}, "--gaps is 'none'"),
+        ({"gaps": "none"}, "gaps is 'none'"),
         ({"source": "nowhere.csv"}, "does not exist"),
-        ({"source": "daily"}, "--time is 'when'"),
+        ({"source": "daily"}, "time is 'when'"),
         ({"epsilon": "0"}, "--epsilon is '0'"),
     ],
 )

@@ -299,3 +299,32 @@ def test_progress_is_shown_on_demand_and_not_otherwise(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
     assert count_file(tmp_path / "a.csv", SQUARE, **XY, progress=True).kept == 1
     assert capfd.readouterr().out == ""
+
+
+def test_columns_of_one_name_are_told_apart_by_number(tmp_path):
+    path = tmp_path / "double.csv"
+    path.write_text("x,y,x\n1,2,3\n1,2,3\n")
+    with pytest.raises(dh.InputError, match="column 'x' is 2 times in 'double.csv'"):
+        dh.count_file(path, dh.Domain((0, 0, 4, 4), (4, 4)), x="x", y="y")
+    assert dh.count_file(path, dh.Domain((0, 0, 4, 4), (4, 4)), x="2", y="y").counts[3, 2] == 2
+
+
+def test_the_first_bad_row_is_named(tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("x,y\n1,2\n2,2\n,3\n1,n/a\n")
+    with pytest.raises(dh.InputError, match=r"2 of 4 rows .* \(the first is row 3, about\)"):
+        dh.count_file(path, dh.Domain((0, 0, 4, 4), (4, 4)), x="x", y="y")
+
+
+def test_coordinates_keep_all_their_digits(tmp_path):
+    """Metres of a map have seven digits before the point: in 32 bits a point would move by half a metre."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    domain = dh.Domain((5_810_000, 5_810_010), (100,))
+    values = np.array([5_810_000.09, 5_810_000.11, 5_810_004.99])
+    for kind in (pa.float64(), pa.decimal128(12, 2), pa.string()):
+        column = pa.array([f"{v:.2f}" for v in values]).cast(kind)
+        pq.write_table(pa.table({"x": column}), tmp_path / "p.parquet")
+        found = dh.count_file(tmp_path / "p.parquet", domain, x="x").counts
+        assert np.flatnonzero(found).tolist() == [0, 1, 49]

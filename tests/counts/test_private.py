@@ -109,18 +109,16 @@ def test_more_may_be_said_but_not_less():
     "same",
     [
         lambda c: c.copy(),
-        lambda c: c[:],
         lambda c: c.astype(np.int32),
-        lambda c: c.reshape(-1).reshape(4, 4),
-        lambda c: c.T.T,
         lambda c: pickle.loads(pickle.dumps(c)),
         copy.copy,
         copy.deepcopy,
     ],
 )
-def test_copies_and_views_know_it_too(same):
+def test_copies_know_it_too(same):
     counts = counted(user=IDS, max_per_user=3)
     assert same(counts).counting == counts.counting
+    assert same(counts).domain == SQUARE
     assert dh.publish(same(counts), NEAR, epsilon=1).contributions == 3
 
 
@@ -138,6 +136,14 @@ def test_copies_and_views_know_it_too(same):
         lambda c: np.rot90(c) + 0,
         lambda c: c.cumsum(axis=0),
         lambda c: np.stack([c, c]).sum(axis=0),
+        # What is taken twice, or elsewhere, is not what it was counted as.
+        lambda c: c[[0, 0, 0, 0]],
+        lambda c: c[:],
+        lambda c: c.take([1, 1, 1, 1], axis=0),
+        lambda c: c.repeat(4).reshape(4, 16)[:, :4],
+        lambda c: c.dot(np.ones((4, 4), dtype=np.int64)),
+        lambda c: c.reshape(-1)[c.reshape(-1) > 0][:16].reshape(-1, 1) * np.ones((1, 4), dtype=np.int64),
+        lambda c: c.T,
     ],
 )
 def test_what_arithmetic_makes_is_not_published_unsaid(made):
@@ -145,18 +151,79 @@ def test_what_arithmetic_makes_is_not_published_unsaid(made):
     counts = counted(user=IDS, max_per_user=3)
     with pytest.raises(dh.InputError, match="come from arithmetic"):
         dh.publish(made(counts), NEAR, epsilon=1)
-    assert dh.publish(np.asarray(made(counts)), NEAR, epsilon=1, contributions=6).contributions == 6
+    plain = np.resize(np.asarray(made(counts)), (4, 4))
+    assert dh.publish(plain, NEAR, epsilon=1, contributions=6).contributions == 6
 
 
-def test_counts_are_not_changed_in_place():
-    counts = counted()
-    with pytest.raises(dh.InputError, match="not changed in place"):
-        counts += 1
-    with pytest.raises(dh.InputError, match="not changed in place"):
-        np.add(counts, 1, out=counts)
+def add_to(counts):
+    counts += 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        add_to,
+        lambda c: np.add(c, 1, out=c),
+        lambda c: np.add.at(c, 0, 5),
+        lambda c: c.__setitem__(..., 7),
+        lambda c: c.__setitem__(c < 3, 0),
+        lambda c: c.fill(7),
+        lambda c: c.put([0], [99]),
+        lambda c: c.sort(),
+        lambda c: c.flat.__setitem__(0, 9),
+        lambda c: np.copyto(c, c + c),
+        lambda c: np.put(c, [0], [99]),
+        lambda c: add_to(c.view(np.ndarray)),
+        lambda c: add_to(np.asarray(c)),
+        lambda c: add_to(c.reshape(-1)),
+    ],
+)
+@pytest.mark.parametrize("whole", [lambda c: c, lambda c: c.copy()], ids=["counts", "copy"])
+def test_counts_are_not_changed_in_place(change, whole):
+    """Whoever changed them would publish other figures under the old bound."""
+    counts = whole(counted(user=IDS, max_per_user=3))
+    before = np.array(counts)
+    with pytest.raises(ValueError, match=r"in place|read-only"):
+        change(counts)
+    assert (np.asarray(counts) == before).all()
     fresh = counts + 0
     fresh += 1
+    fresh[0, 0] = 5
     assert fresh.counting is None
+    assert counts.counting.contributions == 3
+
+
+def test_counts_know_their_domain():
+    wide = dh.Domain((0, 0, 4000, 4000), (4, 4))
+    with pytest.raises(dh.InputError, match="lengths would mean something else"):
+        dh.publish(counted(), dh.Neighbourhood(wide, 1000), epsilon=1)
+    assert dh.publish(np.array(counted()), dh.Neighbourhood(wide, 1000), epsilon=1).total == 60
+
+
+def test_users_belong_to_their_points():
+    import pandas as pd
+
+    frame = pd.DataFrame({"x": PLACES[:, 0], "y": PLACES[:, 1], "who": IDS})
+    points = frame[["x", "y"]]
+    key = bytes(range(32))
+    right = dh.count(points, SQUARE, user=frame["who"], max_per_user=1, key=key)
+    assert (right == counted(user=IDS, max_per_user=1, key=key)).all()
+    shuffled = frame["who"].sample(frac=1, random_state=1)
+    with pytest.raises(dh.InputError, match="another index than the points"):
+        dh.count(points, SQUARE, user=shuffled, max_per_user=1)
+    assert (dh.count(points, SQUARE, user=shuffled.sort_index(), max_per_user=1, key=key) == right).all()
+    with pytest.raises(dh.InputError, match="must be a column of the points"):
+        dh.count(points, SQUARE, user="who", max_per_user=1)
+
+
+def test_users_are_bounded_across_blocks(monkeypatch):
+    """Users are looked up by the place of their point in all of the data, not in its block."""
+    from deltahist.counts import points
+
+    whole = counted(user=IDS, max_per_user=1, key=bytes(32))
+    monkeypatch.setattr(points, "_BLOCK", 16)
+    assert (counted(user=IDS, max_per_user=1, key=bytes(32)) == whole).all()
+    assert counted(user=IDS, max_per_user=1).sum() == 7
 
 
 def test_points_of_a_file_know_it(tmp_path):
@@ -178,8 +245,8 @@ def test_points_of_a_file_know_it(tmp_path):
 
 
 def test_plain_arrays_are_points():
-    assert how_made(np.zeros(3), None) == POINTS
-    assert how_made(np.zeros(3), 4, ["bad rows"]) == Counting(4, user=True, dropped=("bad rows",))
+    assert how_made(np.zeros(3), SQUARE, None) == POINTS
+    assert how_made(np.zeros(3), SQUARE, 4, ["bad rows"]) == Counting(4, user=True, dropped=("bad rows",))
 
 
 @pytest.mark.parametrize(

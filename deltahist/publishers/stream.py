@@ -1,0 +1,385 @@
+"""Publishing a stream: one release per step of time, under a budget for every window of steps, resumable for ever."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deltahist.budget import Budget
+from deltahist.counting import POINTS, Counting
+from deltahist.counts import count_file
+from deltahist.counts.private import Private
+from deltahist.counts.steps import Clock, count_steps, step_files
+from deltahist.errors import InputError, one_of
+from deltahist.ledger import Ledger, differences
+from deltahist.mechanisms import Mechanism
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.planning import mechanism_for
+from deltahist.publishers.histogram import publish
+from deltahist.publishers.window import Window
+from deltahist.strategies.base import Strategy
+
+#: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps
+#: are whole and which were lost.
+_ACCOUNT, _ROWS, _COUNTING, _WHOLE, _LOST = (
+    "stream",
+    "rows up to the last step",
+    "counting",
+    "last whole step",
+    "lost steps",
+)
+#: What ledgers of the first version do not say of a stream.
+_LATER = ("unit", "user", "time")
+
+#: Counts of a step, None for one without a file; and for a table the number of rows up to it.
+_Counts = Callable[[int], Private | None]
+_RowsUpto = Callable[[int], int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """What a stream publishes: all public, chosen before any data are read, and kept in its ledger.
+
+    Every `length` consecutive steps together spend at most the budget: that is what protects an entity whose data
+    differ within so many steps, each within δ in space (`Window`).
+
+    Parameters
+    ----------
+    near : who may be confused with whom.
+    budget : of a window of steps, ε or ρ.
+    length : steps of a window.
+    clock : what a step is.
+    ledger : the file of the ledger; made at first, needed for every later run.
+    strategy : what is measured in every step, by name or itself; "auto" chooses for equal shares.
+    counting : how rows become counts, but for the way to the map, which is compared once they are read.
+    columns : what else decides which rows belong to whom and to which step: the columns `user` and `time`.
+
+    >>> import tempfile, deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stream = Stream(near, dh.Budget(1), 2, Clock.of("0", None), Path(folder, "s.ledger"))
+    ...     stream.mechanism.guarantee.epsilon
+    Fraction(1, 2)
+    """
+
+    near: Neighbourhood
+    budget: Budget
+    length: int
+    clock: Clock
+    ledger: Path
+    strategy: Strategy | str = "auto"
+    counting: Counting = POINTS
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What a step publishes with an equal share of the window's budget."""
+        share: dict[str, Any] = {self.budget.unit: Window(self.length, *self.budget.exact).equal}
+        return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
+
+    def window(self, tell: Callable[[str], None] = lambda text: None) -> Window:
+        """The accountant on the stream's ledger; refuses a ledger of another stream.
+
+        The rule of the account is everything that the promise rests on, whatever else may differ between two runs:
+        space and its relation, what is measured, whose points they are and how many of each are kept, what is left
+        out, and which step a row belongs to. How coordinates came to the map is compared once they are read.
+        """
+        counting = self.counting.describe()
+        del counting["projection"]
+        about: dict[str, Any] = {
+            "domain": self.near.domain.describe(),
+            "neighbourhood": self.near.describe(),
+            "strategy": self.mechanism.strategy.describe(),
+            "start": self.clock.start,
+            "every": self.clock.every,
+            **counting,
+            **self.columns,
+        }
+        opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if self.ledger.exists() else None
+        before = {} if opened is None else opened["about"]
+        self._same_delta(about, before)
+        later = {k: about[k] for k in _LATER if k in about and before and k not in before}
+        known = {k: v for k, v in about.items() if k not in later}
+        epsilon, rho = self.budget.exact
+        window = Window(self.length, epsilon, rho, ledger=self.ledger, name=_ACCOUNT, about=known)
+        if later:
+            _ledger(window).amend(_ACCOUNT, "about", later)
+            listed = ", ".join(f"{k} {v!r}" for k, v in later.items())
+            tell(
+                f"ledger {str(self.ledger)!r} is of a version that did not record it; from now on it says: {listed}"
+            )
+        return window
+
+    def _same_delta(self, about: dict[str, Any], before: dict[str, Any]) -> None:
+        """2km and 2000m are one length: the ledger's own words are taken for it."""
+        said = before.get("neighbourhood", {}).get("delta")
+        if said is not None and before.get("domain") == about["domain"]:
+            length = self.near.domain.length
+            if length(said, name="delta") == length(self.near.delta, name="delta"):
+                about["neighbourhood"] = about["neighbourhood"] | {"delta": said}
+
+    def publish(
+        self,
+        source: str | Path,
+        out: str | Path,
+        steps: int,
+        *,
+        amounts: Sequence[Fraction] | None = None,
+        gaps: str = "error",
+        tell: Callable[[str], None] = lambda text: None,
+        advance: Callable[[], None] = lambda: None,
+        **reading: Any,
+    ) -> dict[str, int]:
+        """Publish every step that is due, the ledger being charged before noise is drawn.
+
+        Run it again with more steps to go on; a step that was charged but not finished (the machine stopped) is lost.
+
+        Parameters
+        ----------
+        source : a table with a column of times (`columns["time"]`), or a folder with one file per step.
+        out : the folder of the releases, one file per step, named by the clock; it is made if need be.
+        steps : how many there are up to now.
+        amounts : what each step gets, 0 for none; equal shares when None.
+        gaps : of a folder: "error", or "empty" (a missing file is a step without points).
+        tell : is told what the person at the keyboard should know; not for publication.
+        advance : is called after every step.
+        reading : as for `count_file`.
+
+        Returns
+        -------
+        dict : how many steps were "published" now, were "lost", and "skipped" (no amount).
+
+        Raises
+        ------
+        InputError
+            On a ledger of another stream, releases that the ledger does not know or that are missing, rows that came
+            too late, or counts that were made in another way than before. What was published stays.
+        BudgetExceeded
+            If a step's amount is more than its window has left.
+        """
+        source, out = Path(source), Path(out)
+        _check_folders(source, self.columns.get("time"), gaps, out)
+        fresh, made = not self.ledger.exists(), not out.exists()
+        if made:
+            out.mkdir()
+        window: Window | None = None
+        try:
+            window = self.window(tell)
+            with _ledger(window).alone():
+                run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
+                return run.publish(source, amounts, gaps, advance, reading)
+        except InputError:
+            # A ledger that nothing was charged to is no use, and would only get in the way of a corrected run.
+            if fresh and window is not None and window.last is None:
+                self.ledger.unlink(missing_ok=True)
+                Path(f"{self.ledger}-lock").unlink(missing_ok=True)
+            if made and not any(out.iterdir()):
+                out.rmdir()
+            raise
+
+
+class _Run:
+    """One run of a stream, alone on its ledger."""
+
+    def __init__(
+        self, stream: Stream, window: Window, out: Path, labels: list[str], tell: Callable[[str], None]
+    ) -> None:
+        self.stream, self.window, self.labels, self.tell = stream, window, labels, tell
+        self.ledger = _ledger(window)
+        self.files = [out / f"{label}.parquet" for label in labels]
+        self.done = -1 if window.last is None else window.last
+
+    def publish(
+        self,
+        source: Path,
+        amounts: Sequence[Fraction] | None,
+        gaps: str,
+        advance: Callable[[], None],
+        reading: dict[str, Any],
+    ) -> dict[str, int]:
+        lost = self._look_at_what_is_there(amounts)
+        counts_of, rows_upto = self._counter(source, gaps, reading)
+        tally = {"published": 0, "lost": len(lost), "skipped": 0}
+        for step, file in enumerate(self.files):
+            advance()
+            amount = self.window.equal if amounts is None else amounts[step]
+            if not amount:
+                tally["skipped"] += 1
+                continue
+            if step <= self.done:
+                continue
+            counts = counts_of(step)
+            if counts is None:
+                domain = self.stream.near.domain
+                counts = Private.of(np.zeros(domain.shape, dtype=np.int64), self.stream.counting, domain)
+            else:
+                self._check_counting(counts)
+            charged = self.window.charge(step, amount)
+            budget: dict[str, Any] = {self.window.unit: charged}
+            publish(counts, self.stream.near, self.stream.mechanism.strategy, **budget).save(file)
+            self.ledger.store(_ACCOUNT, _WHOLE, step)
+            if rows_upto is not None:
+                self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])
+            tally["published"] += 1
+        return tally
+
+    def _look_at_what_is_there(self, amounts: Sequence[Fraction] | None) -> list[int]:
+        """Steps that were charged and have no release: those that were lost. Nothing is charged before."""
+        unknown = next((f for f in self.files[self.done + 1 :] if f.exists()), None)
+        if unknown is not None:
+            raise InputError(
+                f"release {str(unknown)!r} is there, but the ledger knows nothing of it (another ledger's?): nothing "
+                "was published; move it away, or take the ledger that belongs to it"
+            )
+        for file in self.files:
+            # What a process that was killed had begun to write; no other one writes here now.
+            for part in file.parent.glob(f".{file.name}.*") if file.parent.is_dir() else ():
+                part.unlink(missing_ok=True)
+        missing = [
+            step
+            for step, file in enumerate(self.files[: self.done + 1])
+            if not file.exists() and (amounts is None or amounts[step])
+        ]
+        whole, known = self.ledger.fact(_ACCOUNT, _WHOLE), self.ledger.fact(_ACCOUNT, _LOST)
+        if whole is not None:
+            lost = set(known or [])
+            moved = [step for step in missing if step <= whole and step not in lost]
+            if moved:
+                raise InputError(
+                    f"release {str(self.files[moved[0]])!r} of a step that was published is not there "
+                    f"({len(moved):,} such steps): was it moved away, or published to another folder? nothing was "
+                    "published now"
+                )
+        for step in missing:
+            self.tell(
+                f"step {self.labels[step]} was charged but never finished: its budget is spent, it is lost"
+            )
+        if missing and (known or []) != missing:
+            self.ledger.store(_ACCOUNT, _LOST, missing)
+            self.ledger.store(_ACCOUNT, _WHOLE, self.done)
+        return missing
+
+    def _check_counting(self, counts: Private) -> None:
+        """Raise InputError unless counts were made as those of the steps before; nothing has been charged yet."""
+        assert counts.counting is not None
+        now = counts.counting.describe()
+        before = self.ledger.fact(_ACCOUNT, _COUNTING)
+        if before is None:
+            self.ledger.store(_ACCOUNT, _COUNTING, now)
+        elif before != now:
+            raise InputError(
+                f"rows became counts in another way than in the steps before: {differences(before, now)}; the "
+                "stream's promise rests on it (points in another CRS, or another version of the PROJ library?)"
+            )
+
+    def _counter(self, source: Path, gaps: str, reading: dict[str, Any]) -> tuple[_Counts, _RowsUpto]:
+        """Counts of each step, and for a table the number of rows up to it."""
+        domain, labels = self.stream.near.domain, self.labels
+        if source.is_dir():
+            found = step_files(source, labels)
+            missing = [label for label in labels[self.done + 1 :] if label not in found]
+            if missing and gaps == "error":
+                raise InputError(
+                    f"step {missing[0]} has no file in {str(source)!r} ({len(missing):,} such steps): a gap; add the "
+                    "file, or let gaps be empty steps if nobody was there"
+                )
+
+            def of_file(step: int) -> Private | None:
+                if labels[step] not in found:
+                    return None
+                return count_file(found[labels[step]], domain, progress=False, **reading).counts
+
+            return of_file, None
+        time = self.stream.columns["time"]
+        stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, **reading)
+        self.tell(f"{stepped.rows:,} rows read, {len(stepped.keys):,} points kept")
+        for number, where in ((stepped.before, "before the first step"), (stepped.after, "after the last")):
+            if number:
+                self.tell(f"{number:,} rows lie {where} and are left out")
+        earlier = self._rows_earlier(stepped.upto)
+        return stepped.counts, lambda step: earlier + int(stepped.upto[step])
+
+    def _rows_earlier(self, upto: Any) -> int:
+        """Rows that were published from and are not in this table: those of steps published already, or none.
+
+        Raises InputError if the table has some rows of published steps, but not those that were there then.
+        """
+        stored = self.ledger.fact(_ACCOUNT, _ROWS)
+        if stored is None:
+            return 0
+        step, known = stored
+        now = int(upto[min(step, len(upto) - 1)])
+        if now not in (0, known) and step < len(upto):
+            raise InputError(
+                f"the input has {now:,} rows up to step {self.labels[step]}, which is published already; there were "
+                f"{known:,} then ({abs(now - known):,} rows came late or were taken away): they cannot be published "
+                "any more; leave them out, or give new rows only"
+            )
+        return 0 if now else int(known)
+
+
+def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fraction]:
+    """What each step of a stream gets, from a CSV file with the columns `step` and epsilon (or rho).
+
+    Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
+    """
+    file = Path(file)
+    if not file.is_file():
+        raise InputError(f"budgets {str(file)!r} does not exist")
+    with file.open(newline="", encoding="utf-8-sig") as text:
+        rows = list(csv.DictReader(text))
+    if not rows or not {"step", unit} <= set(rows[0]):
+        raise InputError(f"budgets {file.name!r} must have a header with the columns step and {unit}")
+    names = [str(row["step"]).strip() for row in rows]
+    for place, (name, label) in enumerate(zip(names, labels, strict=False)):
+        if name != label:
+            why = "repeated" if name in names[:place] else "out of order, or after a gap"
+            raise InputError(
+                f"budgets {file.name!r} has step {name!r} where {label!r} must be ({why}): one row for each step "
+                "from the first on, in order"
+            )
+    if len(names) < len(labels):
+        raise InputError(
+            f"budgets {file.name!r} ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}"
+        )
+    out = []
+    for row, label in zip(rows, labels, strict=False):
+        said = str(row[unit]).strip()
+        try:
+            amount = Fraction(said)
+        except (ValueError, ZeroDivisionError):
+            amount = Fraction(-1)
+        if amount < 0:
+            raise InputError(
+                f"budgets {file.name!r} has {said!r} for step {label}: it must be a number, zero or more"
+            )
+        out.append(amount)
+    return out
+
+
+def _check_folders(source: Path, time: Any, gaps: str, out: Path) -> None:
+    one_of(("error", "empty"), gaps=gaps)
+    if not source.exists():
+        raise InputError(f"input {str(source)!r} does not exist")
+    if source.is_dir() == (time is not None):
+        raise InputError(
+            f"time is {time!r} with the folder {str(source)!r}: a folder has one file per step, so it must be left out"
+            if source.is_dir()
+            else f"time is missing with {str(source)!r}: a table needs the column of its times"
+        )
+    if out.exists() and (not out.is_dir() or (source.is_dir() and out.samefile(source))):
+        raise InputError(f"out is {str(out)!r}: it must be a folder, and not the input's")
+    if not out.exists() and not out.parent.is_dir():
+        raise InputError(f"output folder {str(out.parent)!r} does not exist: make it first")
+
+
+def _ledger(window: Window) -> Ledger:
+    assert isinstance(window.ledger, Ledger)
+    return window.ledger

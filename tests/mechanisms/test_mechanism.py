@@ -1,0 +1,166 @@
+"""A mechanism: all that will be published but the numbers, each figure computed once."""
+
+import json
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from examples import STRATEGIES, random_domain, random_neighbourhood
+
+import deltahist as dh
+from deltahist.calibration import calibrate, rho_for
+from deltahist.counting import Counting
+from deltahist.mechanisms import QuantileMechanism, SortedMechanism
+from deltahist.mechanisms import histogram as module
+
+SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
+NEAR = dh.Neighbourhood(SQUARE, 1)
+LINE = dh.Neighbourhood(dh.Domain((0, 100), (50,)), 5)
+ONES = np.ones((4, 4), dtype=np.int64)
+CELLS = dh.strategies.Identity(SQUARE)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_it_says_what_the_plain_functions_say(name):
+    rng = np.random.default_rng([4, len(name)])
+    for case in range(8):
+        domain = random_domain(rng)
+        near = random_neighbourhood(rng, domain)
+        strategy, k = STRATEGIES[name](rng, domain), int(rng.integers(1, 4))
+        if strategy.domain != domain:
+            continue
+        budget = {"epsilon": Fraction(1, 3)} if case % 2 else {"rho": Fraction(1, 5)}
+        mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget), Counting(k))
+        assert mechanism.laws == calibrate(strategy, near, contributions=k, **budget)
+        assert mechanism.sensitivity == dh.sensitivity(strategy, near, norm=1 if case % 2 else 2)
+        assert mechanism.guarantee == dh.Guarantee(**budget)
+        again = dh.Mechanism.from_description(json.loads(json.dumps({"version": 2, **mechanism.describe()})))
+        assert again.describe() == mechanism.describe()
+        assert again.laws == mechanism.laws
+
+
+def test_a_sensitivity_is_computed_once(monkeypatch):
+    """For the noise, the file, the statement and the decoder of one release."""
+    asked = []
+
+    def counting(strategy, near, *, norm=1):
+        asked.append((near.delta, near.sources))
+        return dh.sensitivity(strategy, near, norm=norm)
+
+    monkeypatch.setattr(module, "sensitivity", counting)
+    release = dh.publish(ONES, NEAR, dh.strategies.Flow(SQUARE), 1)
+    release.describe()
+    release.statement()
+    release.facts()
+    release.cells()
+    # Once for itself, and once for every distance of the statement, the first of which is δ.
+    assert len(asked) == 1 + len(release.facts()["protection"])
+
+
+def test_publish_takes_one():
+    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(epsilon=0.5))
+    release = dh.publish(ONES, mechanism)
+    assert release.mechanism == mechanism
+    assert (release.total, release.epsilon) == (16, Fraction(1, 2))
+    with pytest.raises(dh.InputError, match="must be left out"):
+        dh.publish(ONES, mechanism, epsilon=1)
+    best = dh.plan(NEAR, epsilon=1)[0]
+    assert dh.publish(ONES, best.mechanism).strategy is best.strategy
+
+
+def test_it_must_allow_for_what_the_counts_hold():
+    places, ids = np.random.default_rng(1).uniform(0, 4, (40, 2)), np.arange(40) % 5
+    counts = dh.count(places, SQUARE, user=ids, max_per_user=3)
+    three = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Counting(3))
+    assert dh.publish(counts, three).laws[0].parameter == 6
+    assert dh.publish(counts, dh.Mechanism(NEAR, CELLS, dh.Budget(1), Counting(4))).contributions == 4
+    for less in (Counting(), Counting(2)):
+        with pytest.raises(dh.InputError, match=r"these have one user \(3 points\)"):
+            dh.publish(counts, dh.Mechanism(NEAR, CELLS, dh.Budget(1), less))
+    near = dh.Neighbourhood(SQUARE, 1, "boundary")
+    dropped = dh.count(places, SQUARE, outside="drop")
+    with pytest.raises(dh.InputError, match="points outside dropped: it must allow"):
+        dh.publish(dropped, dh.Mechanism(near, CELLS, dh.Budget(1)))
+    allowed = dh.Mechanism(near, CELLS, dh.Budget(1), Counting(dropped=("points outside",)))
+    assert dh.publish(dropped, allowed).total is None
+
+
+def test_another_way_of_counting_has_its_own_noise():
+    one = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
+    assert one.laws[0].parameter == 2
+    assert one.cost_within(3)[0] == 1
+    three = one.counted(Counting(3))
+    assert (three.laws[0].parameter, one.laws[0].parameter) == (6, 2)
+    assert three.sensitivity is one.sensitivity
+    assert not three.counted(Counting(dropped=("bad rows",))).total_known
+    with pytest.raises(dh.InputError, match="the boundary is no source"):
+        one.counted(Counting(dropped=("points outside",)))
+
+
+def test_a_budget_with_a_probability_becomes_the_noise_that_it_allows():
+    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6), Counting(2))
+    assert mechanism.budget.rho == rho_for(CELLS, NEAR, epsilon=1, probability=1e-6, contributions=2)
+    assert mechanism.noise_kind == "gaussian"
+    assert mechanism.approximate(1e-6) <= 1
+
+
+def test_what_would_give_people_away_is_no_mechanism():
+    flow = dh.strategies.Flow(SQUARE)
+    with pytest.raises(dh.InputError, match="give away who appears"):
+        dh.Mechanism(NEAR.with_sources("boundary"), flow, dh.Budget(1))
+    with pytest.raises(dh.InputError, match="may then depend on a person"):
+        dh.Mechanism(NEAR, flow, dh.Budget(1), Counting(dropped=("bad rows",)))
+    with pytest.raises(dh.InputError, match="different domains"):
+        dh.Mechanism(NEAR, dh.strategies.Identity(LINE.domain), dh.Budget(1)).laws  # noqa: B018
+
+
+def test_what_is_promised_is_known_before_there_are_data():
+    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
+    said, released = mechanism.statement(), dh.publish(ONES, mechanism).statement()
+    for line in said.splitlines():
+        assert line in released or line.startswith("Number of points")
+    assert "published exactly" in said
+    assert mechanism.facts()["total"] is None
+    with pytest.raises(FrozenInstanceError):
+        mechanism.budget = dh.Budget(2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "method", "words"),
+    [
+        (dh.Budget(1), "inverse", "a place is drawn"),
+        (dh.Budget(rho=1), "exponential", "a place is drawn"),
+        (dh.Budget(1), "global", "laplace, exact on the integers, standard deviation per number 7.071e+04"),
+        (dh.Budget(1), "smooth-student", "a smooth sensitivity that is not published"),
+        (dh.Budget(1, probability=1e-3), "smooth-laplace", "but for a probability of 0.001"),
+    ],
+)
+def test_quantiles_have_statements_too(budget, method, words, tmp_path):
+    mechanism = QuantileMechanism(LINE, 0.5, 99, budget, method)
+    assert words in mechanism.statement() or method == "global"
+    found = dh.publish_quantile(
+        np.arange(99), 0.5, LINE, **{budget.unit: budget.amount}, probability=budget.probability, method=method
+    )
+    assert found.mechanism == mechanism
+    assert "99, published exactly" in found.statement()
+    protection = found.facts()["protection"]
+    assert all(p["bound"] is None or p["exact"] <= p["bound"] for p in protection)
+    assert protection[0]["exact"] == float(budget.amount)
+    if method == "exponential":
+        assert {p["exact"] for p in protection} == {1.0}
+    found.save(tmp_path / "q.json")
+    again = dh.load(tmp_path / "q.json")
+    assert (again.mechanism, again.value) == (found.mechanism, found.value)
+    assert again.statement() == found.statement()
+
+
+def test_bad_quantiles_and_points():
+    with pytest.raises(dh.InputError, match="smooth-student takes epsilon"):
+        QuantileMechanism(LINE, 0.5, 9, dh.Budget(rho=1), "smooth-student")
+    with pytest.raises(dh.InputError, match="rows may have been left out"):
+        QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), counting=Counting(dropped=("bad rows",)))
+    with pytest.raises(dh.InputError, match="take epsilon or rho alone"):
+        SortedMechanism(LINE, 9, dh.Budget(1, probability=1e-6))
+    with pytest.raises(dh.InputError, match="at most the number of points, 9"):
+        SortedMechanism(LINE, 9, dh.Budget(1), 10)

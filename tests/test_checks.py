@@ -1,0 +1,259 @@
+"""Strategies from outside the package: one file that subclasses and registers, and checks that name what is wrong."""
+
+import dataclasses
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from examples import STRATEGIES, quiet, random_domain, random_flow, random_neighbourhood
+
+import deltahist as dh
+from deltahist.decode import CellsDecoder, Decoder, DenseDecoder, decoder, decodes
+from deltahist.strategies import Group, named, registry
+
+LINE = dh.Domain((0, 8), (8,))
+NEAR = dh.Neighbourhood(LINE, 1)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch):
+    """What a test registers is forgotten after it."""
+    from deltahist.decode import base
+
+    monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+    monkeypatch.setattr(base, "_DECODERS", dict(base._DECODERS))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pairs(dh.Strategy):
+    """Each cell with the next one, and the last one twice."""
+
+    domain: dh.Domain
+    times: int = 1
+    determines_cells = True
+    texts = ("pairs[:times]",)
+
+    @property
+    def shape(self):
+        return self.domain.size, self.domain.size
+
+    def _matmat(self, X):
+        out = X * self.times
+        out[:-1] += X[1:] * self.times
+        return out
+
+    def _rmatmat(self, X):
+        out = X * self.times
+        out[1:] += X[:-1] * self.times
+        return out
+
+    @classmethod
+    def named(cls, near, text, norm):
+        return cls(near.domain, *(int(n) for n in text.partition(":")[2].split(",") if n))
+
+    @classmethod
+    def candidates(cls, near, workload, norm):
+        yield "Pairs", cls(near.domain)
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, "Flow", "Optimal"])
+def test_the_packages_own_pass(name):
+    """Flows, spectral and optimal strategies as all others, on random domains and relations."""
+    rng = np.random.default_rng([7, len(name)])
+    for _ in range(4):
+        domain = random_domain(rng)
+        near = random_neighbourhood(rng, domain)
+        if name == "Flow":
+            strategy = random_flow(rng, domain, arrivals=not near.fixed_membership)
+            if strategy is None or (near.source_cells.any() and strategy.arrivals is None):
+                continue
+        elif name == "Optimal":
+            if domain.size > 16 or domain.size == 1:
+                continue
+            near = near.with_sources("boundary")
+            strategy = dh.strategies.Optimal(near, gap=1e-2)
+        else:
+            strategy = STRATEGIES[name](rng, domain)
+        dh.check_strategy(strategy, near)
+
+
+def test_a_strategy_of_somebody_elses_is_published_saved_loaded_planned_and_decoded(tmp_path):
+    dh.register(Pairs)
+    dh.check_strategy(Pairs(LINE), NEAR)
+    counts = np.array([3, 0, 0, 5, 1, 0, 0, 7])
+    release = dh.publish(counts, NEAR, "pairs:3", epsilon=1000)
+    assert (release.strategy.times, release.total) == (3, 16)
+    release.save(tmp_path / "r.parquet")
+    again = dh.load(tmp_path / "r.parquet")
+    assert again.describe() == release.describe()
+    assert np.allclose(again.cells(), counts, atol=0.2)
+    assert "Pairs" in again.statement()
+    assert "Pairs" in {c.label for c in dh.plan(NEAR)}
+    assert isinstance(named("pairs", NEAR), Pairs)
+    error = dh.answer(again, dh.workloads.boxes([[0, 3]]))["std_error"][0]
+    assert error**2 == pytest.approx(
+        dh.expected_error(Pairs(LINE, 3), NEAR, dh.workloads.boxes([[0, 3]]), 1000)[0]
+    )
+
+
+def test_a_decoder_of_its_own():
+    assert isinstance(dh.Mechanism(NEAR, Pairs(LINE), dh.Budget(1)).decoder, DenseDecoder)
+
+    @decodes(Pairs)
+    class PairsDecoder(Decoder):
+        def solve(self, values):
+            out = values.astype(float)
+            for i in range(len(out) - 2, -1, -1):
+                out[i] -= out[i + 1]
+            return out / self.strategy.times
+
+        def adjoint(self, query):
+            out = query.astype(float)
+            for i in range(1, len(out)):
+                out[i] -= out[i - 1]
+            return out / self.strategy.times
+
+    assert isinstance(dh.Mechanism(NEAR, Pairs(LINE), dh.Budget(1)).decoder, PairsDecoder)
+    dh.register(Pairs)
+    dh.check_strategy(Pairs(LINE, 2), NEAR)
+
+    class Finer(dh.strategies.Identity):
+        pass
+
+    laws = dh.Mechanism(NEAR, Finer(LINE), dh.Budget(1)).laws
+    assert isinstance(decoder(Finer(LINE), laws, total_known=True), CellsDecoder)
+
+
+class Wrong(Pairs):
+    pass
+
+
+def wrong(**members):
+    cls = dataclasses.dataclass(frozen=True, eq=False)(type("Wrong", (Pairs,), members))
+    cls.__module__ = __name__
+    return cls
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"_rmatmat": lambda self, X: X}, "_rmatmat is not the adjoint of _matmat"),
+        ({"_rmatmat": lambda self, X: X[:3]}, "_rmatmat gives the shape"),
+        ({"_matmat": lambda self, X: X / 2}, "have type float64"),
+        ({"_matmat": lambda self, X: (X / 2).astype(X.dtype)}, "rows must be linear"),
+        ({"edge_cost": lambda self, near, norm: 1}, r"edge_cost\(near, 1\) is 1; an edge costs 2"),
+        ({"groups": (Group("some", slice(0, 5)),)}, "name 8|name 5 noise draws"),
+        ({"scatter": lambda self, noise: noise * 0.5}, "scatter gives type float64"),
+        ({"scatter": lambda self, noise: 2 * noise}, "gather is not the adjoint of scatter"),
+        (
+            {"scatter": lambda self, noise: 2 * noise, "gather": lambda self, weights: 2 * weights},
+            "changes.near. does not make up for edge",
+        ),
+        ({"describe": lambda self: {"strategy": "Wrong", "times": 2}}, "makes another strategy"),
+        ({"shape": property(lambda self: (8, 9))}, "it must be .k, 8."),
+    ],
+)
+def test_what_is_wrong_is_named(members, words):
+    strategy = dh.register(wrong(**members))(LINE)
+    with pytest.raises(dh.InputError, match=words):
+        dh.check_strategy(strategy, NEAR)
+
+
+@pytest.mark.parametrize("name", ["_rmatmat", "_matmat"])
+def test_a_wrong_adjoint_or_a_fraction_is_not_published(name):
+    strategy = dh.register(wrong(**{name: lambda self, X: X / 2}))(LINE)
+    with pytest.raises(dh.InputError, match="strategy Wrong"):
+        dh.publish(np.ones(8, dtype=int), NEAR, strategy, epsilon=1)
+
+
+def test_a_wrong_decoder_is_named():
+    class Biased(Decoder):
+        def solve(self, values):
+            return values * 0.5
+
+        def adjoint(self, query):
+            return query * 0.5
+
+    decodes(Pairs)(Biased)
+    dh.register(Pairs)
+    with pytest.raises(dh.InputError, match="Biased does not give the counts back"):
+        dh.check_strategy(Pairs(LINE), NEAR)
+
+
+def test_names_are_taken_once():
+    dh.register(Pairs)
+    dh.register(Pairs)  # importing a module twice is no harm
+    other = dataclasses.dataclass(frozen=True, eq=False)(type("Identity", (Pairs,), {"texts": ()}))
+    with pytest.raises(dh.InputError, match="'Identity' is Identity of deltahist.strategies.grids already"):
+        dh.register(other)
+    word = dataclasses.dataclass(frozen=True, eq=False)(type("Mine", (Pairs,), {"texts": ("flow",)}))
+    with pytest.raises(dh.InputError, match="'flow' is Flow"):
+        dh.register(word)
+    with pytest.raises(dh.InputError, match="must be a subclass"):
+        dh.register(int)
+
+
+def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere.py").write_text(
+        textwrap.dedent(
+            """
+            import dataclasses
+            import deltahist as dh
+
+            @dataclasses.dataclass(frozen=True, eq=False)
+            class Elsewhere(dh.Strategy):
+                domain: dh.Domain
+                texts = ("elsewhere",)
+                determines_cells = True
+
+                @property
+                def shape(self):
+                    return self.domain.size, self.domain.size
+
+                def _matmat(self, X):
+                    return X * 1
+
+                _rmatmat = _matmat
+            """
+        )
+    )
+    info = tmp_path / "elsewhere-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[deltahist.strategies]\nelsewhere = elsewhere:Elsewhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry._load_entry_points.cache_clear()
+    try:
+        release = dh.publish(np.ones(8, dtype=int), NEAR, "elsewhere", epsilon=1)
+        assert release.strategy.name == "Elsewhere"
+        release.save(tmp_path / "r.parquet")
+        assert dh.load(tmp_path / "r.parquet").strategy.name == "Elsewhere"
+    finally:
+        registry._load_entry_points.cache_clear()
+        sys.modules.pop("elsewhere", None)
+
+
+def test_a_file_of_an_unknown_strategy_says_what_to_do(tmp_path):
+    dh.register(Pairs)
+    dh.publish(np.ones(8, dtype=int), NEAR, Pairs(LINE), epsilon=1).save(tmp_path / "r.parquet")
+    del registry._KNOWN["Pairs"]
+    with pytest.raises(dh.InputError, match=r"strategy is 'Pairs'.*import that package first"):
+        dh.load(tmp_path / "r.parquet")
+
+
+def test_large_domains_are_checked_as_far_as_they_can():
+    square = dh.Domain((0, 0, 80, 80), (80, 80))
+    dh.check_strategy(dh.strategies.Flow(square), dh.Neighbourhood(square, 1))
+    with pytest.raises(dh.InputError, match="different domains"):
+        dh.check_strategy(dh.strategies.Flow(square), NEAR)
+
+
+@pytest.mark.parametrize(
+    "text", ["nothing", "identity:3", "flow:1,2", "hierarchical:x", "cumulative:up", "shifted:4", "spectral"]
+)
+def test_texts_that_name_no_strategy(text):
+    near = quiet(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
+    with pytest.raises(dh.InputError, match="strategy"):
+        named(text, near)
+
