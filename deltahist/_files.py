@@ -59,7 +59,9 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     with file:
         text = (file.schema_arrow.metadata or {}).get(KEY)
         if text is None:
-            raise DamagedFile(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
+            raise DamagedFile(
+                f"file {str(path)!r} is Parquet but no release: it has no deltahist description"
+            )
         if len(text) > _MOST_DESCRIPTION:
             raise DamagedFile(
                 f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes"
@@ -86,10 +88,10 @@ def read_json(path: str | Path, read: Callable[[dict[str, Any], str], _Read]) ->
     return _understood(path.read_bytes(), path, lambda description: read(description, str(path)))
 
 
-def is_parquet(path: str | Path) -> bool:
-    """Whether a file begins as Parquet files do; InputError if there is none."""
+def is_json(path: str | Path) -> bool:
+    """Whether a file begins as a JSON object does; InputError if there is none."""
     with _existing(path).open("rb") as file:
-        return file.read(4) == b"PAR1"
+        return file.read(64).lstrip()[:1] == b"{"
 
 
 def _existing(path: str | Path) -> Path:
@@ -116,7 +118,9 @@ def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]
         ZeroDivisionError,
         OverflowError,
     ) as problem:
-        raise DamagedFile(f"release file {str(path)!r} has a damaged description: {_first(problem)}") from None
+        raise DamagedFile(
+            f"release file {str(path)!r} has a damaged description: {_first(problem)}"
+        ) from None
 
 
 def check_header(

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._operations import Operation
 from deltahist.decode import aligned_spans, interval, prefix_sums, sums_between
+from deltahist.domain import Domain
 from deltahist.errors import InputError, is_number
-from deltahist.releases import BaseRelease, SortedRelease
-from deltahist.workloads import Regions, Span, Workload
+from deltahist.releases import BaseRelease, Release, SortedRelease
+from deltahist.workloads import Regions, Span, Workload, boxes, regions
 
 if TYPE_CHECKING:
+    import geopandas as gpd
     import pandas as pd
 
 
 def answer(
     release: BaseRelease,
-    work: Workload,
+    workload: Workload | Any,
     *,
     level: float = 0.95,
     nonnegative: bool = False,
@@ -29,7 +32,9 @@ def answer(
     Parameters
     ----------
     release : what was published.
-    work : boxes, all ranges, or regions.
+    workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
+        geometries in the release's coordinates, or a GeoDataFrame, which is projected, and whose columns the answers
+        are joined to (an answer's column whose name is taken gets "_points" behind it).
     level : of the interval, between 0 and 1.
     nonnegative : answer from the nearest cells that are not negative (`Release.cells`): usually nearer to the
         truth, no longer unbiased. Standard errors stay those of the unbiased answers, and the interval is the
@@ -61,12 +66,57 @@ def answer(
     >>> dh.answer(release, dh.workloads.boxes([[0, 1]]))["estimate"].tolist()      # the total is public
     [10.0]
     """
-    import pandas as pd
-
     if not is_number(level) or not 0 < level < 1:
         raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")
+    domain = release.domain
+    frame, asked = queries(workload, domain)
     if isinstance(release, SortedRelease):
-        return _from_sorted(release, work, level)
+        found = _from_sorted(release, asked, level)
+    elif isinstance(release, Release):
+        found = _from_counts(release, asked, level, nonnegative)
+    else:
+        raise InputError(f"the release is {release.mechanism.words}: it answers no counts")
+    if frame is None:
+        return found
+    taken = [c for c in found.columns if c in frame.columns]
+    found.index = frame.index
+    return frame.join(found.rename(columns={c: f"{c}_points" for c in taken}))
+
+
+def queries(workload: Any, domain: Domain) -> tuple[gpd.GeoDataFrame | None, Workload]:
+    """What is asked, as a workload of the domain; and the frame whose columns the answers go with, if it is one.
+
+    Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners of boxes.
+    """
+    if isinstance(workload, Workload):
+        return None, workload
+    if hasattr(workload, "geometry") and hasattr(workload, "columns"):
+        moved = workload
+        if workload.crs is not None and domain.crs is not None:
+            operation = Operation.onto(domain, workload.crs)
+            moved = workload if operation is None else operation.frame(workload, domain.crs)
+        elif workload.crs is not None:
+            raise InputError(
+                f"the geometries are in {workload.crs.to_string()}, but the map is a plane without a CRS: give them in "
+                "the plane's own coordinates"
+            )
+        return workload, regions(moved.geometry, [str(i) for i in range(len(moved))])
+    if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
+        workload = [workload]  # one geometry
+    items = list(workload) if hasattr(workload, "__iter__") else []
+    if items and all(hasattr(item, "geom_type") for item in items):
+        return None, regions(items)
+    if isinstance(workload, str) or not items:
+        raise InputError(
+            f"workload is {str(workload)[:40]!r}: it must be a workload, a GeoDataFrame, geometries, or corners of "
+            "boxes (m, 4), or (m, 2) on a line"
+        )
+    return None, boxes(np.atleast_2d(np.asarray(items, dtype=np.float64)))
+
+
+def _from_counts(release: Release, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+    import pandas as pd
+
     columns = {}
     if isinstance(work, Regions):
         rows = work.matrix(release.domain)

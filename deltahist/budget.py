@@ -59,8 +59,8 @@ def _staying_charged(name: str) -> Callable[[Charge, Any], Any]:
 
 def _made_more(paid: Charge, out: Fraction) -> InputError:
     return InputError(
-        f"{float(paid):g} of {paid.unit} was charged, and {float(out):g} is to be spent: what was charged can be divided, "
-        "not made more; charge more first"
+        f"{float(paid):g} of {paid.unit} was charged, and {float(out):g} is to be spent: what was charged can be "
+        "divided, not made more; charge more first"
     )
 
 

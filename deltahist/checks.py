@@ -28,7 +28,8 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
 
     Looked at are: whole-number answers, exact and linear; the adjoint; groups that hold every noise draw once; noise
     that enters as said (`scatter`, `gather`, `changes`); the sensitivity in both norms against all edges; the matrix
-    and the gram matrix; a description that makes the same strategy again; and a decoder that is unbiased and knows its error.
+    and the gram matrix; a description that makes the same strategy again; and a decoder that is unbiased and knows
+    its error.
 
     On more than 2,048 cells random counts stand for the matrix, and the sensitivity is not compared: check the same
     class on a small domain as well.
@@ -80,7 +81,7 @@ def check_answers(strategy: Strategy) -> None:
     rows, cells = strategy.shape
     if cells != strategy.domain.size:
         raise _wrong(strategy, f"its shape is ({rows}, {cells})", f"it must be (k, {strategy.domain.size})")
-    found = strategy._matmat(rng.integers(0, 5, (cells, 2)))  # noqa: SLF001
+    found = strategy._matmat(rng.integers(0, 5, (cells, 2)))
     if found.shape != (rows, 2) or not np.issubdtype(found.dtype, np.integer):
         raise _wrong(
             strategy,
@@ -93,11 +94,11 @@ def _check_answers(strategy: Strategy) -> None:
     check_answers(strategy)
     rng = np.random.default_rng(12)
     x, y = rng.integers(0, _LARGEST, (2, strategy.domain.size, 1))
-    apart = strategy._matmat(x) + 3 * strategy._matmat(y)  # noqa: SLF001
-    if (strategy._matmat(x + 3 * y) != apart).any():  # noqa: SLF001
+    apart = strategy._matmat(x) + 3 * strategy._matmat(y)
+    if (strategy._matmat(x + 3 * y) != apart).any():
         raise _wrong(strategy, "A(x + 3y) differs from Ax + 3Ay", "rows must be linear (rounded entries?)")
-    floats = strategy._matmat(x.astype(np.float64))  # noqa: SLF001
-    if not np.allclose(floats, strategy._matmat(x), rtol=1e-9):  # noqa: SLF001
+    floats = strategy._matmat(x.astype(np.float64))
+    if not np.allclose(floats, strategy._matmat(x), rtol=1e-9):
         raise _wrong(strategy, "answers to floats differ from those to whole numbers", "decoding needs both")
 
 
@@ -106,12 +107,14 @@ def check_adjoint(strategy: Strategy) -> None:
     rng = np.random.default_rng(13)
     x = rng.integers(-9, 10, (strategy.shape[1], 1))
     y = rng.integers(-9, 10, (strategy.shape[0], 1))
-    back = strategy._rmatmat(y)  # noqa: SLF001
+    back = strategy._rmatmat(y)
     if back.shape != x.shape:
         raise _wrong(strategy, f"_rmatmat gives the shape {back.shape}", f"it must be {x.shape}")
-    if int((strategy._matmat(x) * y).sum()) != int((x * back).sum()):  # noqa: SLF001
+    if int((strategy._matmat(x) * y).sum()) != int((x * back).sum()):
         raise _wrong(
-            strategy, "_rmatmat is not the adjoint of _matmat", "⟨Ax, y⟩ must be ⟨x, Aᵀy⟩, or decoding is wrong"
+            strategy,
+            "_rmatmat is not the adjoint of _matmat",
+            "⟨Ax, y⟩ must be ⟨x, Aᵀy⟩, or decoding is wrong",
         )
 
 
@@ -139,12 +142,16 @@ def _check_noise(strategy: Strategy) -> None:
 def _check_matrix(strategy: Strategy) -> None:
     rows = strategy.matrix()
     cells = np.eye(strategy.domain.size, dtype=np.int64)
-    plain = strategy._matmat(cells)  # noqa: SLF001
+    plain = strategy._matmat(cells)
     if (rows.toarray() != plain).any():
-        raise _wrong(strategy, "matrix() differs from the answers to single cells", "they must be the same rows")
-    gram = strategy._rmatmat(plain)  # noqa: SLF001
+        raise _wrong(
+            strategy, "matrix() differs from the answers to single cells", "they must be the same rows"
+        )
+    gram = strategy._rmatmat(plain)
     if (gram != plain.T @ plain).any():
-        raise _wrong(strategy, "AᵀA by its methods differs from that of its matrix", "decoding would be wrong")
+        raise _wrong(
+            strategy, "AᵀA by its methods differs from that of its matrix", "decoding would be wrong"
+        )
 
 
 def _check_cost(strategy: Strategy, near: Neighbourhood) -> None:
@@ -176,7 +183,7 @@ def _check_round_trip(strategy: Strategy) -> None:
     description = json.loads(json.dumps(strategy.describe()))
     again = from_description(strategy.domain, description)
     x = np.random.default_rng(16).integers(0, 99, (strategy.domain.size, 1))
-    same = again.shape == strategy.shape and (again._matmat(x) == strategy._matmat(x)).all()  # noqa: SLF001
+    same = again.shape == strategy.shape and (again._matmat(x) == strategy._matmat(x)).all()
     if not same or [g.share for g in again.groups] != [g.share for g in strategy.groups]:
         raise _wrong(strategy, "its description makes another strategy", "its releases would not load")
 
@@ -195,13 +202,17 @@ def _check_decoder(strategy: Strategy, near: Neighbourhood) -> None:
     cells = rng.integers(0, 9, strategy.domain.size)
     exact = strategy.measure(cells.reshape(strategy.domain.shape))
     if strategy.determines_cells and not np.allclose(found.solve(exact.astype(float)), cells, atol=1e-6):
-        raise _wrong(strategy, f"{kind} does not give the counts back", "without noise it must, or it is biased")
+        raise _wrong(
+            strategy, f"{kind} does not give the counts back", "without noise it must, or it is biased"
+        )
     work = all_ranges(strategy.domain).sample(_QUERIES)
     told, queries = found.moments(work), work.matrix(strategy.domain).toarray()
     noise = np.array([strategy.gather(found.coefficients(q)) for q in queries])
     true = (noise * noise) @ found.draw_variance
     if told.note == "exact" and not np.allclose(told.variance, true, rtol=1e-6, atol=1e-9 * true.max()):
-        raise _wrong(strategy, f"{kind} states other errors than its own coefficients give", "they must be the same")
+        raise _wrong(
+            strategy, f"{kind} states other errors than its own coefficients give", "they must be the same"
+        )
 
 
 def _wrong(strategy: Strategy, what: str, rule: str) -> InputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 
@@ -12,11 +13,11 @@ class InputError(ValueError):
     """A parameter or a file that cannot be used; the message names the value, the rule and the likely cause."""
 
 
-class BudgetExceeded(InputError):
+class BudgetExceeded(InputError):  # noqa: N818
     """A charge that an account cannot pay; nothing was charged."""
 
 
-class DamagedFile(InputError):
+class DamagedFile(InputError):  # noqa: N818
     """A file that is truncated, foreign, or contradicts itself."""
 
 
@@ -99,16 +100,24 @@ def exact(**parameter: Any) -> Fraction:
     return Fraction(float(value))
 
 
+#: What a container may use and uses, in bytes: control groups of version 2 and 1.
+_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
 def available_memory() -> int:
-    """Bytes of memory that a new allocation can take without swapping (an estimate; 2 GiB if unknown)."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as info:
-            for line in info:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 2 << 30
+    """Bytes of memory that a new allocation can take without swapping, in a container what its limit leaves."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    for limit, used in _LIMITS:
+        try:
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):  # no such control group, or no limit ("max")
+            continue
+    return max(free, 0)
 
 
 def fits_memory(needed: int, what: str) -> None:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from deltahist._files import write_whole
 from deltahist._operations import Operation
 from deltahist.errors import InputError, fits_memory
-from deltahist.releases import Release
-from deltahist.workloads import Boxes
-
-if TYPE_CHECKING:
-    import geopandas as gpd
-    import pandas as pd
+from deltahist.releases import BaseRelease
+from deltahist.releases.frames import cells_frame, geo_frame
 
 #: What the suffix of a file says.
 FORMS = {
@@ -29,8 +22,6 @@ FORMS = {
     ".tif": "geotiff",
     ".tiff": "geotiff",
 }
-#: Cells whose errors are worked out together.
-_AT_ONCE = 1_000_000
 #: Rough bytes per cell while a form is made: geometries are objects.
 _BYTES = {"geoparquet": 900, "geojson": 3000, "csv": 400, "geotiff": 60}
 
@@ -54,7 +45,7 @@ def check_form(path: str | Path) -> str:
     return form
 
 
-def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> None:
+def export(release: BaseRelease, path: str | Path, *, nonnegative: bool = False) -> None:
     """Write all cells of a release to a file; the suffix says in which form.
 
     GeoParquet, GeoJSON and CSV have a row per cell: `column` and `row` (its index from the west and the
@@ -78,69 +69,13 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False) -> 
     write_whole(Path(path), _WRITERS[form](release, nonnegative))
 
 
-def cells_frame(release: Release, *, nonnegative: bool = False) -> pd.DataFrame:
-    """A row per cell: index, edges, centre, estimate and standard error.
-
-    Columns: column, row, west, south, east, north, x, y, estimate, std_error; in 1-D column, low, high, x,
-    estimate, std_error. The order is that of the arrays: x varies slowest.
-    """
-    import pandas as pd
-
-    domain = release.domain
-    index = np.indices(domain.shape).reshape(domain.ndim, -1)
-    sides = [("low", "high")] if domain.ndim == 1 else [("west", "east"), ("south", "north")]
-    edges = [domain.edges(axis) for axis in range(domain.ndim)]
-    table: dict[str, NDArray[Any]] = dict(zip(("column", "row"), index, strict=False))
-    for end in (0, 1):
-        for axis, names in enumerate(sides):
-            table[names[end]] = edges[axis][index[axis] + end]
-    for axis, name in zip(range(domain.ndim), ("x", "y"), strict=False):
-        table[name] = domain.centres(axis)[index[axis]]
-    table["estimate"] = release.cells(nonnegative=nonnegative).ravel()
-    table["std_error"] = cell_errors(release).ravel()
-    return pd.DataFrame(table)
-
-
-def cell_errors(release: Release) -> NDArray[np.float64]:
-    """Standard error of every cell's estimate (domain.shape), as `answer` states it for each cell alone."""
-    domain, decoder = release.domain, release.decoder
-    columns, rest = domain.shape[0], domain.size // domain.shape[0]
-    # A closed form is evaluated in parts, to keep memory small; without one, all cells share simulated noise.
-    part = columns if decoder.terms(2) is None else max(1, _AT_ONCE // rest)
-    variance = [
-        decoder.moments(_cell_boxes(release, start, min(start + part, columns))).variance
-        for start in range(0, columns, part)
-    ]
-    return np.sqrt(np.concatenate(variance)).reshape(domain.shape)
-
-
-def _cell_boxes(release: Release, first: int, last: int) -> Boxes:
-    """The cells of the columns from `first` up to `last`, as boxes."""
-    domain = release.domain
-    index = np.indices((last - first, *domain.shape[1:])).reshape(domain.ndim, -1)
-    index[0] += first
-    edges = [domain.edges(axis) for axis in range(domain.ndim)]
-    return Boxes(
-        np.column_stack([edges[axis][index[axis] + end] for end in (0, 1) for axis in range(domain.ndim)])
-    )
-
-
-def _geo_frame(release: Release, nonnegative: bool) -> gpd.GeoDataFrame:
-    import geopandas as gpd
-    import shapely
-
-    frame = cells_frame(release, nonnegative=nonnegative)
-    shapes = shapely.box(*(frame.pop(side).to_numpy() for side in ("west", "south", "east", "north")))
-    return gpd.GeoDataFrame(frame, geometry=shapes, crs=release.domain.crs)
-
-
-def _to_geoparquet(release: Release, nonnegative: bool) -> Any:
-    frame = _geo_frame(release, nonnegative)
+def _to_geoparquet(release: BaseRelease, nonnegative: bool) -> Any:
+    frame = geo_frame(release, nonnegative=nonnegative)
     return lambda part: frame.to_parquet(part, index=False)
 
 
-def _to_geojson(release: Release, nonnegative: bool) -> Any:
-    frame = _geo_frame(release, nonnegative)
+def _to_geojson(release: BaseRelease, nonnegative: bool) -> Any:
+    frame = geo_frame(release, nonnegative=nonnegative)
     if release.domain.crs is not None:
         frame = Operation.off(release.domain, "EPSG:4326").frame(frame, "EPSG:4326")
 
@@ -152,16 +87,16 @@ def _to_geojson(release: Release, nonnegative: bool) -> Any:
     return write
 
 
-def _to_csv(release: Release, nonnegative: bool) -> Any:
+def _to_csv(release: BaseRelease, nonnegative: bool) -> Any:
     frame = cells_frame(release, nonnegative=nonnegative)
     return lambda part: frame.to_csv(part, index=False)
 
 
-def _to_geotiff(release: Release, nonnegative: bool) -> Any:
+def _to_geotiff(release: BaseRelease, nonnegative: bool) -> Any:
     rasterio = _rasterio()
     domain = release.domain
     (west, _), (_, north) = domain.low, domain.high
-    bands = {"estimate": release.cells(nonnegative=nonnegative), "std_error": cell_errors(release)}
+    bands = dict(zip(("estimate", "std_error"), release.estimates(nonnegative=nonnegative), strict=True))
     profile = {
         "driver": "GTiff",
         "width": domain.shape[0],

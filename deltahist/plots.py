@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import write_whole
+from deltahist.domain import Domain
 from deltahist.errors import InputError
+from deltahist.mechanisms.base import bound_of
 from deltahist.mechanisms.statement import protection_curve
-from deltahist.releases import BaseRelease, Release, SortedRelease
 from deltahist.workloads import Boxes
 
 if TYPE_CHECKING:
@@ -31,6 +33,19 @@ _TOP = 0.9995
 _TYPICAL = 9
 
 
+class Drawn(Protocol):
+    """What pictures are made of; every release has it, and one of a map its cells and their decoder."""
+
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def mechanism(self) -> Any: ...
+    @property
+    def publishable(self) -> bool: ...
+    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]: ...
+    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+
+
 def check_picture(path: str | Path, only: str | None = None) -> None:
     """Raise InputError unless a picture can be called that, and `only` is None, "map" or "curve"."""
     if Path(path).suffix.lower() not in PICTURES:
@@ -40,7 +55,7 @@ def check_picture(path: str | Path, only: str | None = None) -> None:
 
 
 def save_picture(
-    release: BaseRelease,
+    release: Drawn,
     path: str | Path,
     only: str | None = None,
     *,
@@ -56,10 +71,23 @@ def save_picture(
     InputError
         On another suffix, or an unknown part.
     """
+    check_picture(path, only)
+    figure = _figure(release, only, plain=plain, nonnegative=nonnegative)
+    form = Path(path).suffix.lower()[1:]
+    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=150))
+
+
+def picture(release: Drawn) -> bytes:
+    """The map as a PNG picture, as notebooks show it."""
+    file = io.BytesIO()
+    _figure(release, "map", plain=False, nonnegative=False).savefig(file, format="png", dpi=80)
+    return file.getvalue()
+
+
+def _figure(release: Drawn, only: str | None, *, plain: bool, nonnegative: bool) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    check_picture(path, only)
     parts = [only] if only else ["map", "curve"]
     widths = {"map": 8.0 if release.domain.ndim == 2 else 7.0, "curve": 5.5}
     height = _height(release) if "map" in parts else 4.5
@@ -72,11 +100,10 @@ def save_picture(
         else:
             plot_protection(release, ax)
     _say_what_it_is(figure, release)
-    form = Path(path).suffix.lower()[1:]
-    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=150))
+    return figure
 
 
-def _height(release: BaseRelease) -> float:
+def _height(release: Drawn) -> float:
     """Inches that the map needs at its width, within reason."""
     if release.domain.ndim == 1:
         return 4.5
@@ -84,14 +111,14 @@ def _height(release: BaseRelease) -> float:
     return float(np.clip(1.4 + 6.0 * high / wide, 4.5, 9.0))
 
 
-def _say_what_it_is(figure: Figure, release: BaseRelease) -> None:
+def _say_what_it_is(figure: Figure, release: Drawn) -> None:
     cost = (
-        f"ε = {float(release.epsilon):g}"
-        if release.epsilon is not None
-        else f"ρ = {float(release.rho or 0):g}"
+        f"ε = {float(release.mechanism.budget.epsilon):g}"
+        if release.mechanism.budget.epsilon is not None
+        else f"ρ = {float(release.mechanism.budget.rho or 0):g}"
     )
-    near, unit = release.neighbourhood, release.domain.unit
-    who = release.counting.who
+    near, unit = release.mechanism.neighbourhood, release.domain.unit
+    who = release.mechanism.counting.who
     sizes = {f"{c / (release.domain.scale or 1.0):.6g}" for c in release.domain.cell}
     cells = f"cells of {' × '.join(sorted(sizes))} {unit}"
     figure.suptitle(f"δ = {near.delta_ground:g} {unit},  {cost} per {who},  {cells}", fontsize=11)
@@ -112,7 +139,7 @@ def _say_what_it_is(figure: Figure, release: BaseRelease) -> None:
 
 
 def plot_map(
-    release: BaseRelease,
+    release: Drawn,
     ax: Axes | None = None,
     *,
     plain: bool = False,
@@ -137,7 +164,7 @@ def plot_map(
     The axes.
     """
     ax = _axes(ax)
-    if isinstance(release, SortedRelease) or release.domain.ndim == 1:
+    if release.domain.ndim == 1:
         return _steps(release, ax, nonnegative)
     from matplotlib.colors import AsinhNorm
 
@@ -182,7 +209,7 @@ def plot_map(
     return ax
 
 
-def merged_cells(release: Release) -> NDArray[np.float64]:
+def merged_cells(release: Drawn) -> NDArray[np.float64]:
     """Points per cell (domain.shape), averaged over blocks wherever cells do not stand out from the noise.
 
     Blocks are nested. One is divided if somewhere in it a part surely differs from an even spread over the
@@ -207,7 +234,7 @@ def merged_cells(release: Release) -> NDArray[np.float64]:
 class _Level:
     """Blocks of `coarse` cells a side and their parts of `fine` cells a side; all arrays are of the map's shape."""
 
-    def __init__(self, release: Release, coarse: int, fine: int) -> None:
+    def __init__(self, release: Drawn, coarse: int, fine: int) -> None:
         self.shape, self.coarse, self.fine = release.domain.shape, coarse, fine
         cells, size = release.cells(), np.ones(self.shape)
         even = _spread(_per_block(cells, coarse) / _per_block(size, coarse), coarse, self.shape)
@@ -238,9 +265,9 @@ def _largest(draws: int, kurtosis: float) -> float:
     return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
 
 
-def _widths(release: Release) -> list[int]:
+def _widths(release: Drawn) -> list[int]:
     """Sides of nested blocks from the whole map down to one cell, through those that a hierarchy measured."""
-    branching = int(getattr(release.strategy, "branching", 2))
+    branching = int(getattr(release.mechanism.strategy, "branching", 2))
     widths = [1]
     for factor in itertools.cycle(_prime_factors(branching)):
         if widths[-1] >= max(release.domain.shape):
@@ -268,7 +295,7 @@ def _spread(blocks: NDArray[Any], width: int, shape: tuple[int, ...]) -> NDArray
     return blocks[np.ix_(*(np.arange(n) // width for n in shape))]
 
 
-def _block_error(release: Release, width: int) -> tuple[float, float]:
+def _block_error(release: Drawn, width: int) -> tuple[float, float]:
     """Median standard error and excess kurtosis of the sums over a few blocks of `width` cells a side."""
     rng = np.random.default_rng(0)
     low, high = [], []
@@ -277,19 +304,14 @@ def _block_error(release: Release, width: int) -> tuple[float, float]:
         edges = release.domain.edges(axis)
         low.append(edges[first])
         high.append(edges[np.minimum(first + width, n)])
-    moments = release.decoder.moments(Boxes(np.column_stack([*low, *high])))
+    moments = release.mechanism.decoder.moments(Boxes(np.column_stack([*low, *high])))
     return float(np.sqrt(np.median(moments.variance))), float(np.median(moments.kurtosis))
 
 
-def _steps(release: BaseRelease, ax: Axes, nonnegative: bool) -> Axes:
+def _steps(release: Drawn, ax: Axes, nonnegative: bool) -> Axes:
     domain = release.domain
     edges = domain.edges(0)
-    if isinstance(release, SortedRelease):
-        ends = np.arange(domain.size + 1) * float(domain.steps[0]) - 0.5
-        cells, error, *_ = release.counts(ends[:-1], ends[1:])
-    else:
-        cells = release.cells(nonnegative=nonnegative)
-        error = np.sqrt(release.decoder.moments(Boxes(np.column_stack([edges[:-1], edges[1:]]))).variance)
+    cells, error = release.estimates(nonnegative=nonnegative)
     ax.stairs(
         cells + error,
         edges,
@@ -307,7 +329,7 @@ def _steps(release: BaseRelease, ax: Axes, nonnegative: bool) -> Axes:
     return ax
 
 
-def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
+def plot_protection(release: Drawn, ax: Axes | None = None) -> Axes:
     """What a move costs, exactly and at most, against its distance; δ and the diameter are marked.
 
     Parameters
@@ -320,7 +342,7 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
     The axes.
     """
     ax = _axes(ax)
-    near, letter = release.neighbourhood, "ε" if release.rho is None else "ρ"
+    near, letter = release.mechanism.neighbourhood, "ε" if release.mechanism.budget.rho is None else "ρ"
     curve = protection_curve(release)
     factor, unit = 1.0, near.domain.unit
     if unit == "m" and near.delta_ground >= 1000:
@@ -364,14 +386,13 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _bound(release: BaseRelease) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bound(release: Drawn) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends of the steps of δ, up to the diameter, and what that many moves cost together at most."""
-    near = release.neighbourhood
+    near = release.mechanism.neighbourhood
     last = max(1, math.ceil(near.diameter / near.delta_ground - 1e-9))
     # Beyond a few hundred steps a logarithmic axis does not show them one by one.
     steps = np.unique(np.geomspace(1, last, 500).round().astype(np.int64))
-    costs = [release.guarantee.times(int(k)) for k in steps]
-    cost = [float(c.epsilon if c.epsilon is not None else c.rho or 0) for c in costs]
+    cost = [float(bound_of(release.mechanism.guarantee, int(k))) for k in steps]
     ends = np.minimum(steps * near.delta_ground, near.diameter)
     return np.concatenate([[near.delta_ground / 4], ends]), np.array([cost[0], *cost])
 
@@ -388,7 +409,7 @@ def _axes(ax: Axes | None) -> Axes:
     return figure.add_subplot()
 
 
-def _axis_unit(release: Release) -> tuple[float, str]:
+def _axis_unit(release: Drawn) -> tuple[float, str]:
     """Factor and unit of the map's axes: kilometres where the CRS has metres."""
     if release.domain.crs is None:
         return 1.0, "units"

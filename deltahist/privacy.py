@@ -95,7 +95,7 @@ class Guarantee:
                 "a guarantee is either epsilon, with or without a probability, or rho: give one of them"
             )
         amount = self.epsilon if self.rho is None else self.rho
-        if not is_number(amount) or not 0 <= amount < math.inf:
+        if amount is None or not is_number(amount) or not 0 <= amount < math.inf:
             raise InputError(f"a guarantee of {amount!r}: it must be a finite number, zero or more")
         if self.probability:
             object.__setattr__(self, "probability", exact(probability=self.probability))

@@ -12,7 +12,9 @@ from experiments._common import arguments_of, print_table
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run all scripts and print what each of them found."""
-    out, small = arguments_of("All tables and figures of the 2014 paper, and what goes beyond them.", arguments)
+    out, small = arguments_of(
+        "All tables and figures of the 2014 paper, and what goes beyond them.", arguments
+    )
     rows = []
     for name in SCRIPTS:
         print(f"\n== {name} ==", flush=True)

@@ -185,7 +185,7 @@ def test_names_are_taken_once():
     dh.register(Pairs)
     dh.register(Pairs)  # importing a module twice is no harm
     other = dataclasses.dataclass(frozen=True, eq=False)(type("Identity", (Pairs,), {"texts": ()}))
-    with pytest.raises(dh.InputError, match="'Identity' is Identity of deltahist.strategies.grids already"):
+    with pytest.raises(dh.InputError, match=r"'Identity' is Identity of deltahist\.strategies\.grids already"):
         dh.register(other)
     word = dataclasses.dataclass(frozen=True, eq=False)(type("Mine", (Pairs,), {"texts": ("flow",)}))
     with pytest.raises(dh.InputError, match="'flow' is Flow"):
@@ -256,4 +256,3 @@ def test_texts_that_name_no_strategy(text):
     near = quiet(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
     with pytest.raises(dh.InputError, match="strategy"):
         named(text, near)
-

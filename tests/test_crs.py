@@ -133,7 +133,7 @@ def test_a_stated_scale_is_checked():
     bounds = (1_000_000, 8_200_000, 1_400_000, 8_600_000)
     true = dh.Domain(bounds, (20, 20), "EPSG:3857").scale
     assert true > 2
-    with pytest.raises(dh.InputError, match="scale is 1.0: lengths on the map are up to 2"):
+    with pytest.raises(dh.InputError, match=r"scale is 1\.0: lengths on the map are up to 2"):
         dh.Domain(bounds, (20, 20), "EPSG:3857", scale=1.0)
     assert dh.Domain(bounds, (20, 20), "EPSG:3857", scale=2 * true).scale == 2 * true
     for scale in (None, 1.1, 50.0):

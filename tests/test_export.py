@@ -10,7 +10,7 @@ import rasterio
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.export import cell_errors, cells_frame, check_form, export
+from deltahist.export import check_form, export
 
 SHAPE = (6, 4)
 
@@ -35,7 +35,7 @@ def release():
 
 
 def test_the_frame_has_each_cell_in_its_place(release):
-    frame = cells_frame(release)
+    frame = release.to_pandas()
     assert len(frame) == release.domain.size
     cells = release.cells()
     for row in frame.itertuples():
@@ -47,7 +47,7 @@ def test_the_frame_has_each_cell_in_its_place(release):
 
 def test_csv(release, tmp_path):
     export(release, tmp_path / "cells.csv")
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "cells.csv"), cells_frame(release))
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "cells.csv"), release.to_pandas())
 
 
 def test_csv_in_one_dimension(tmp_path):
@@ -78,7 +78,7 @@ def test_geojson_is_in_longitude_and_latitude(release, tmp_path):
     assert 40 < south < north < 41
     back = frame.to_crs("EPSG:32618")
     assert np.allclose(back.total_bounds, release.domain.bounds, atol=0.1)
-    assert np.allclose(frame["std_error"], cell_errors(release).ravel())
+    assert np.allclose(frame["std_error"], release.estimates()[1].ravel())
 
 
 @pytest.mark.parametrize("form", ["geojson", "parquet"])
@@ -97,9 +97,9 @@ def test_geotiff_has_north_up_and_two_named_bands(release, tmp_path):
         assert file.crs.to_epsg() == 32618
         assert tuple(file.bounds) == release.domain.bounds
         assert file.descriptions == ("estimate", "std_error")
-        sampled = np.array(list(file.sample(cells_frame(release)[["x", "y"]].to_numpy())))
+        sampled = np.array(list(file.sample(release.to_pandas()[["x", "y"]].to_numpy())))
     assert sampled[:, 0].tolist() == release.cells().ravel().tolist()
-    assert np.allclose(sampled[:, 1], cell_errors(release).ravel())
+    assert np.allclose(sampled[:, 1], release.estimates()[1].ravel())
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_geotiff_has_north_up_and_two_named_bands(release, tmp_path):
 @pytest.mark.parametrize("sources", [None, "boundary"])
 @pytest.mark.parametrize("at_once", [1_000_000, 9])
 def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, parameters, sources, at_once):
-    monkeypatch.setattr("deltahist.export._AT_ONCE", at_once)
+    monkeypatch.setattr("deltahist.releases.frames._AT_ONCE", at_once)
     release = make(strategy, sources=sources, **parameters)
-    frame = cells_frame(release)
+    frame = release.to_pandas()
     boxes = dh.workloads.boxes(frame[["west", "south", "east", "north"]].to_numpy())
     expected = dh.answer(release, boxes)
-    assert np.allclose(cell_errors(release).ravel(), expected["std_error"])
+    assert np.allclose(release.estimates()[1].ravel(), expected["std_error"])
     assert np.allclose(frame["estimate"], expected["estimate"])
 
 

@@ -12,9 +12,9 @@ from examples import quiet
 
 import deltahist as dh
 from deltahist._operations import Operation, Projection, area_of, read_crs, single
-from deltahist.cli.geometry import read_geometries
 from deltahist.counting import Counting
 from deltahist.counts.private import Private
+from deltahist.geometries import read_geometries
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
 ED50, GERMANY = "EPSG:4230", "EPSG:25832"
@@ -187,7 +187,9 @@ def test_jumps_a_little_beyond_the_bounds_count(tmp_path):
 def test_a_shift_that_is_not_known_is_said():
     """ED50 to ETRS89 without any grid or parameters: places may be off by a hundred metres."""
     domain = dh.Domain.from_cell((380_000, 5_810_000, 400_000, 5_828_000), "1km", "EPSG:25833")
-    operation = single(read_crs("EPSG:4230"), read_crs("EPSG:25833"), area_of(domain.crs, domain.low, domain.high))
+    operation = single(
+        read_crs("EPSG:4230"), read_crs("EPSG:25833"), area_of(domain.crs, domain.low, domain.high)
+    )
     if "ballpark" not in operation.description.lower():
         pytest.skip("this version of PROJ knows a shift there")
     with pytest.warns(dh.DeltaHistWarning, match="shifts nothing between the two datums"):

@@ -257,8 +257,8 @@ def space(
 ) -> Neighbourhood:
     """Domain and neighbourhood from their options, checked, with room in memory."""
     from deltahist._sources import is_far
-    from deltahist.cli.geometry import check_bounds, read_sources
     from deltahist.domain import Domain
+    from deltahist.geometries import read_sources
     from deltahist.neighbourhood import Neighbourhood
 
     box = corners(bounds, "--bounds")
@@ -282,7 +282,7 @@ def space(
         _BYTES_PER_CELL * domain.size, f"a grid of {' x '.join(f'{n:,}' for n in domain.shape)} cells"
     )
     near = Neighbourhood(domain, moved)
-    entry = read_sources(sources, domain)
+    entry = read_sources(sources, domain, "--sources")
     if entry is None:
         return near
     if not isinstance(entry, str) and is_far(entry, domain, near.radius):
@@ -296,7 +296,7 @@ def read_boxes(box: Sequence[str] | None, file: Path | None, domain: Domain) -> 
     """Boxes from options and from a file, as (m, 2 d) array with one name each."""
     import numpy as np
 
-    from deltahist.cli.geometry import read_box_file
+    from deltahist.geometries import read_box_file
 
     wanted = 2 * domain.ndim
     rows, names = [], []
@@ -311,7 +311,7 @@ def read_boxes(box: Sequence[str] | None, file: Path | None, domain: Domain) -> 
     array = np.array(rows, dtype=np.float64).reshape(-1, wanted)
     if file is None:
         return array, names
-    more, labels = read_box_file(file, wanted)
+    more, labels = read_box_file(file, wanted, "--boxes")
     return np.concatenate([array, more]), names + labels
 
 
@@ -325,3 +325,46 @@ def level_of(text: str) -> float:
         hint = " (a percentage?)" if 1 < level <= 100 else ""
         raise InputError(f"--level is {text!r}: it must lie between 0 and 1, such as 0.95{hint}")
     return level
+
+
+def map_crs(crs: str | None, project: str | None, bounds: str) -> str | None:
+    """CRS of the map: --project, or a projected --crs.
+
+    Raises InputError if the points are in degrees and nothing says how to project them; the message has the
+    options to use.
+    """
+    from deltahist._operations import read_crs
+    from deltahist.geometries import in_utm, looks_like_degrees
+
+    if project is not None:
+        if read_crs(project, "--project").is_geographic:
+            raise InputError(f"--project is {project!r}: degrees are not lengths, it must be a projected CRS")
+        if crs is not None:
+            read_crs(crs, "--crs")
+        return project
+    if crs is None or not read_crs(crs, "--crs").is_geographic:
+        return crs
+    box = corners(bounds, "--bounds")
+    use = "--project with the projected CRS of the region, such as EPSG:32618, and --bounds in its metres"
+    if looks_like_degrees(box):
+        code, metres = in_utm(box)
+        use = f"--project {code} --bounds {','.join(f'{m:.0f}' for m in metres)}"
+    raise InputError(f"--crs is {crs!r}: degrees are not lengths, so the points must be projected; add {use}")
+
+
+def check_bounds(box: tuple[float, ...], crs: str | None, side: float | str) -> None:
+    """Raise InputError if bounds on a projected map are surely degrees: smaller than a cell."""
+    from deltahist.domain import metres
+    from deltahist.geometries import in_utm, looks_like_degrees
+
+    if crs is None or not looks_like_degrees(box):
+        return
+    cell = metres(side) if isinstance(side, str) else side
+    if max(box[2] - box[0], box[3] - box[1]) < cell:
+        code, there = in_utm(box)
+        other = f", which are {','.join(f'{m:.0f}' for m in there)} in {code}" if crs.upper() == code else ""
+        text = ",".join(f"{b:g}" for b in box)
+        raise InputError(
+            f"--bounds are {text}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
+            f"(these look like degrees{other})"
+        )

@@ -53,7 +53,6 @@ def plan(
       deltahist plan --bounds 0,100 --cell 1 --delta 5 --sources left --rho 0.1 --format json
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
     """
-    from deltahist.cli.geometry import map_crs
     from deltahist.planning import plan as rank
 
     if layout not in ("table", "json"):
@@ -61,11 +60,11 @@ def plan(
     console.check_target(out, *filter(None, [boxes]))
     budget = options.budget(epsilon, rho, None, probability)
     times = options.whole_number(max_per_user or "1", "--max-per-user")
-    near = options.space(bounds, cell, cells_per_delta, delta, sources, map_crs(crs, None, bounds))
+    near = options.space(bounds, cell, cells_per_delta, delta, sources, options.map_crs(crs, None, bounds))
     work, name = _workload(near, squares, boxes)
     if deltas is not None:
         nears = [
-            options.space(bounds, cell, cells_per_delta, each, sources, map_crs(crs, None, bounds))
+            options.space(bounds, cell, cells_per_delta, each, sources, options.map_crs(crs, None, bounds))
             for each in deltas.split(",")
         ]
         if len({n.domain for n in nears}) > 1:

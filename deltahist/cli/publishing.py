@@ -100,12 +100,11 @@ def publish(
       deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --cells-per-delta 4 \\
           --epsilon 1 --probability 1e-6 --out city.parquet
     """
-    from deltahist.cli.geometry import map_crs
 
     points = options.user_bound(user, max_per_user)
     budget = options.budget(epsilon, rho, noise, probability)
     console.check_target(out, source)
-    near = options.space(bounds, cell, cells_per_delta, delta, sources, map_crs(crs, project, bounds))
+    near = options.space(bounds, cell, cells_per_delta, delta, sources, options.map_crs(crs, project, bounds))
     if near.domain.ndim == 1 and y is not None:
         raise InputError(f"--y is {y!r}, but --bounds has two numbers: one dimension takes --x only")
     if near.domain.ndim == 2 and (x is None) != (y is None):

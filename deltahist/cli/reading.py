@@ -132,11 +132,11 @@ def _answer_regions(
     release: BaseRelease, file: Path, column: str | None, level: float, nonnegative: bool
 ) -> tuple[pd.DataFrame, Any]:
     from deltahist.answers import answer
-    from deltahist.cli.geometry import read_geometries, region_names
+    from deltahist.geometries import read_geometries, region_names
     from deltahist.workloads import regions
 
     zones = read_geometries(file, release.domain, "--regions")
-    names = region_names(zones, column)
+    names = region_names(zones, column, "--name")
     frame = answer(release, regions(zones.geometry, names), level=level, nonnegative=nonnegative).reset_index(
         drop=True
     )
@@ -158,7 +158,7 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: BaseRelease
         rows = zip(frame["name"], *(frame[c].map(_figure(c)) for c in figures), strict=True)
         return console.table(["name", *figures], list(rows))
     if layout == "geojson":
-        from deltahist.cli.geometry import as_geojson
+        from deltahist.geometries import as_geojson
 
         if are_boxes:
             if release.domain.ndim == 1:

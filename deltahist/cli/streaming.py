@@ -91,7 +91,6 @@ def stream(
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.budget import Budget
-    from deltahist.cli.geometry import map_crs
     from deltahist.counting import Counting
     from deltahist.counts.steps import Clock
     from deltahist.publishers.stream import Stream, read_amounts
@@ -105,7 +104,7 @@ def stream(
         raise InputError(
             f"--until is {until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {start!r}"
         )
-    near = options.space(bounds, cell, cells_per_delta, delta, sources, map_crs(crs, project, bounds))
+    near = options.space(bounds, cell, cells_per_delta, delta, sources, options.map_crs(crs, project, bounds))
     if outside not in ("clamp", "drop") or (outside == "drop" and sources != "boundary"):
         raise InputError(
             f"--outside is {outside!r} with --sources {sources}: it must be clamp, or drop with --sources boundary"
@@ -132,8 +131,8 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
         [
             f"published    {tally['published']:,} steps to {out}{lost}",
             f"strategy     {plan.mechanism.strategy.name}",
-            f"guarantee    {letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
-            f"each by up to {near.delta_ground:g} {near.domain.unit}",
+            f"guarantee    {letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} "
+            f"steps, each by up to {near.delta_ground:g} {near.domain.unit}",
             f"go on        with the same options, --state {plan.ledger} and a later --until",
         ]
     )

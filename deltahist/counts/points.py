@@ -169,9 +169,12 @@ def _aligned(user: Any, points: Any) -> Any:
     """Whose each point is: a column of the points by name, or as it is given, if its index is that of the points."""
     if isinstance(user, str):
         if user not in getattr(points, "columns", ()):
-            raise InputError(f"user is {user!r}: it must be a column of the points, or one entry for each of them")
+            raise InputError(
+                f"user is {user!r}: it must be a column of the points, or one entry for each of them"
+            )
         return points[user]
-    given, own = getattr(user, "index", None), getattr(points, "index", None)
+    given: Any = getattr(user, "index", None)
+    own: Any = getattr(points, "index", None)
     if hasattr(given, "equals") and hasattr(own, "equals") and not given.equals(own):
         raise InputError(
             "user has another index than the points: its entries would go to other points; align it, "

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting import POINTS, Counting
 from deltahist.domain import Domain
@@ -63,7 +63,7 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
         """A copy that knows the same."""
         return self._same(np.array(self, order=order, subok=False))
 
-    def astype(self, dtype: DTypeLike, *how: Any, **more: Any) -> Private:
+    def astype(self, dtype: Any, *how: Any, **more: Any) -> Private:  # type: ignore[override]
         """The same figures in another type; they know the same."""
         return self._same(np.asarray(self).astype(dtype, *how, **more))
 

@@ -97,5 +97,3 @@ def trusted(metric: Metric) -> Metric:
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
     return replace(metric, variance=variance)
-
-

@@ -97,9 +97,10 @@ class BaseMechanism(abc.ABC):
         for derived in ("_costs", *(("laws", "decoder") if counting != self.counting else ())):
             out.__dict__.pop(derived, None)
         object.__setattr__(out, "counting", counting)
-        out._check_counting()  # noqa: SLF001
+        out._check_counting()
         return out
 
+    @abc.abstractmethod
     def _check_counting(self) -> None:
         """Refuse data that were not counted as the guarantee needs them."""
 
@@ -125,6 +126,18 @@ class BaseMechanism(abc.ABC):
     def approximate(self, probability: float) -> float:
         """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε itself."""
         return self.guarantee.approximate(probability)
+
+    @property
+    def promise(self) -> str:
+        """The guarantee and the neighbourhood in a line."""
+        guarantee, near = self.guarantee, self.neighbourhood
+        if guarantee.rho is not None:
+            cost = f"ρ = {float(guarantee.rho):.4g} (ε = {self.approximate(1e-6):.4g} but for 10⁻⁶)"
+        else:
+            assert guarantee.epsilon is not None
+            cost = f"ε = {float(guarantee.epsilon):g}"
+            cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
+        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}"
 
     def facts(self) -> dict[str, Any]:
         """The privacy statement as data."""
@@ -156,6 +169,5 @@ def budget_description(budget: Budget) -> dict[str, str | None]:
 
 def budget_of(description: dict[str, Any]) -> Budget:
     """The budget that `budget_description` described; InputError unless it is exactly one amount."""
-    return Budget(
-        **{k: None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho")}
-    )
+    epsilon, rho = (None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho"))
+    return Budget(epsilon, rho)

@@ -148,9 +148,7 @@ class Mechanism(BaseMechanism):
     def approximate(self, probability: float) -> float:
         return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability)
 
-    def variance(
-        self, workload: Workload, *, continuous: bool = False
-    ) -> NDArray[np.float64]:
+    def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
         """Expected squared error of the answer to each query (m,), in points squared; no data is looked at.
 
         Source: 2014, eq. (5), whose printed form omits the factor 2/ε² of Laplace noise.

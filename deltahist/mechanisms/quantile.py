@@ -1,4 +1,4 @@
-"""Mechanisms of quantiles: what each way of publishing one costs and what error it is expected to have, from public figures."""
+"""Mechanisms of quantiles: what each way of publishing one costs, and what error it is expected to have."""
 
 from __future__ import annotations
 
@@ -331,7 +331,11 @@ class QuantileMechanism(BaseMechanism):
     @property
     def smooth(self) -> Smooth | None:
         """How the noise of a smooth method goes with its smooth sensitivity."""
-        return None if not self.method.startswith("smooth") else smooth_noise(self.method, *self.budget.exact, self.budget.probability)
+        return (
+            None
+            if not self.method.startswith("smooth")
+            else smooth_noise(self.method, *self.budget.exact, self.budget.probability)
+        )
 
     @property
     def laws(self) -> tuple[Law, ...]:

@@ -142,7 +142,11 @@ class SortedMechanism(BaseMechanism):
                 raise InputError(f"group is {group!r}: it must be 'auto' or a whole number of points")
             eps, rho = self.budget.exact
             group = group_size(
-                self.neighbourhood, self.number, epsilon=eps, rho=rho, contributions=self.counting.contributions
+                self.neighbourhood,
+                self.number,
+                epsilon=eps,
+                rho=rho,
+                contributions=self.counting.contributions,
             )
         object.__setattr__(self, "group", whole(group=group))
         if self.together > self.number:

@@ -181,7 +181,10 @@ def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
     if domain.crs and "points outside" not in counting.dropped:
         outside += ", δ for them being a length on the map"
     rows = [
-        ("What is published", f"{f['values']:,} noisy whole number{'s' if f['values'] > 1 else ''} ({f['mechanism']})"),
+        (
+            "What is published",
+            f"{f['values']:,} noisy whole number{'s' if f['values'] > 1 else ''} ({f['mechanism']})",
+        ),
         ("Map", f"{cells} cells of {size} {unit}" + (f", {domain.crs}" if domain.crs else "")),
         ("Bounds", f"{bounds} (extended outwards to whole cells; points outside are {outside})"),
     ]

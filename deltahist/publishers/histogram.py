@@ -87,7 +87,14 @@ def publish(
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
         mechanism = mechanism_for(
-            near, strategy, epsilon, rho=rho, noise=noise, probability=probability, workload=workload, counting=counting
+            near,
+            strategy,
+            epsilon,
+            rho=rho,
+            noise=noise,
+            probability=probability,
+            workload=workload,
+            counting=counting,
         )
     near, strategy = mechanism.neighbourhood, mechanism.strategy
     private = _checked(counts, near)

@@ -53,7 +53,7 @@ class Window:
     >>> window.charge(3, 0.5)
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: amount is 0.5 at step 3: steps 1 to 3 have spent 0.75 of 1, 0.25 is left
+    deltahist.errors.BudgetExceeded: amount is 0.5 at step 3: steps 1 to 3 have spent 0.75 of 1, 0.25 is left
     """
 
     length: int

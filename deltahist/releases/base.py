@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import abc
+import base64
+import html
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist import plots
 from deltahist.counting import Counting
 from deltahist.domain import Domain
 from deltahist.errors import DamagedFile, InputError
@@ -16,6 +19,13 @@ from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.statement import statement
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
+from deltahist.releases.frames import cells_frame, dataset, geo_frame
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    import pandas as pd
+    import xarray as xr
+    from matplotlib.axes import Axes
 
 #: Version of all release files.
 VERSION = 2
@@ -109,6 +119,56 @@ class BaseRelease(abc.ABC):
             **self.mechanism.describe(),
             "publishable": self.publishable,
         }
+
+    @abc.abstractmethod
+    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
+        """Estimates of all cells (domain.shape)."""
+
+    @abc.abstractmethod
+    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimates of all cells and their standard errors (domain.shape each)."""
+
+    def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
+        """A row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
+        return cells_frame(self, nonnegative=nonnegative)
+
+    def to_geopandas(self, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
+        """A row per cell with its box as geometry, in the release's CRS; InputError in one dimension."""
+        return geo_frame(self, nonnegative=nonnegative)
+
+    def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
+        """`estimate` and `std_error` over named dimensions, with the cells' centres in the CRS as coordinates.
+
+        Raises InputError if xarray is not installed (the extra "xarray").
+        """
+        return dataset(self, nonnegative=nonnegative)
+
+    def plot(self, ax: Axes | None = None, *, plain: bool = False, nonnegative: bool = False) -> Axes:
+        """Draw the published map (`deltahist.plots.plot_map`), on given axes or new ones."""
+        return plots.plot_map(self, ax, plain=plain, nonnegative=nonnegative)
+
+    def __repr__(self) -> str:
+        """Four lines: what was published, the promise, the domain, the total."""
+        domain, mechanism = self.domain, self.mechanism
+        size = " × ".join(f"{c / (domain.scale or 1.0):.6g}" for c in domain.cell)
+        where = ", ".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
+        total = "not public" if self.total is None else f"{self.total:,}"
+        return "\n".join(
+            [
+                f"{type(self).__name__}: {mechanism.words}",
+                f"promise: {mechanism.promise}" + ("" if self.publishable else " (NOT for publication)"),
+                f"domain: {' × '.join(map(str, domain.shape))} cells of {size} {domain.unit}, {where}",
+                f"points: {total}",
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        """The map and the statement, for notebooks."""
+        text = html.escape(self.statement())
+        if self.mechanism.determines_cells is None:
+            return f"<pre>{text}</pre>"
+        picture = base64.b64encode(plots.picture(self)).decode()
+        return f'<img alt="published map" src="data:image/png;base64,{picture}"><pre>{text}</pre>'
 
     def _known(self) -> dict[str, Any]:
         return {"total": self.total, "publishable": self.publishable}

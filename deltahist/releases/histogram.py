@@ -19,6 +19,7 @@ from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, one_of, 
 from deltahist.mechanisms import Mechanism
 from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged
+from deltahist.releases.frames import cell_errors
 from deltahist.strategies.base import Strategy
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
@@ -80,6 +81,14 @@ class Release(BaseRelease):
         usually much nearer where many cells are empty.
         """
         return self.projection.cells if nonnegative else self._cells
+
+    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimates of all cells (`cells`) and their standard errors, those of the unbiased estimates."""
+        return self.cells(nonnegative=nonnegative), self._errors
+
+    @functools.cached_property
+    def _errors(self) -> NDArray[np.float64]:
+        return cell_errors(self.domain, self.decoder)
 
     @functools.cached_property
     def prefix(self) -> NDArray[np.float64]:
@@ -161,7 +170,8 @@ class Release(BaseRelease):
             DeltaHistWarning,
             stacklevel=6,
         )
-        true = Budget(**{budget.unit: budget.amount * times})
+        epsilon, rho = (None if amount is None else amount * times for amount in budget.exact)
+        true = Budget(epsilon, rho)
         return replace(self, mechanism=replace(self.mechanism, budget=true))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,14 @@ class Quantile(BaseRelease):
     def probability(self) -> float | None:
         """With ε, the failure probability that was allowed."""
         return self.mechanism.budget.probability
+
+    def estimates(self, *, nonnegative: bool = False) -> NoReturn:
+        """Raises InputError: one number says nothing of cells."""
+        self.cells()
+
+    def cells(self, *, nonnegative: bool = False) -> NoReturn:
+        """Raises InputError: one number says nothing of cells."""
+        raise InputError(f"the release is {self.mechanism.words}: it has no cells")
 
     def methods(self) -> pd.DataFrame:
         """All ways to publish this quantile, by expected error (`quantile_methods`)."""

@@ -79,7 +79,9 @@ class SortedRelease(BaseRelease):
         """The range of steps in which points are not parked."""
         return (
             0.5 if self.neighbourhood.sources == "left" else -0.5,
-            self.mechanism.steps - 1.5 if self.neighbourhood.sources == "right" else self.mechanism.steps - 0.5,
+            self.mechanism.steps - 1.5
+            if self.neighbourhood.sources == "right"
+            else self.mechanism.steps - 0.5,
         )
 
     def counts(
@@ -114,6 +116,16 @@ class SortedRelease(BaseRelease):
         (a_least, a_most), (b_least, b_most) = (self.decoder.below_bounds(v, (1 - level) / 4) for v in ends)
         least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
         return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
+
+    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Counts of all cells, which are never negative, and their typical errors."""
+        ends = np.arange(self.domain.size + 1) * float(self.domain.steps[0]) - 0.5
+        cells, error, *_ = self.counts(ends[:-1], ends[1:])
+        return cells, error
+
+    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
+        """The same as `histogram`."""
+        return self.histogram()
 
     def histogram(self) -> NDArray[np.float64]:
         """Estimated counts of the domain's cells (n,), not negative; they add up to the number of points."""

@@ -157,9 +157,7 @@ class Strategy(LinearOperator):
         return cls(near.domain)  # type: ignore[call-arg]
 
     @classmethod
-    def candidates(
-        cls, near: Neighbourhood, workload: Workload, norm: int
-    ) -> Iterator[tuple[str, Strategy]]:
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         """Instances that planning should try, with their labels; none unless a subclass says which.
 
         Public figures only: neighbourhood, workload and kind of noise (norm 1 Laplace, 2 Gaussian).

@@ -104,9 +104,7 @@ class CutAugmented(Strategy):
         return cls(domain, tuple(tuple(np.flatnonzero(r).tolist()) for r in (*rows, *choice[added])))
 
     @classmethod
-    def candidates(
-        cls, near: Neighbourhood, workload: Workload, norm: int
-    ) -> Iterator[tuple[str, Strategy]]:
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         """Cells and what the greedy algorithm adds to them, on small domains."""
         domain = near.domain
         ranges = math.prod(n * (n + 1) // 2 for n in domain.shape)

@@ -155,9 +155,7 @@ class Flow(Strategy):
         return cls.tuned(near, norm=norm, block=next(iter(numbers_of(text, 1)), None))
 
     @classmethod
-    def candidates(
-        cls, near: Neighbourhood, workload: Workload, norm: int
-    ) -> Iterator[tuple[str, Strategy]]:
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         """Flows between blocks as long as a move within δ, and twice as long."""
         for times in (1, 2):
             sides = tuple(times * b for b in longest_move(near))

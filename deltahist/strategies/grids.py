@@ -346,7 +346,9 @@ class ShiftedGrids(Grids):
             return dyadic_grids(near.domain, spacing)
         parameters = numbers_of(text, 3)
         if len(parameters) < 2:
-            raise InputError(f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells")
+            raise InputError(
+                f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells"
+            )
         return cls(near.domain, *parameters)
 
     @classmethod

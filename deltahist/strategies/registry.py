@@ -108,15 +108,15 @@ def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
     'Hierarchical'
     """
     said = text.strip().lower()
-    found = {word: cls for cls in strategies().values() for word in _words_of(cls)}.get(said.partition(":")[0])
+    found = {word: cls for cls in strategies().values() for word in _words_of(cls)}.get(
+        said.partition(":")[0]
+    )
     if found is None:
         raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
     return found.named(near, said, norm)
 
 
-def candidates(
-    near: Neighbourhood, workload: Workload, norm: int = 1
-) -> Iterator[tuple[str, Strategy]]:
+def candidates(near: Neighbourhood, workload: Workload, norm: int = 1) -> Iterator[tuple[str, Strategy]]:
     """The strategies that planning tries for Laplace (norm 1) or Gaussian noise (norm 2), with their labels."""
     for strategy in strategies().values():
         yield from strategy.candidates(near, workload, norm)

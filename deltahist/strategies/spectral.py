@@ -106,7 +106,9 @@ class Spectral(Strategy):
             object.__setattr__(self, "pad", whole(least=0, pad=self.pad))
         fits_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
         if self.workload is not None:
-            power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))  # refuses what does not fit
+            power(
+                self.workload, self.domain, tuple(min(n, 4) for n in self.torus)
+            )  # refuses what does not fit
 
     @functools.cached_property
     def domain(self) -> Domain:  # type: ignore[override]
@@ -229,9 +231,7 @@ def _transform(kernel: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(scipy.fft.rfftn(kernel.astype(np.float64)).real)
 
 
-def solve(
-    near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]
-) -> Multipliers:
+def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> Multipliers:
     """The best spectrum of a torus for a neighbourhood's moves and a workload's sizes.
 
     Minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ 1 for every displacement d within δ, and x(0) ≤ 1 if there are

@@ -247,9 +247,7 @@ def _divide(flows: float, cells: float, norm: int) -> float:
     return min(max(b / (a + b), 0.01), 0.99)
 
 
-def _shares(
-    flow: Flow, sums: NDArray[np.float64], cells: float, norm: int
-) -> tuple[Fraction, ...]:
+def _shares(flow: Flow, sums: NDArray[np.float64], cells: float, norm: int) -> tuple[Fraction, ...]:
     """Shares in the order of the strategy's groups; for Gaussian noise they are roots of shares of ρ."""
     both, rest = float(sums.sum()), 1 - cells
     out = [] if flow.plain else [cells / 2]

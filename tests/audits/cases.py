@@ -11,6 +11,7 @@ import pytest
 
 from deltahist import calibration
 from deltahist.domain import Domain
+from deltahist.mechanisms import histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
@@ -85,7 +86,7 @@ def understated_sensitivity(patch: pytest.MonkeyPatch) -> None:
         value = right(strategy, near, norm=norm)
         return value - 1 if norm == 1 else calibration.Root.of(value.squared - 1)  # type: ignore[union-attr]
 
-    patch.setattr(calibration, "sensitivity", less)
+    patch.setattr(mechanism, "sensitivity", less)
 
 
 #: name -> how to plant it.

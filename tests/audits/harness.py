@@ -33,6 +33,9 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
+from deltahist.budget import Budget
+from deltahist.counting import Counting
+from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies.base import Strategy, whole_shares
@@ -383,10 +386,11 @@ def through_publish(near: Neighbourhood, strategy: Strategy, **options: object) 
 def at_once(
     near: Neighbourhood, strategy: Strategy, *, contributions: int = 1, **budget: Fraction | float
 ) -> Draw:
-    """Releases drawn in one go: the same laws from `calibrate` and the same samplers as `publish` uses."""
+    """Releases drawn in one go: the laws of the mechanism and the same samplers as `publish` uses."""
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        laws = histogram.calibrate(strategy, near, contributions=contributions, **budget)  # type: ignore[arg-type]
+        mechanism = Mechanism(near, strategy, Budget(**budget), Counting(contributions))  # type: ignore[arg-type]
+        laws = mechanism.laws
         out = np.full((number, strategy.shape[0] + 1), -1, dtype=np.int64)
         out[:, :-1] = strategy.measure(counts)
         for group, law in zip(strategy.groups, laws, strict=True):

@@ -13,6 +13,10 @@ import numpy as np
 import pytest
 
 from deltahist import calibration
+from deltahist.budget import Budget
+from deltahist.counting import Counting
+from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms import histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, Flow, Spectral, tuned
@@ -45,7 +49,7 @@ def releases(near, strategy, read, contributions=1, **budget):
     """Releases drawn as `publish` draws them, each passed through `read`, which may lose but not add."""
 
     def draw(counts, number, rng):
-        laws = histogram.calibrate(strategy, near, contributions=contributions, **budget)
+        laws = Mechanism(near, strategy, Budget(**budget), Counting(contributions)).laws
         measured = strategy.measure(counts)
         noise = np.empty((number, strategy.draws), dtype=np.int64)
         for group, law in zip(strategy.groups, laws, strict=True):
@@ -87,7 +91,7 @@ def understated(patch):
             value * Fraction(9, 10) if norm == 1 else calibration.Root.of(value.squared * Fraction(81, 100))
         )
 
-    patch.setattr(calibration, "sensitivity", less)
+    patch.setattr(mechanism, "sensitivity", less)
 
 
 @pytest.mark.parametrize("bug", ["noise", "sensitivity"])

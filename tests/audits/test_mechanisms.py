@@ -1,6 +1,6 @@
 """Every mechanism keeps its promise on the edges that cost most, and planted bugs are caught.
 
-The noise is drawn for many releases at once, from the laws that `calibrate` gives and with the samplers that
+The noise is drawn for many releases at once, from the laws that the mechanism has and with the samplers that
 `publish` uses; test_publish.py audits `publish` itself. Each audit has at most 0.1% false alarms; with the seeds
 fixed, the outcome is the same on every run.
 """

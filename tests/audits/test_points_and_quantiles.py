@@ -85,7 +85,7 @@ def test_an_understated_sensitivity_is_caught_on_sorted_points(name, monkeypatch
         law = noise_law(near, epsilon, rho, contributions)
         return type(law)(law.kind, law.parameter / 2)
 
-    monkeypatch.setattr(points, "noise_law", less)
+    monkeypatch.setattr("deltahist.mechanisms.sorted.noise_law", less)
     assert refuted(sorted_audit(name))
 
 
@@ -227,12 +227,12 @@ def test_quantiles_hold(method):
 
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
-    right, places = median.rounded, median.exponent_of
+    right, places = median.rounded, exponent_of
     scaled_noise(monkeypatch, Fraction(1, 2))
     monkeypatch.setattr(
         median, "rounded", lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k)
     )
-    monkeypatch.setattr(median, "exponent_of", lambda *budget: 2 * places(*budget))
+    monkeypatch.setattr("deltahist.mechanisms.quantile.exponent_of", lambda *budget: 2 * places(*budget))
     assert quantile_audit(method, RELEASES.get(method, 3000))
 
 

@@ -211,7 +211,6 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkey
     assert "2020-03-03 was charged but never finished" in said.err
     assert files(folder) == [f"2020-03-{d:02}" for d in range(1, 13) if d != 3]
 
-
     # It stays lost, and is said so; what was published elsewhere or moved away is something else.
     assert stream(folder, until="2020-03-12") == 0
     assert "2020-03-03 was charged but never finished" in capsys.readouterr().err
@@ -221,7 +220,10 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkey
     assert not (folder / "other").exists()
     (folder / "out" / "2020-03-07.parquet").unlink()
     assert stream(folder, until="2020-03-14") == 2
-    assert "2020-03-07.parquet' of a step that was published is not there (1 such steps)" in capsys.readouterr().err
+    assert (
+        "2020-03-07.parquet' of a step that was published is not there (1 such steps)"
+        in capsys.readouterr().err
+    )
     assert Ledger(folder / "city.ledger").charges("stream") == charged
 
 

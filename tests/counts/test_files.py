@@ -304,7 +304,7 @@ def test_progress_is_shown_on_demand_and_not_otherwise(tmp_path, capfd):
 def test_columns_of_one_name_are_told_apart_by_number(tmp_path):
     path = tmp_path / "double.csv"
     path.write_text("x,y,x\n1,2,3\n1,2,3\n")
-    with pytest.raises(dh.InputError, match="column 'x' is 2 times in 'double.csv'"):
+    with pytest.raises(dh.InputError, match=r"column 'x' is 2 times in 'double\.csv'"):
         dh.count_file(path, dh.Domain((0, 0, 4, 4), (4, 4)), x="x", y="y")
     assert dh.count_file(path, dh.Domain((0, 0, 4, 4), (4, 4)), x="2", y="y").counts[3, 2] == 2
 

@@ -18,7 +18,9 @@ def cases(number, seed):
         flow = random_flow(rng, domain, arrivals=not near.fixed_membership)
         if flow is None or (near.source_cells.any() and flow.arrivals is None):
             continue
-        found = dh.Mechanism(near, flow, dh.Budget(**({"epsilon": 0.7} if number % 2 else {"rho": 0.1}))).decoder
+        found = dh.Mechanism(
+            near, flow, dh.Budget(**({"epsilon": 0.7} if number % 2 else {"rho": 0.1}))
+        ).decoder
         if not found.laws[0].parameter:
             continue
         number -= 1

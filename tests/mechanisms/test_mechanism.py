@@ -140,7 +140,12 @@ def test_quantiles_have_statements_too(budget, method, words, tmp_path):
     mechanism = QuantileMechanism(LINE, 0.5, 99, budget, method)
     assert words in mechanism.statement() or method == "global"
     found = dh.publish_quantile(
-        np.arange(99), 0.5, LINE, **{budget.unit: budget.amount}, probability=budget.probability, method=method
+        np.arange(99),
+        0.5,
+        LINE,
+        **{budget.unit: budget.amount},
+        probability=budget.probability,
+        method=method,
     )
     assert found.mechanism == mechanism
     assert "99, published exactly" in found.statement()

@@ -230,5 +230,5 @@ def test_outputs_need_a_folder(tmp_path):
 
 def test_values_must_fit_the_strategy():
     release = small_release()
-    with pytest.raises(dh.InputError, match="there must be .* of int64"):
+    with pytest.raises(dh.InputError, match=r"there must be .* of int64"):
         dh.Release(release.mechanism, release.values[1:])

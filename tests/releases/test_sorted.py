@@ -62,7 +62,9 @@ def test_decoding_is_isotonic_regression(values, group):
     near = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5)
     unit = near.domain.steps[0] // 100
     number = len(values) * group - (group - 1) // 2
-    release = SortedRelease(SortedMechanism(near, number, dh.Budget(1), min(group, number)), np.array(values) * unit * group)
+    release = SortedRelease(
+        SortedMechanism(near, number, dh.Budget(1), min(group, number)), np.array(values) * unit * group
+    )
     sizes = np.diff(release.decoder.ends).astype(float)
     means, weight = release.values / sizes, sizes**2
     rows = range(len(values))

@@ -1,8 +1,9 @@
-"""Coordinates on the command line: reference systems, files of geometries and of boxes, GeoJSON."""
+"""Files of geometries and of boxes, in the coordinates of a domain; GeoJSON."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,49 +28,7 @@ def looks_like_degrees(box: Sequence[float]) -> bool:
     return len(box) == 4 and max(map(abs, box[::2])) <= 180 and max(map(abs, box[1::2])) <= 90
 
 
-def map_crs(crs: str | None, project: str | None, bounds: str) -> str | None:
-    """CRS of the map: --project, or a projected --crs.
-
-    Raises InputError if the points are in degrees and nothing says how to project them; the message has the
-    options to use.
-    """
-    from deltahist._operations import read_crs
-    from deltahist.cli.options import corners
-
-    if project is not None:
-        if read_crs(project, "--project").is_geographic:
-            raise InputError(f"--project is {project!r}: degrees are not lengths, it must be a projected CRS")
-        if crs is not None:
-            read_crs(crs, "--crs")
-        return project
-    if crs is None or not read_crs(crs, "--crs").is_geographic:
-        return crs
-    box = corners(bounds, "--bounds")
-    use = "--project with the projected CRS of the region, such as EPSG:32618, and --bounds in its metres"
-    if looks_like_degrees(box):
-        code, metres = _in_utm(box)
-        use = f"--project {code} --bounds {','.join(f'{m:.0f}' for m in metres)}"
-    raise InputError(f"--crs is {crs!r}: degrees are not lengths, so the points must be projected; add {use}")
-
-
-def check_bounds(box: tuple[float, ...], crs: str | None, side: float | str) -> None:
-    """Raise InputError if bounds on a projected map are surely degrees: smaller than a cell."""
-    from deltahist.domain import metres
-
-    if crs is None or not looks_like_degrees(box):
-        return
-    cell = metres(side) if isinstance(side, str) else side
-    if max(box[2] - box[0], box[3] - box[1]) < cell:
-        code, there = _in_utm(box)
-        other = f", which are {','.join(f'{m:.0f}' for m in there)} in {code}" if crs.upper() == code else ""
-        text = ",".join(f"{b:g}" for b in box)
-        raise InputError(
-            f"--bounds are {text}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
-            f"(these look like degrees{other})"
-        )
-
-
-def _in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
+def in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
     """UTM zone of the middle of a box in degrees, and the box there, outwards to whole kilometres."""
     import pyproj
 
@@ -83,8 +42,8 @@ def _in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
     return code, (*(math.floor(v / 1000) * 1000 for v in low), *(math.ceil(v / 1000) * 1000 for v in high))
 
 
-def read_geometries(file: Path, domain: Domain, option: str) -> gpd.GeoDataFrame:
-    """A file of geometries, in the domain's coordinates.
+def read_geometries(file: str | Path, domain: Domain, name: str = "file") -> gpd.GeoDataFrame:
+    """A file of geometries, in the domain's coordinates; `name` is what messages call it.
 
     A file that says its CRS is projected to the domain's. GeoJSON is in longitude and latitude unless its
     figures cannot be degrees: then they are taken to be in the domain's CRS, as on a plane without a CRS.
@@ -99,18 +58,22 @@ def read_geometries(file: Path, domain: Domain, option: str) -> gpd.GeoDataFrame
 
     from deltahist._operations import Operation
 
+    file = Path(file)
     if not file.is_file():
-        raise InputError(f"{option} is {str(file)!r}: there is no such file")
+        raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
         if file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz"):
             raise ValueError("it is a table of text without geometries")
         columnar = file.suffix.lower() in (".parquet", ".geoparquet")
-        frame = gpd.read_parquet(file) if columnar else gpd.read_file(file)
-        frame = frame[~frame.geometry.is_empty & frame.geometry.notna()]
+        with warnings.catch_warnings():
+            # What the readers notice (repeated ids, empty geometries) is no matter here, and may quote the file.
+            warnings.simplefilter("ignore")
+            frame = gpd.read_parquet(file) if columnar else gpd.read_file(file)
+            frame = frame[~frame.geometry.is_empty & frame.geometry.notna()]
     except (pyogrio.errors.DataSourceError, ValueError, AttributeError, OSError) as problem:
-        raise InputError(f"{option} {str(file)!r} is not a readable file of geometries: {problem}") from None
+        raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {problem}") from None
     if not len(frame):
-        raise InputError(f"{option} {str(file)!r} has no geometries")
+        raise InputError(f"{name} {str(file)!r} has no geometries")
     degrees = frame.crs is not None and frame.crs.is_geographic
     if frame.crs is None or (degrees and not looks_like_degrees(frame.total_bounds.tolist())):
         return frame
@@ -118,60 +81,60 @@ def read_geometries(file: Path, domain: Domain, option: str) -> gpd.GeoDataFrame
         if degrees and file.suffix.lower() in (".geojson", ".json"):
             return frame
         raise InputError(
-            f"{option} {str(file)!r} is in {frame.crs.to_string()}, but the map is a plane without a CRS: "
+            f"{name} {str(file)!r} is in {frame.crs.to_string()}, but the map is a plane without a CRS: "
             "give the geometries in the plane's own coordinates"
         )
     operation = Operation.onto(domain, frame.crs)
     try:
         return frame if operation is None else operation.frame(frame, domain.crs)
     except InputError as problem:
-        raise InputError(f"{option} {str(file)!r} cannot be projected to {domain.crs}: {problem}") from None
+        raise InputError(f"{name} {str(file)!r} cannot be projected to {domain.crs}: {problem}") from None
 
 
-def read_sources(text: str, domain: Domain) -> str | BaseGeometry | None:
-    """What --sources says: None, a name, or the union of a file's geometries."""
+def read_sources(text: str, domain: Domain, name: str = "sources") -> str | BaseGeometry | None:
+    """What a text says of sources: none, boundary, left or right, or the union of a file's geometries."""
     if text == "none":
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
         return text
     if text in ("left", "right"):
         raise InputError(
-            f"--sources is {text!r}: that is for one dimension, here it must be none, boundary or a file"
+            f"{name} is {text!r}: that is for one dimension, here it must be none, boundary or a file"
         )
     file = Path(text)
     if not file.is_file():
         raise InputError(
-            f"--sources is {text!r}: it must be none, boundary, left or right (1-D), or a file of geometries "
+            f"{name} is {text!r}: it must be none, boundary, left or right (1-D), or a file of geometries "
             "(there is no such file)"
         )
-    return read_geometries(file, domain, "--sources").union_all()
+    return read_geometries(file, domain, name).union_all()
 
 
-def read_box_file(file: Path, wanted: int) -> tuple[NDArray[np.float64], list[str]]:
+def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
     """Boxes (m, wanted) and their names from a CSV file, with a header or with figures only."""
     import pandas as pd
 
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     rule = f"it must have the columns {','.join(columns)} and may have name; without a header, figures in that order"
     if not file.is_file():
-        raise InputError(f"--boxes is {str(file)!r}: there is no such file")
+        raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
         frame = pd.read_csv(file)
         if all(_is_number(str(column)) for column in frame.columns):
             frame = pd.read_csv(file, header=None)
             frame.columns = pd.Index(columns if frame.shape[1] == wanted else frame.columns)
     except (ValueError, OSError) as problem:  # pandas' own errors are ValueErrors
-        raise InputError(f"--boxes {str(file)!r} is not readable as CSV ({problem}): {rule}") from None
+        raise InputError(f"{name} {str(file)!r} is not readable as CSV ({problem}): {rule}") from None
     frame.columns = pd.Index([str(column).strip().lower() for column in frame.columns])
     if not set(columns) <= set(frame.columns):
-        raise InputError(f"--boxes {str(file)!r} has the columns {','.join(frame.columns)}: {rule}")
+        raise InputError(f"{name} {str(file)!r} has the columns {','.join(frame.columns)}: {rule}")
     figures = frame[columns].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
     if not len(figures):
-        raise InputError(f"--boxes {str(file)!r} is empty: {rule}")
+        raise InputError(f"{name} {str(file)!r} is empty: {rule}")
     bad = np.flatnonzero(~np.isfinite(figures).all(axis=1))
     if len(bad):
         raise InputError(
-            f"--boxes {str(file)!r} has {len(bad)} row(s) with missing, non-numeric or infinite corners, "
+            f"{name} {str(file)!r} has {len(bad)} row(s) with missing, non-numeric or infinite corners, "
             f"the first at box {bad[0]}: all must be finite numbers"
         )
     names = (
@@ -188,7 +151,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def region_names(frame: gpd.GeoDataFrame, column: str | None) -> list[str]:
+def region_names(frame: gpd.GeoDataFrame, column: str | None, name: str = "name") -> list[str]:
     """Names of regions: a column, by default `name` or `id` if there is one, else their numbers."""
     others = [str(c) for c in frame.columns if c != frame.geometry.name]
     if column is None:
@@ -197,7 +160,7 @@ def region_names(frame: gpd.GeoDataFrame, column: str | None) -> list[str]:
             return [str(i) for i in range(len(frame))]
     if column not in others:
         raise InputError(
-            f"--name is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}"
+            f"{name} is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}"
         )
     return [str(v) for v in frame[column]]
 

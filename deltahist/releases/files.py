@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import is_parquet, read_described, read_json
+from deltahist._files import is_json, read_described, read_json
 from deltahist.errors import DamagedFile
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import Release
@@ -43,7 +43,7 @@ def load(path: str | Path) -> BaseRelease:
     ...     type(load(f"{folder}/r.parquet")).__name__
     'Release'
     """
-    if not is_parquet(path):
+    if is_json(path):
         return read_json(path, Quantile.read)
     return read_described(path, _read)
 
