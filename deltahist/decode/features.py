@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from deltahist.strategies.product import Factor
-
+from deltahist.decode.forms import Form, Prefixes
+from deltahist.strategies.product import Factor
 
 #: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
 MOST_FOURTH = 1024
@@ -106,23 +104,18 @@ class Mixed(Feature):
 
 
 class Table:
-    """Sums over the coefficients F⁻ᵀq of intervals q, from a table over pairs of cell edges."""
+    """Sums over the coefficients F⁻ᵀq of intervals q."""
 
     def __init__(self, factor: Factor) -> None:
-        n = factor.n
-        prefix = np.tril(np.ones((n + 1, n)), -1)  # row i: the cells before edge i
-        rows = factor.solve_transpose(np.ascontiguousarray(prefix.T)).T
-        self.gram = rows @ rows.T
-        ones = rows[-1]
-        self.total = float(ones @ ones)
-        self.along_total = rows @ ones
-        self._rows = rows if n <= MOST_FOURTH else None
+        self.form = Prefixes(factor)
+        ones = factor.solve_transpose(np.ones((factor.n, 1)))
+        self.total = float((ones * ones).sum())
+        self.along_total = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
     @functools.cached_property
     def fourth(self) -> NDArray[np.float64]:
         """Σ_k (P_jk − P_ik)⁴ for all pairs of edges i, j."""
-        p = self._rows
-        assert p is not None
+        p = self.form.rows
         cube, square = p**3 @ p.T, (p * p) @ (p * p).T
         own = np.diag(square)
         return own[:, None] + own[None, :] - 4 * cube - 4 * cube.T + 6 * square
@@ -134,11 +127,11 @@ class Quadratic(Feature):
 
     Parameters
     ----------
-    form : G (m + 1, m + 1), symmetric, or its diagonal (m + 1,) alone.
+    form : G over the m + 1 edges of the blocks.
     edges : where each cell edge lies among the blocks, in blocks (n + 1,); None if blocks are cells.
     """
 
-    form: NDArray[np.float64]
+    form: Form
     edges: NDArray[np.float64] | None = None
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -149,23 +142,21 @@ class Quadratic(Feature):
         edges = corners(low, high)
         for a, (x, wx) in enumerate(edges):
             for b, (y, wy) in enumerate(edges[: a + 1]):
-                out += (1.0 if a == b else 2.0) * wx * wy * self._at(x, y)
+                out += (1.0 if a == b else 2.0) * wx * wy * self.form.at(x, y)
         return out
-
-    def _at(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        if self.form.ndim == 1:
-            return np.where(i == j, self.form[i], 0.0)
-        return self.form.ravel()[i * self.form.shape[1] + j]
 
     def mean(self, n: int) -> float:
         # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
-        place, share = _split(np.arange(n + 1.0) if self.edges is None else self.edges)
-        after = np.minimum(place + 1, len(self.form) - 1)
-        own = (1 - share) ** 2 * self._at(place, place) + share**2 * self._at(after, after)
-        own += 2 * share * (1 - share) * self._at(place, after)
-        weight = np.bincount(place, 1 - share, len(self.form)) + np.bincount(after, share, len(self.form))
-        whole = float(weight @ (self.form * weight if self.form.ndim == 1 else self.form @ weight))
-        return ((n + 1) * float(own.sum()) - whole) / (n * (n + 1) / 2)
+        if self.edges is None:
+            own, whole = self.form.trace(), self.form.whole(np.ones(n + 1))
+        else:
+            place, share = _split(self.edges)
+            after = np.minimum(place + 1, self.form.size - 1)
+            each = (1 - share) ** 2 * self.form.at(place, place) + share**2 * self.form.at(after, after)
+            own = float((each + 2 * share * (1 - share) * self.form.at(place, after)).sum())
+            size = self.form.size
+            whole = self.form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size))
+        return ((n + 1) * own - whole) / (n * (n + 1) / 2)
 
 
 @dataclass(frozen=True, eq=False)

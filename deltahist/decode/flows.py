@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, Moments, Terms, box_sums, decodes
 from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
+from deltahist.decode.forms import Corner, Diagonal, Flows, Overlap, Side
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.lines import Lines
@@ -129,7 +130,7 @@ class FlowDecoder(Decoder):
         for m, edge in zip(self.strategy.blocks, self._edges, strict=True):
             inner = np.ones(m + 1)
             inner[[0, -1]] = 0
-            out.append(Quadratic(inner, edge))
+            out.append(Quadratic(Diagonal(inner), edge))
         return out
 
     @functools.cached_property
@@ -146,7 +147,7 @@ class FlowDecoder(Decoder):
         cut = [
             np.append(s, n).astype(np.float64) for n, s in zip(self.domain.shape, flow.starts, strict=True)
         ]
-        shared = tuple(Quadratic(np.minimum.outer(c, c), e) for c, e in zip(cut, edges, strict=True))
+        shared = tuple(Quadratic(Overlap(c), e) for c, e in zip(cut, edges, strict=True))
         return [*out, (variance["cells"], inside), (-variance["cells"], shared)]
 
     def _across(self, rims: list[Feature], edges: Sequence[NDArray[np.float64] | None]) -> Terms:
@@ -156,7 +157,7 @@ class FlowDecoder(Decoder):
         sums = [variance[g.name] for g in flow.groups if g.name.startswith("sums")]
         # The lines that cross x run along y, and their table is over places along y.
         along_y, along_x = (
-            [Quadratic(form, edge) for form in _forms(line, variance["straight flows"], diagonal, sums)]
+            [Quadratic(form, edge) for form in _along(line, variance["straight flows"], diagonal, sums)]
             for line, edge in zip(flow.lines, reversed(edges), strict=True)
         )
         rim_x, rim_y = rims
@@ -206,29 +207,10 @@ class FlowDecoder(Decoder):
         return "a bound" if self._entry and self._closed and not self.strategy.plain else "exact"
 
 
-def _forms(
+def _along(
     line: Lines, straight: float, diagonal: float, sums: Sequence[float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Covariance of the estimated flow through the borders before each edge, and the corners' two tables.
-
-    The corner tables hold, for edges X and e, how the single flows just before and just after X enter the
-    estimate of the flow through the borders before e.
-    """
-    n = line.n
-    leaf = straight + diagonal * line.diagonals
-    own = np.concatenate([[0.0], leaf.cumsum()])
-    side = np.minimum.outer(own, own)
-    enters = np.tri(n + 1, n, -1)
-    if line.widths:
-        gain, theta = line.prefix_gain, line.theta
-        before = np.concatenate([np.zeros((1, len(theta))), (leaf[:, None] * theta.T).cumsum(axis=0)])
-        spread = (theta * leaf) @ theta.T + np.diag(np.array(sums)[line.level])
-        mixed = (before - gain @ (spread / 2)) @ gain.T
-        side = side - mixed - mixed.T
-        enters -= gain @ theta
-    corners = []
-    for shift in (0, 1):
-        form = np.zeros((n + 1, n + 1))
-        form[1:n] = -enters[:, shift : n - 1 + shift].T
-        corners.append((form + form.T) / 2)
-    return side, corners[0], corners[1]
+) -> tuple[Side, Corner, Corner]:
+    """The estimated flow through the borders before each edge, and the two tables of the corners (`forms`)."""
+    own = np.array(sums)[line.level] if line.widths else np.zeros(0)
+    flows = Flows(line, straight + diagonal * line.diagonals, own)
+    return Side(flows), Corner(flows, 0), Corner(flows, 1)

@@ -46,7 +46,9 @@ class CellsDecoder(Decoder):
         first, second, third, fourth = power
         if order == 2:
             own: Terms = [(law.variance(), second)]
-            return [*own, (-law.variance() / n, _times(first, first))] if self.total_known else own
+            # The length of an interval, squared: what it has in the one block that is the axis.
+            square = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
+            return [*own, (-law.variance() / n, square)] if self.total_known else own
         weight = law.kurtosis() * law.variance() ** 2
         if not self.total_known:
             return [(weight, fourth)]
@@ -106,7 +108,7 @@ class ProductDecoder(Decoder):
                 return None
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
             return [(law.kurtosis() * law.variance() ** 2, tuple(Fourth(t) for t in self.tables))]
-        own: Terms = [(law.variance(), tuple(Quadratic(t.gram) for t in self.tables))]
+        own: Terms = [(law.variance(), tuple(Quadratic(t.form) for t in self.tables))]
         if not self.total_known:
             return own
         spread = float(np.prod([t.total for t in self.tables]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,18 +38,36 @@ class TreeDecoder(Decoder):
         super().__init__(strategy, laws, total_known)
         assert isinstance(strategy, Grids)
         self.level_variance = [law.variance() for law in laws]
-        # First child of every block, per level and axis, counted in blocks of the next level.
-        self.children: list[Starts] = [
+
+    @functools.cached_property
+    def children(self) -> list[Starts]:
+        """First child of every block, per level and axis, counted in blocks of the next level."""
+        starts = self.strategy.starts
+        return [
             tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
-            for a, b in zip(strategy.starts[:-1], strategy.starts[1:], strict=True)
+            for a, b in itertools.pairwise(starts)
         ]
-        self.below: list[NDArray[np.float64]] = []  # variance of the children's sum, per level but the last
-        self.upward: list[NDArray[np.float64]] = [np.full(strategy.blocks[-1], self.level_variance[-1])]
+
+    @functools.cached_property
+    def _passed(self) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+        """Variance of the sum of each block's children, per level but the last, and of its best estimate from below."""
+        below: list[NDArray[np.float64]] = []
+        upward = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
         for level in range(len(self.children) - 1, -1, -1):
-            below = sum_blocks(self.upward[0], self.children[level])
+            below.insert(0, sum_blocks(upward[0], self.children[level]))
             own = self.level_variance[level]
-            self.below.insert(0, below)
-            self.upward.insert(0, own * below / (own + below) if own > 0 else np.zeros_like(below))
+            upward.insert(0, own * below[0] / (own + below[0]) if own > 0 else np.zeros_like(below[0]))
+        return below, upward
+
+    @property
+    def below(self) -> list[NDArray[np.float64]]:
+        """Variance of the children's sum, per level but the last."""
+        return self._passed[0]
+
+    @property
+    def upward(self) -> list[NDArray[np.float64]]:
+        """Variance of the best estimate from a block and all below it, per level."""
+        return self._passed[1]
 
     def _parts(self, rows: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         return [

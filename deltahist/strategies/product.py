@@ -44,6 +44,9 @@ class Factor(Hashable, Protocol):
     def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
         """F⁻ᵀ q."""
 
+    def prefix_power(self) -> float:
+        """Σ_e |F⁻ᵀ P_e|² over the prefixes P_e, all before edge e = 0, ..., n."""
+
 
 class Product(Strategy):
     """F_x ⊗ F_y with square, invertible factors: N rows that determine every cell."""
@@ -90,6 +93,10 @@ class _Sums:
 
     def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
         return _Sums(self.n, not self.suffix).solve(q)
+
+    def prefix_power(self) -> float:
+        # A prefix is one prefix sum; of suffix sums it is the first less another, and the whole is the first alone.
+        return float(2 * self.n - 1 if self.suffix else self.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +225,21 @@ class _Haar:
             rows.append((left - right) / 2)
             weight[low] = (left + right) / 2
         return np.concatenate([weight[:1], *reversed(rows)])
+
+    def prefix_power(self) -> float:
+        # A prefix is 1 or 0 on every segment that its edge does not cut: only segments around the edge have
+        # coefficients. `mean` is the value of the one around each edge, half of its halves' together.
+        mean, out = np.ones(self.n + 1), 1.0
+        mean[0] = 0.0
+        for low, mid, high in reversed(self.levels):
+            length = high - low - 1
+            segment = np.repeat(np.arange(len(low)), length)
+            edge = np.arange(length.sum()) - np.repeat(length.cumsum() - length, length) + low[segment] + 1
+            left = np.where(edge >= mid[segment], 1.0, mean[edge])
+            right = np.where(edge <= mid[segment], 0.0, mean[edge])
+            out += float((((left - right) / 2) ** 2).sum())
+            mean[edge] = (left + right) / 2
+        return out + float((mean[1:-1] ** 2).sum())
 
 
 @dataclass(frozen=True, eq=False)

@@ -170,12 +170,19 @@ class MeanError:
         self.of_cells = 0.0 if flow.plain else max(0.0, float((in_cells - in_blocks).mean()))
         ends = [_ends(low, high, n) for (low, high), n in zip(spans, flow.blocks, strict=True)]
         self._on_a_line = float(ends[0].mean())
-        self._crossings: list[_Crossings] = []
+        crossings: list[_Crossings] = []
         if len(spans) == 2:
             (nx, ny), (x, y) = flow.blocks, spans
-            self._crossings = [_Crossings(ny, ends[0], *y), _Crossings(nx, ends[1], *x)]
-        self._sums: dict[tuple[int, int], NDArray[np.float64]] = {}
-        self._grams: dict[tuple[int, tuple[int, ...]], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+            crossings = [_Crossings(ny, ends[0], *y), _Crossings(nx, ends[1], *x)]
+        #: Mean over the boxes of |q|², both directions together.
+        self._borders = sum(lines.asked_of_borders() for lines in crossings)
+        # Directions with lines of one length have the same sums, so that what is asked of them adds up.
+        self._crossings = {
+            n: [lines for lines in crossings if lines.borders == n] for n in {c.borders for c in crossings}
+        }
+        self._asked: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+        self._blocks: dict[tuple[int, int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        self._diagonal: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def best_shares(self, widths: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
         """Least error of the flows with sums of these widths, and the sums' shares, the whole budget being one."""
@@ -195,31 +202,52 @@ class MeanError:
         if not self._crossings:
             return each * self._on_a_line
         each += 2 * _noise(1 - 2 * shares.sum(), self.norm)  # two diagonals count at a border
-        out = 0.0
-        for direction, lines in enumerate(self._crossings):
-            out += each * lines.asked_of_borders()
-            if widths:
-                gram, asked = self._of_sums(direction, widths)
-                number = [sums_on(lines.borders, w) for w in widths]
-                own = np.repeat([_noise(s, self.norm) for s in shares], number)
-                out -= each**2 * float(np.trace(np.linalg.solve(each * gram + np.diag(own), asked)))
+        out = each * self._borders
+        own = [_noise(s, self.norm) for s in shares]
+        for n in self._crossings:
+            if len(widths) == 1:
+                # With one level W is a multiple of 1: in the eigenvectors of Θ Θᵀ the inverse is a division.
+                root, asked = self._decomposed(n, widths[0])
+                out -= each**2 * float((asked / (each * root + own[0])).sum())
+            elif widths:
+                gram, asked = self._of_sums(n, widths)
+                noise = np.repeat(own, [sums_on(n, w) for w in widths])
+                out -= each**2 * float(np.trace(np.linalg.solve(each * gram + np.diag(noise), asked)))
         return out
 
+    def _decomposed(self, n: int, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Eigenvalues of Θ Θᵀ of one level, and the mean of (Θq)² along each eigenvector."""
+        if (n, width) not in self._diagonal:
+            gram, asked = self._of_sums(n, (width,))
+            root, vectors = np.linalg.eigh(gram)
+            self._diagonal[n, width] = root, np.einsum("ij,ij->j", vectors, asked @ vectors)
+        return self._diagonal[n, width]
+
     def _of_sums(
-        self, direction: int, widths: tuple[int, ...]
+        self, n: int, widths: tuple[int, ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ (p, p), for sums of these widths on one direction's lines."""
-        lines = self._crossings[direction]
-        if (direction, widths) not in self._grams:
-            thetas = [hats(lines.borders, w) / (2 * w) for w in widths]
-            for width, theta in zip(widths, thetas, strict=True):
-                if (direction, width) not in self._sums:
-                    self._sums[direction, width] = lines.asked_of_sums(theta)
-            theta = np.concatenate(thetas)
-            asked = np.concatenate([self._sums[direction, w] for w in widths], axis=1)
-            mean = (asked * lines.ends[:, None]).T @ asked / len(asked)
-            self._grams[direction, widths] = (theta @ theta.T, mean)
-        return self._grams[direction, widths]
+        """Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ (p, p), for sums of these widths on lines of n borders."""
+        pairs = [[self._block(n, a, b) for b in widths] for a in widths]
+        gram, asked = (np.block([[pair[i] for pair in row] for row in pairs]) for i in (0, 1))
+        return gram, asked
+
+    def _block(self, n: int, a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The part of `_of_sums` for one level against another; every pair of levels is worked out once."""
+        if a > b:
+            gram, asked = self._block(n, b, a)
+            return gram.T, asked.T
+        if (n, a, b) not in self._blocks:
+            theta = {w: hats(n, w) / (2 * w) for w in (a, b)}
+            for w in (a, b):
+                if (n, w) not in self._asked:
+                    self._asked[n, w] = [lines.asked_of_sums(theta[w]) for lines in self._crossings[n]]
+            mean = np.zeros((len(theta[a]), len(theta[b])))
+            for lines, one, other in zip(
+                self._crossings[n], self._asked[n, a], self._asked[n, b], strict=True
+            ):
+                mean += (one * lines.ends[:, None]).T @ other / len(one)
+            self._blocks[n, a, b] = theta[a] @ theta[b].T, mean
+        return self._blocks[n, a, b]
 
 
 def _usual(levels: int) -> NDArray[np.float64]:

@@ -1,0 +1,77 @@
+"""Forms over edges: what is known without their tables is what their tables say."""
+
+import numpy as np
+import pytest
+
+from deltahist.decode.features import Quadratic
+from deltahist.decode.forms import Corner, Diagonal, Flows, Overlap, Prefixes, Side
+from deltahist.strategies.lines import Lines
+from deltahist.strategies.product import _Haar, _Sums
+
+
+def forms():
+    rng = np.random.default_rng(5)
+    yield "diagonal", Diagonal(rng.random(7))
+    yield "overlap", Overlap(rng.random(9).cumsum())
+    for n in (1, 2, 3, 7, 8, 13):
+        yield f"suffix sums of {n}", Prefixes(_Sums(n, True))
+        yield f"prefix sums of {n}", Prefixes(_Sums(n, False))
+        yield f"Haar of {n}", Prefixes(_Haar(n))
+    for n, widths in ((1, ()), (5, ()), (9, (2,)), (12, (3,)), (20, (2, 5))):
+        line = Lines(n, widths, 1.0, 1.7, tuple(rng.random(len(widths)) + 0.5))
+        own = np.array(line.sums)[line.level] if widths else np.zeros(0)
+        flows = Flows(line, 1.0 + 1.7 * line.diagonals, own)
+        yield f"side of {n} with sums {widths}", Side(flows)
+        for shift in (0, 1):
+            yield f"corner {shift} of {n} with sums {widths}", Corner(flows, shift)
+
+
+FORMS = dict(forms())
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_is_its_table(name):
+    form, rng = FORMS[name], np.random.default_rng(len(name))
+    i, j = np.divmod(np.arange(form.size**2), form.size)
+    if not isinstance(form, Prefixes):
+        table = form.entries(i, j).reshape(form.size, -1)
+        assert np.allclose(form.table, table)
+    table = form.table
+    assert np.allclose(table, table.T)
+    assert form.trace() == pytest.approx(np.trace(table), abs=1e-12)
+    for weight in (np.ones(form.size), rng.normal(size=form.size)):
+        assert form.whole(weight) == pytest.approx(weight @ table @ weight, abs=1e-9)
+    assert np.allclose(form.at(i, j), table.ravel())
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("blocks", [False, True])
+def test_the_mean_over_all_intervals_needs_no_table(name, blocks):
+    form = FORMS[name]
+    n = form.size - 1
+    edges = None
+    if blocks:
+        n = 3 * n
+        edges = np.interp(np.arange(n + 1), np.linspace(0, n, form.size), np.arange(form.size))
+    feature = Quadratic(form, edges)
+    first, last = np.triu_indices(n)
+    plain = feature(first.astype(float), last.astype(float) + 1).mean()
+    assert feature.mean(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 9, 31])
+@pytest.mark.parametrize("factor", [lambda n: _Sums(n, True), lambda n: _Sums(n, False), _Haar])
+def test_the_power_of_prefixes(n, factor):
+    rows = factor(n).solve_transpose(np.triu(np.ones((n, n + 1)), 1))
+    assert factor(n).prefix_power() == pytest.approx((rows**2).sum())
+
+
+def test_the_flow_across_a_line_is_that_of_its_noise():
+    """By definition: the covariance of T + C (s − Θ T), summed over prefixes."""
+    line = Lines(11, (3,), 1.3, 0.4, (0.7,))
+    leaf = 1.3 + 0.4 * line.diagonals
+    own = np.array(line.sums)[line.level]
+    own_part = np.eye(11) - line.gain @ line.theta
+    covariance = (own_part * leaf) @ own_part.T + (line.gain * own) @ line.gain.T
+    prefix = np.tril(np.ones((12, 11)), -1)
+    assert np.allclose(Side(Flows(line, leaf, own)).table, prefix @ covariance @ prefix.T)
