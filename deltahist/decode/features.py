@@ -155,7 +155,7 @@ class Quadratic(Feature):
             each = (1 - share) ** 2 * self.form.at(place, place) + share**2 * self.form.at(after, after)
             own = float((each + 2 * share * (1 - share) * self.form.at(place, after)).sum())
             size = self.form.size
-            whole = self.form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size))
+            whole = self.form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
         return ((n + 1) * own - whole) / (n * (n + 1) / 2)
 
 

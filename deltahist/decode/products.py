@@ -47,8 +47,8 @@ class CellsDecoder(Decoder):
         if order == 2:
             own: Terms = [(law.variance(), second)]
             # The length of an interval, squared: what it has in the one block that is the axis.
-            square = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
-            return [*own, (-law.variance() / n, square)] if self.total_known else own
+            squared: tuple[Feature, ...] = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
+            return [*own, (-law.variance() / n, squared)] if self.total_known else own
         weight = law.kurtosis() * law.variance() ** 2
         if not self.total_known:
             return [(weight, fourth)]

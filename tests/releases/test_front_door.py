@@ -23,7 +23,7 @@ MEDIAN = dh.publish_quantile(np.arange(99), 0.5, LINE, 1.0)
 @pytest.mark.parametrize(
     ("release", "words"),
     [
-        (RELEASE, ("Release: Identity with laplace noise", "ε = 1 for each point moving up to 1000 m (NOT", "m, 583000")),
+        (RELEASE, ("Release: Identity with laplace noise", "up to 1000 m (NOT for", "m, 583000")),
         (SORTED, ("SortedRelease: sums of", "ε = 1 for each point moving up to 5 units", "20 cells of 5 units")),
         (MEDIAN, ("Quantile: the 0.5-quantile of 99 points", "moving up to 5 units", "points: 99")),
     ],
