@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import deltahist as dh
-from deltahist.mechanisms.quantile import smooth_noise
+from deltahist.mechanisms.smooth import smooth_noise
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)

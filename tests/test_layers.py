@@ -30,7 +30,7 @@ LAYERS = [
     ["workloads"],
     ["strategies", "noise"],
     ["calibration", "decode", "counts", "ledger"],
-    ["checks", "mechanisms"],
+    ["checks", "mechanisms", "merging"],
     ["allocation", "planning", "plots"],
     ["releases"],
     ["publishers", "personal", "answers", "export", "server"],

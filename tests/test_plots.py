@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.plots import check_picture, merged_cells, plot_map, plot_protection, save_picture
+from deltahist.merging import merged_cells
+from deltahist.plots import check_picture, plot_map, plot_protection, save_picture
 
 
 def make(counts, *, crs="EPSG:32618", strategy=dh.strategies.Identity, budget=None, **how):

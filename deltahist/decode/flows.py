@@ -154,7 +154,7 @@ class FlowDecoder(Decoder):
         """Sides along y times ends along x, and the other way round; then the corners."""
         flow, variance = self.strategy, self._variance
         diagonal = variance["diagonal flows"]
-        sums = [variance[g.name] for g in flow.groups if g.name.startswith("sums")]
+        sums = flow.sums_of(lambda kind: variance[kind.name])
         # The lines that cross x run along y, and their table is over places along y.
         along_y, along_x = (
             [Quadratic(form, edge) for form in _along(line, variance["straight flows"], diagonal, sums)]

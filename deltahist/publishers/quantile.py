@@ -15,7 +15,8 @@ from deltahist.budget import Budget
 from deltahist.counts.private import how_made
 from deltahist.errors import InputError, positive, whole
 from deltahist.mechanisms import QuantileMechanism
-from deltahist.mechanisms.quantile import FLOOR, SIGMA, Smooth, check_quantile, rank_of
+from deltahist.mechanisms.quantile import check_quantile, rank_of
+from deltahist.mechanisms.smooth import FLOOR, SIGMA, Smooth
 from deltahist.mechanisms.sorted import check_all_there
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source

@@ -8,9 +8,10 @@ from deltahist.strategies.cuts import CutAugmented
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.optimal import Optimal
-from deltahist.strategies.product import Cumulative, Wavelet
+from deltahist.strategies.product import Cumulative
 from deltahist.strategies.registry import from_description, named, register, strategies
 from deltahist.strategies.spectral import Spectral
+from deltahist.strategies.wavelet import Wavelet
 
 #: Known at once, in the order in which planning tries them.
 for _cls in (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -17,8 +17,9 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
-from deltahist.strategies.lines import Flows, Lines, hats, sums_on
-from deltahist.strategies.tuning import best_sums, blocks_reached, longest_move, outermost
+from deltahist.strategies.lines import Flows, Lines, sums_on
+from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT, Kind, Routes
+from deltahist.strategies.tuning import best_sums, blocks_reached, longest_move, outermost, usual_widths
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
 #: Binary digits after the point of flows between blocks: rounding them adds less than a thousandth of a point squared.
 BITS = 4
 _ONE = 1 << BITS
-#: How the groups of sums are named.
-_SUMS = "sums"
-#: Lines of fewer blocks gain nothing from sums, and from so many on a second level pays.
-_SHORT, _LONG = 16, 1500
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +91,7 @@ class Flow(Strategy):
             raise InputError(
                 f"block is {self.block!r}: the domain of {self.domain.shape} cells must have at least two blocks"
             )
-        widths = self._usual_widths() if self.widths is None else self.widths
+        widths = usual_widths(self.blocks) if self.widths is None else self.widths
         widths = tuple(whole(least=2, widths=w) for w in widths)
         object.__setattr__(self, "widths", widths)
         if list(widths) != sorted(set(widths)) or (
@@ -114,7 +112,7 @@ class Flow(Strategy):
                 )
         if self.shares is not None:
             object.__setattr__(
-                self, "shares", read_shares(self.shares, len(self._sizes), "group of the flow")
+                self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow")
             )
 
     @classmethod
@@ -164,20 +162,6 @@ class Flow(Strategy):
                 cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
                 sums = f", sums {', '.join(map(str, flow.widths or ()))} apart" if flow.widths else ""
                 yield f"Flow (blocks of {cells}{sums})", flow
-
-    def _usual_widths(self) -> tuple[int, ...]:
-        """Near the best for all ranges, from 64 to 4096 blocks a side."""
-        if self.domain.ndim == 1:
-            return ()
-        # A line along one axis exists where the other has two blocks.
-        nx, ny = self.blocks
-        longest = max(ny if nx > 1 else 0, nx if ny > 1 else 0)
-        if longest < _SHORT:
-            return ()
-        if longest < _LONG:
-            return (round(1.5 * math.sqrt(longest)),)
-        first = round(math.sqrt(longest) / 2)
-        return (first, 10 * first)
 
     # -- what is measured ----------------------------------------------------------------------------------
 
@@ -232,20 +216,22 @@ class Flow(Strategy):
     # -- how noise enters ----------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _sizes(self) -> dict[str, int]:
-        """Number of draws of each group, in order."""
-        out = {} if self.plain else {"cells": self.domain.size}
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of draws, in order."""
+        crossing = Fraction(1, _ONE)
+        out = [] if self.plain else [Kind("cells", self.domain.size, Fraction(1))]
         if self.domain.ndim == 1:
-            out["straight flows"] = self.blocks[0] - 1
+            out.append(Kind(STRAIGHT, self.blocks[0] - 1, crossing))
         else:
             nx, ny = self.blocks
-            out["straight flows"] = (nx - 1) * ny + nx * (ny - 1)
-            out["diagonal flows"] = 2 * (nx - 1) * (ny - 1)
+            out.append(Kind(STRAIGHT, (nx - 1) * ny + nx * (ny - 1), crossing))
+            out.append(Kind(DIAGONAL, 2 * (nx - 1) * (ny - 1), crossing))
             for w in self._widths:
-                out[f"{_SUMS} {w} borders apart"] = (nx - 1) * sums_on(ny, w) + (ny - 1) * sums_on(nx, w)
+                number = (nx - 1) * sums_on(ny, w) + (ny - 1) * sums_on(nx, w)
+                out.append(Kind(f"sums {w} borders apart", number, crossing / (2 * w), width=w))
         if self.arrivals is not None:
-            out["arrivals"] = len(self.entries)
-        return out
+            out.append(Kind(ARRIVALS, len(self.entries), crossing))
+        return tuple(out)
 
     @functools.cached_property
     def entries(self) -> NDArray[np.int64]:
@@ -258,48 +244,40 @@ class Flow(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        ends = np.cumsum([0, *self._sizes.values()]).tolist()
-        # A flow is counted in small units: a move is that many of them, and each counts that much less.
-        units = []
-        for name in self._sizes:
-            units.append(Fraction(1) if name == "cells" else Fraction(1, _ONE))
-            if name.startswith(_SUMS):
-                units[-1] /= 2 * self._widths[len([u for u in units[:-1] if u < Fraction(1, _ONE)])]
+        # Draws are counted in units: a move is 1/unit of them, and each counts that much less.
+        ends = np.cumsum([0, *(kind.number for kind in self.kinds)]).tolist()
         return tuple(
-            Group(name, slice(lo, hi), share * unit, unit)
-            for name, lo, hi, share, unit in zip(
-                self._sizes, ends[:-1], ends[1:], self.weights.values(), units, strict=True
-            )
+            Group(kind.name, slice(lo, hi), self.weights[kind.name] * kind.unit, kind.unit)
+            for kind, lo, hi in zip(self.kinds, ends[:-1], ends[1:], strict=True)
         )
 
     @functools.cached_property
     def weights(self) -> dict[str, Fraction]:
-        """Share of each group by name, a flow being counted in whole points."""
+        """Share of each kind by name, a flow being counted in whole points."""
         if self.shares is not None:
-            return dict(zip(self._sizes, self.shares, strict=True))
+            return {kind.name: share for kind, share in zip(self.kinds, self.shares, strict=True)}
         # About a quarter of a straight move's share for the sums; a diagonal move crosses two lines.
         levels = len(self._widths)
         sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
         rest = 1 - sums * levels
-        usual = {
-            "cells": Fraction(1, 2),
-            "straight flows": rest,
-            "diagonal flows": 2 * rest - 1,
-            "arrivals": Fraction(1),
-        }
-        return {name: usual.get(name, sums) for name in self._sizes}
+        usual = {"cells": Fraction(1, 2), STRAIGHT: rest, DIAGONAL: 2 * rest - 1, ARRIVALS: Fraction(1)}
+        return {kind.name: usual.get(kind.name, sums) for kind in self.kinds}
 
     @property
     def draws(self) -> int:
-        return sum(self._sizes.values())
+        return sum(kind.number for kind in self.kinds)
+
+    def sums_of(self, of: Callable[[Kind], T]) -> list[T]:
+        """Something of each level of sums, in the order of the widths."""
+        return [of(kind) for kind in self.kinds if kind.width is not None]
 
     @functools.cached_property
     def lines(self) -> tuple[Lines, ...]:
         """How the flow across a line along y, and across one along x, is estimated; none in 1-D."""
         if self.domain.ndim == 1:
             return ()
-        own = [self.weights[name] for name in self._sizes if name.startswith(_SUMS)]
-        leaf = [float(1 / self.weights[f"{kind} flows"]) ** 2 for kind in ("straight", "diagonal")]
+        own = self.sums_of(lambda kind: self.weights[kind.name])
+        leaf = [float(1 / self.weights[name]) ** 2 for name in (STRAIGHT, DIAGONAL)]
         return tuple(
             Lines(n, self._widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own))
             for n in reversed(self.blocks)
@@ -308,18 +286,18 @@ class Flow(Strategy):
     def split(self, noise: NDArray[Any]) -> Flows:
         """Views of the draws by what they are."""
         part = {g.name: noise[g.rows] for g in self.groups}
-        straight = part["straight flows"]
+        straight = part[STRAIGHT]
         if self.domain.ndim == 1:
             return Flows(straight.reshape(-1, 1), straight[:0].reshape(0, 1), None, None, (), (), part)
         nx, ny = self.blocks
         cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
-        sums = [part[name] for name in self._sizes if name.startswith(_SUMS)]
+        sums = self.sums_of(lambda kind: part[kind.name])
         at_x, at_y = ([sums_on(n, w) for w in self._widths] for n in (ny, nx))
         return Flows(
             straight[:cut].reshape(nx - 1, ny),
             straight[cut:].reshape(ny - 1, nx),
-            part["diagonal flows"][:half].reshape(nx - 1, ny - 1),
-            part["diagonal flows"][half:].reshape(nx - 1, ny - 1),
+            part[DIAGONAL][:half].reshape(nx - 1, ny - 1),
+            part[DIAGONAL][half:].reshape(nx - 1, ny - 1),
             tuple(s[: (nx - 1) * p].reshape(nx - 1, p) for s, p in zip(sums, at_x, strict=True)),
             tuple(s[(nx - 1) * at :].reshape(ny - 1, p) for s, at, p in zip(sums, at_x, at_y, strict=True)),
             part,
@@ -344,7 +322,7 @@ class Flow(Strategy):
         out[1:] += east
         flat = out.reshape(-1)
         if self.arrivals is not None:
-            flat[self.entries] += flows.part["arrivals"]
+            flat[self.entries] += flows.part[ARRIVALS]
         return flat if self.plain else np.concatenate([flows.part["cells"], flat])
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -366,7 +344,7 @@ class Flow(Strategy):
                 flows.rising[...] += on_x[:, :-1] + on_y.T[:-1]
                 flows.falling[...] += on_x[:, 1:] - on_y.T[1:]
         if self.arrivals is not None:
-            flows.part["arrivals"][...] = flat[self.entries]
+            flows.part[ARRIVALS][...] = flat[self.entries]
         if not self.plain:
             flows.part["cells"][...] = weights[: self.domain.size]
         return noise
@@ -377,11 +355,11 @@ class Flow(Strategy):
         # The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
         # move costs at most, in either norm. In the 2-norm moves over several lines are bounded by it.
         shares, denominator = whole_shares(list(self.weights.values()))
-        share = dict(zip(self._sizes, (s**norm for s in shares), strict=True))
+        share = dict(zip(self.weights, (s**norm for s in shares), strict=True))
         cells = share.get("cells", 0)
-        sums = sum(s for name, s in share.items() if name.startswith(_SUMS))
-        straight = share["straight flows"] + sums
-        diagonal = share.get("diagonal flows", 0) + 2 * sums
+        sums = sum(self.sums_of(lambda kind: share[kind.name]))
+        straight = share[STRAIGHT] + sums
+        diagonal = share.get(DIAGONAL, 0) + 2 * sums
 
         def path(x: int, y: int) -> int:
             return min(x, y) * diagonal + abs(x - y) * straight
@@ -389,15 +367,15 @@ class Flow(Strategy):
         most = 2 * cells if near.frontier.any() else 0
         for move in near.frontier.tolist():
             # A move by d cells leaves up to ⌈d / block⌉ blocks behind; shorter moves are moves as well.
-            far = [min(-(-d // b), n - 1) for d, b, n in zip(move, self._block, self.blocks, strict=True)]
+            far = [min(-(-d // b), n - 1) for d, b, n in zip(move, self.sides, self.blocks, strict=True)]
             x, y = (far[0], far[1] if len(far) > 1 else 0)
             corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
             most = max(most, *(path(i, j) + 2 * cells for i, j in corners if i or j))
         if near.source_cells.any():
-            x, y = self._way_in(near)
+            x, y = Routes(self, near).way_in
             least = np.minimum(x, y)
             way = np.unique(np.column_stack([least, np.maximum(x, y) - least]), axis=0).tolist()
-            most = max(most, *(a * diagonal + b * straight + share["arrivals"] + cells for a, b in way))
+            most = max(most, *(a * diagonal + b * straight + share[ARRIVALS] + cells for a, b in way))
         return Fraction(most, denominator**norm)
 
     @property
@@ -406,110 +384,10 @@ class Flow(Strategy):
         return self.widths
 
     @property
-    def _block(self) -> tuple[int, ...]:
+    def sides(self) -> tuple[int, ...]:
+        """Cells per side of a block, along each axis."""
         assert isinstance(self.block, tuple)
         return self.block
 
-    def _doors(self, near: Neighbourhood) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For every cell that touches a source its block and the nearest one where arrivals have noise."""
-        from scipy.ndimage import distance_transform_cdt
-
-        if not len(self.entries):
-            raise InputError(
-                "the neighbourhood has sources and the flow strategy has no arrivals: nothing hides who appears "
-                '(make it with Flow.tuned(near), or with arrivals="boundary")'
-            )
-        open_ = np.ones(self.blocks, dtype=bool)
-        open_.reshape(-1)[self.entries] = False
-        nearest = distance_transform_cdt(
-            open_, metric="chessboard", return_distances=False, return_indices=True
-        )
-        places = np.nonzero(near.source_cells)
-        block = tuple(p // b for p, b in zip(places, self._block, strict=True))
-        door = tuple(nearest[axis][block] for axis in range(self.domain.ndim))
-        return np.stack(block), np.stack(door)
-
-    def _way_in(self, near: Neighbourhood) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        block, door = self._doors(near)
-        far = np.abs(block - door)
-        return far[0], far[1] if len(far) > 1 else np.zeros_like(far[0])
-
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """A move goes along diagonals first, then straight; an arrival enters at the nearest open block."""
-        edges = near.edges()
-        moves = edges[:, 0] >= 0
-        rows: list[NDArray[np.int64]] = []
-        columns: list[NDArray[np.int64]] = []
-        values: list[NDArray[np.int64]] = []
-
-        def add(draw: NDArray[np.int64], edge: NDArray[np.int64], value: NDArray[np.int64] | int) -> None:
-            rows.append(draw)
-            columns.append(edge)
-            values.append(np.broadcast_to(np.asarray(value, dtype=np.int64), draw.shape))
-
-        number = np.arange(len(edges))
-        if not self.plain:
-            add(edges[:, 1], number, 1)
-            add(edges[moves, 0], number[moves], -1)
-        cell = np.stack(np.unravel_index(edges.clip(0), self.domain.shape))
-        block = cell // np.array(self._block)[:, None, None]
-        here, there = block[:, :, 0].copy(), block[:, :, 1]
-        if not moves.all():
-            _, door = self._doors(near)
-            # The edges list arrivals in the order of the source cells.
-            here[:, ~moves] = door
-            entry = np.searchsorted(self.entries, np.ravel_multi_index(tuple(door), self.blocks))
-            add(entry + self._offset("arrivals"), number[~moves], _ONE)
-        while True:
-            going = np.flatnonzero((here != there).any(axis=0))
-            if not len(going):
-                break
-            step = np.sign(there[:, going] - here[:, going])
-            for draw, which, value in self._crossings(here[:, going], step):
-                add(draw, going[which], value * _ONE)
-            here[:, going] += step
-        return scipy.sparse.csr_array(
-            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-            shape=(self.draws, len(edges)),
-        )
-
-    def _offset(self, name: str) -> int:
-        names = list(self._sizes)
-        return sum(self._sizes[n] for n in names[: names.index(name)])
-
-    def _crossings(
-        self, here: NDArray[np.int64], step: NDArray[np.int64]
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Draws that steps to a neighbouring block change: which draw, which step, by −1 or 1."""
-        index = np.arange(here.shape[1])
-        straight = self._offset("straight flows")
-        if self.domain.ndim == 1:
-            return [(straight + np.minimum(here[0], here[0] + step[0]), index, step[0])]
-        nx, ny = self.blocks
-        x, y = np.minimum(here, here + step)
-        dx, dy = step
-        left = np.where(dx > 0, here[1], here[1] + dy)  # row of the step's left end
-        low = np.where(dy > 0, here[0], here[0] + dx)  # column of its lower end
-        out = []
-        only_x, only_y, both = ((dx != 0) & (dy == 0), (dx == 0) & (dy != 0), (dx != 0) & (dy != 0))
-        out.append((straight + x * ny + y, only_x, dx))
-        out.append((straight + (nx - 1) * ny + y * nx + x, only_y, dy))
-        if both.any():
-            diagonal = self._offset("diagonal flows") + x * (ny - 1) + y
-            out.append((diagonal + np.where(dx == dy, 0, (nx - 1) * (ny - 1)), both, dx))
-        for w in self._widths:
-            start = self._offset(f"{_SUMS} {w} borders apart")
-            for across, along, place, n, sign, moved in (
-                (start, x, left, ny, dx, dx != 0),
-                (start + (nx - 1) * sums_on(ny, w), y, low, nx, dy, dy != 0),
-            ):
-                # At most two sums overlap at a border.
-                weights = hats(n, w)
-                first = weights.argmax(axis=0)
-                rest = weights.copy()
-                rest[first, np.arange(n)] = 0
-                for which, size in ((first, weights.max(axis=0)), (rest.argmax(axis=0), rest.max(axis=0))):
-                    draw = across + along * len(weights) + which[place.clip(0, n - 1)]
-                    value = sign * size[place.clip(0, n - 1)]
-                    out.append((draw, moved & (value != 0), value))
-        return [(draw[mask], index[mask], value[mask]) for draw, mask, value in out]
+        return Routes(self, near).changes()

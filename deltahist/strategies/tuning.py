@@ -26,6 +26,8 @@ _TIMES = (5, 7, 10, 14)
 _REFINED = 3
 #: Lines shorter than this gain nothing from sums; a second level needs lines of so many borders.
 _SHORT, _LONG = 16, 400
+#: From so many blocks on a second level is usual.
+_TWICE = 1500
 _DIGITS = 1000
 
 
@@ -72,6 +74,21 @@ def best_sums(
     of_flows, sums, widths = min(found, key=lambda f: (round(f[0], 9), f[2]))
     cells = 0.0 if flow.plain else _divide(of_flows, mean.of_cells, norm)
     return widths, _shares(flow, sums, cells, norm)
+
+
+def usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
+    """Widths near the best for all ranges, from 64 to 4096 blocks a side; none in 1-D, where there are no lines."""
+    if len(blocks) == 1:
+        return ()
+    # A line along one axis exists where the other has two blocks.
+    nx, ny = blocks
+    longest = max(ny if nx > 1 else 0, nx if ny > 1 else 0)
+    if longest < _SHORT:
+        return ()
+    if longest < _TWICE:
+        return (round(1.5 * math.sqrt(longest)),)
+    first = round(math.sqrt(longest) / 2)
+    return (first, 10 * first)
 
 
 def longest_move(near: Neighbourhood) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.mechanisms.quantile import exponent_of, smooth_noise
+from deltahist.mechanisms.quantile import exponent_of
+from deltahist.mechanisms.smooth import smooth_noise
 from deltahist.mechanisms.sorted import noise_law
 from deltahist.publishers import quantile as median
 from deltahist.publishers import sorted as points

@@ -6,7 +6,8 @@ import pytest
 from deltahist.decode.features import Quadratic
 from deltahist.decode.forms import Corner, Diagonal, Flows, Overlap, Prefixes, Side
 from deltahist.strategies.lines import Lines
-from deltahist.strategies.product import _Haar, _Sums
+from deltahist.strategies.product import _Sums
+from deltahist.strategies.wavelet import _Haar
 
 
 def forms():

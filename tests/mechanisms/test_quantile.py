@@ -10,13 +10,8 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.mechanisms.quantile import (
-    QuantileMechanism,
-    _mean_of_places,
-    quantile_methods,
-    rank_of,
-    smooth_noise,
-)
+from deltahist.mechanisms.quantile import QuantileMechanism, _mean_of_places, quantile_methods, rank_of
+from deltahist.mechanisms.smooth import smooth_noise
 
 LINE = dh.Domain((0, 1), (100,))
 Z = np.concatenate([-np.geomspace(1e8, 1e-4, 4000), [0.0], np.geomspace(1e-4, 1e8, 4000)])

@@ -11,7 +11,8 @@ import pytest
 import scipy.stats
 
 import deltahist as dh
-from deltahist.mechanisms.quantile import METHODS, exponent_of, rank_of, smooth_noise
+from deltahist.mechanisms.quantile import METHODS, exponent_of, rank_of
+from deltahist.mechanisms.smooth import smooth_noise
 from deltahist.noise.entropy import source
 from deltahist.publishers import quantile as median
 
