@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,8 +16,9 @@ class Charge(Fraction):
     """An amount that an account has charged: it knows whether it pays for ε or ρ, and stays so in arithmetic.
 
     An account of ε promises pure ε, an account of ρ promises zCDP: a publisher takes the amount as what it was
-    charged for and as nothing else. It can be divided, but not made more by arithmetic. Each part of it pays for one
-    release: who publishes twice with one amount has spent it twice (the account cannot see that).
+    charged for and as nothing else. It can be divided, and several can be added up; what would make more of it
+    is refused. Each part of it pays for one release: who publishes twice with one amount has spent it twice (the
+    account cannot see that).
 
     >>> half = Charge(Fraction(1, 3), "epsilon") / 2
     >>> half, half.unit
@@ -57,7 +59,7 @@ def _staying_charged(name: str) -> Callable[[Charge, Any], Any]:
     return method
 
 
-def _made_more(paid: Charge, out: Fraction) -> InputError:
+def _made_more(paid: Charge, out: Fraction | float) -> InputError:
     return InputError(
         f"{float(paid):g} of {paid.unit} was charged, and {float(out):g} is to be spent: what was charged can be "
         "divided, not made more; charge more first"
@@ -69,14 +71,16 @@ def _one_operand(name: str) -> Callable[..., Any]:
 
     def method(self: Charge, *more: Any) -> Any:
         out = plain(Fraction(self), *more)
-        if isinstance(out, Fraction) and out > self:
+        if out > self:
             raise _made_more(self, out)
-        return Charge(out, self.unit) if isinstance(out, Fraction) else out
+        # A power may be no fraction: a float is rounded down to one.
+        return Charge(out if isinstance(out, Fraction) else Fraction(math.nextafter(out, 0)), self.unit)
 
     return method
 
 
-for _name in ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__mod__"):
+_TWO = ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__mod__")
+for _name in _TWO:
     setattr(Charge, _name, _staying_charged(_name))
 for _name in ("__pos__", "__neg__", "__abs__", "__pow__", "__round__", "limit_denominator"):
     setattr(Charge, _name, _one_operand(_name))

@@ -128,6 +128,10 @@ class Domain:
             )
         if max(n * k for n, k in zip(shape, self.steps, strict=True)) > _MOST_STEPS:
             raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
+        if self.crs is None and self.scale not in (None, 1):
+            raise InputError(
+                f"scale is {self.scale!r} without a CRS: lengths on a plane are what they are; leave it out"
+            )
         if self.crs is not None:
             from deltahist._crs import check_projected, largest_scale, refuse_seams
 

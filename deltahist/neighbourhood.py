@@ -113,7 +113,7 @@ class Neighbourhood:
         # gap = (|d| - 1) k < radius
         far_x = min(-(-radius // kx), self.domain.shape[0] - 1)
         if self.domain.ndim == 1:
-            return np.array([far_x], dtype=np.int64)
+            return _fixed(np.array([far_x], dtype=np.int64))
         ky, ny = self.domain.steps[1], self.domain.shape[1]
         out = []
         for dx in range(far_x + 1):
@@ -121,16 +121,16 @@ class Neighbourhood:
             # largest integer g with gap² + g² < radius²
             most = math.isqrt(radius * radius - gap * gap - 1)
             out.append(min(most // ky + 1, ny - 1))
-        return np.array(out, dtype=np.int64)
+        return _fixed(np.array(out, dtype=np.int64))
 
     @functools.cached_property
     def frontier(self) -> NDArray[np.int64]:
         """The displacements (m, ndim), none negative, that no other one exceeds on every axis."""
         if self.domain.ndim == 1:
-            return self.reach.reshape(1, 1)
+            return _fixed(self.reach.reshape(1, 1))
         keep = np.append(self.reach[1:] < self.reach[:-1], True)
         dx = np.flatnonzero(keep)
-        return np.column_stack([dx, self.reach[dx]])
+        return _fixed(np.column_stack([dx, self.reach[dx]]))
 
     def displacements(self) -> NDArray[np.int64]:
         """All displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
@@ -152,11 +152,11 @@ class Neighbourhood:
         """Which cells (domain.shape, bool) touch a source: points within δ of one, also outside, are counted there."""
         near = np.zeros(self.domain.shape, dtype=bool)
         if self.sources is None:
-            return near
+            return _fixed(near)
         if not isinstance(self.sources, str):
             from deltahist._sources import touched_cells
 
-            return touched_cells(self.sources, self.domain, self.radius)
+            return _fixed(touched_cells(self.sources, self.domain, self.radius))
         for axis, (n, k) in enumerate(zip(self.domain.shape, self.domain.steps, strict=True)):
             deep = min(-(-self.radius // k), n)  # cells i with gap i k < radius
             side = np.moveaxis(near, axis, 0)
@@ -164,7 +164,7 @@ class Neighbourhood:
                 side[:deep] = True
             if self.sources in ("boundary", "right"):
                 side[n - deep :] = True
-        return near
+        return _fixed(near)
 
     def edges(self) -> NDArray[np.int64]:
         """Edges (M, 2) of the graph as flat cell indices; -1 stands for the null vertex.
@@ -264,6 +264,12 @@ class Neighbourhood:
                     stacklevel=4,
                 )
                 return
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """What sensitivities are worked out from is read-only."""
+    array.flags.writeable = False
+    return array
 
 
 def _quietly(domain: Domain, delta: float | str, sources: str | BaseGeometry | None) -> Neighbourhood:

@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 import textwrap
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -129,6 +130,12 @@ class Wrong(Pairs):
     pass
 
 
+def _forgetful(self, near):
+    out = dh.Strategy.changes(self, near).tolil()
+    out[0] = 0
+    return out.tocsr()
+
+
 def wrong(**members):
     cls = dataclasses.dataclass(frozen=True, eq=False)(type("Wrong", (Pairs,), members))
     cls.__module__ = __name__
@@ -152,6 +159,9 @@ def wrong(**members):
         ),
         ({"describe": lambda self: {"strategy": "Wrong", "times": 2}}, "makes another strategy"),
         ({"shape": property(lambda self: (8, 9))}, "it must be .k, 8."),
+        ({"measure": lambda self, counts: 1000 * counts}, "measure differs from _matmat"),
+        ({"scatter": lambda self, noise: 0 * noise, "gather": lambda self, weights: 0 * weights}, "does not make up"),
+        ({"changes": _forgetful}, "does not make up for edge"),
     ],
 )
 def test_what_is_wrong_is_named(members, words):
@@ -164,6 +174,53 @@ def test_what_is_wrong_is_named(members, words):
 def test_a_wrong_adjoint_or_a_fraction_is_not_published(name):
     strategy = dh.register(wrong(**{name: lambda self, X: X / 2}))(LINE)
     with pytest.raises(dh.InputError, match="strategy Wrong"):
+        dh.publish(np.ones(8, dtype=int), NEAR, strategy, epsilon=1)
+
+
+def test_shares_below_zero_are_no_shares():
+    for share in (Fraction(-1), Fraction(0), 1.0):
+        with pytest.raises(dh.InputError, match="must be a fraction above zero"):
+            Group("rows", slice(0, 8), share)
+
+
+def test_a_total_that_is_given_away_is_named():
+    """A flow that denies keeping the number of points."""
+
+    @dh.register
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Denying(dh.strategies.Flow):
+        texts = ()
+        keeps_total = False
+
+    square = dh.Domain((0, 0, 4, 4), (4, 4))
+    with pytest.raises(dh.InputError, match="the number of points without noise; keeps_total must be True"):
+        dh.check_strategy(Denying(square), dh.Neighbourhood(square, 1))
+
+
+def test_a_strategy_that_changes_after_it_was_priced_is_not_published():
+    @dh.register
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Growing(Pairs):
+        texts = ()
+        grown: list = dataclasses.field(default_factory=lambda: [1])
+
+        def _matmat(self, X):
+            return super()._matmat(X) * self.grown[0]
+
+        def _rmatmat(self, X):
+            return super()._rmatmat(X) * self.grown[0]
+
+    strategy = Growing(LINE)
+    mechanism = dh.Mechanism(NEAR, strategy, dh.Budget(1))
+    assert mechanism.laws[0].parameter == 2
+    strategy.grown[0] = 1000
+    with pytest.raises(dh.InputError, match="it must not change"):
+        dh.publish(np.ones(8, dtype=int), mechanism)
+
+
+def test_noise_that_does_not_enter_is_not_published():
+    strategy = dh.register(wrong(scatter=lambda self, noise: 0 * noise))(LINE)
+    with pytest.raises(dh.InputError, match="gather is not the adjoint of scatter"):
         dh.publish(np.ones(8, dtype=int), NEAR, strategy, epsilon=1)
 
 

@@ -166,3 +166,9 @@ def test_coordinates_must_be_finer_than_the_lattice():
     with pytest.raises(dh.InputError, match="are rounded by 256, more than a lattice step"):
         dh.Domain((2**60, 2**60 + 5000), (10,))
     assert dh.Domain((1.6e18, 1.7e18), (1000,)).size == 1000  # times in nanoseconds, cells of a day
+
+
+@pytest.mark.parametrize("scale", [0.5, -3, 2])
+def test_a_plane_has_no_scale(scale):
+    with pytest.raises(dh.InputError, match="without a CRS"):
+        dh.Domain((0, 8), (8,), scale=scale)

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "deltahist"
 #: the rows listed before its own, and from itself.
 LAYERS = [
     ["errors"],
-    ["_files"],
+    ["_files", "_progress"],
     ["_nano"],
     ["_operations"],
     ["_crs"],

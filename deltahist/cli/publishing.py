@@ -210,6 +210,7 @@ def _short(value: Any) -> str:
 
 
 def demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the demonstration's files.")] = Path(
         "deltahist-demo"
     ),
@@ -223,4 +224,5 @@ def demo(
     """
     from deltahist.demo import show
 
-    show(out, console.invoke)
+    root = context.find_root().command
+    show(out, lambda line: root.main(list(line), prog_name="deltahist", standalone_mode=False))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deltahist._progress import progress
 from deltahist.cli import console, options
 from deltahist.errors import InputError
 
@@ -115,9 +114,9 @@ def stream(
     columns = {"user": user, "time": time}
     plan = Stream(near, Budget(**budget), window_length, clock, state, strategy, counting, columns)
     reading = {"x": x, "y": y, "crs": crs, "user": user, "max_per_user": user and points, "outside": outside}
-    with _bar(steps) as advance:
+    with progress("publishing steps", steps, None if steps >= _LONG else False) as advance:
         tally = plan.publish(
-            source, out, steps, amounts=amounts, gaps=gaps, tell=console.note, advance=advance, **reading
+            source, out, steps, amounts=amounts, gaps=gaps, tell=console.note, advance=lambda: advance(1), **reading
         )
     print(_summary(plan, out, tally))
     return tally
@@ -136,19 +135,3 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
             f"go on        with the same options, --state {plan.ledger} and a later --until",
         ]
     )
-
-
-@contextmanager
-def _bar(steps: int) -> Iterator[Callable[[], None]]:
-    import sys
-
-    if steps < _LONG or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("publishing steps"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("steps", total=steps)
-        yield lambda: bar.advance(task)

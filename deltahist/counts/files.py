@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._operations import Operation, read_crs
+from deltahist._progress import progress
 from deltahist.counting import Counting
 from deltahist.counts.points import Places, Tally, finite_rows, inside_rows, named_rows, user_bound
 from deltahist.counts.private import Private
@@ -21,7 +19,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 #: Files from this size on show a progress bar on a terminal.
 _LONG = 64 << 20
@@ -183,7 +181,8 @@ def read_rows(
     operation = _operation(how.crs, source.crs, domain, path)
     rows = bad = off = 0
     first = None
-    with _progress_bar(how.progress, path, source.rows) as advance:
+    wanted = False if how.progress is None and path.stat().st_size < _LONG else how.progress
+    with progress("counting rows", source.rows, wanted) as advance:
         for batch in source.batches:
             columns, users = batch.columns, batch.users
             if operation is not None:
@@ -296,19 +295,3 @@ def _operation(stated: str | None, own: Any, domain: Domain, path: Path) -> Oper
             f"coordinates of {path.name!r} are in {source.to_string()[:40]}: give the domain this CRS"
         )
     return Operation.onto(domain, source)
-
-
-@contextmanager
-def _progress_bar(wanted: bool | None, path: Path, rows: int | None) -> Iterator[Callable[[int], None]]:
-    if wanted is None:
-        wanted = sys.stderr.isatty() and path.stat().st_size >= _LONG
-    if not wanted:
-        yield lambda number: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("counting rows"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("counting", total=rows)
-        yield lambda number: bar.advance(task, number)

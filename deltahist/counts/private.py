@@ -18,7 +18,7 @@ _SAY_IT = "give a plain array, np.asarray(counts), with contributions= and dropp
 class Private(np.ndarray[Any, np.dtype[Any]]):
     """Counts or points of people: an array like any other, with `counting`, how they were made, and their `domain`.
 
-    It is read-only: changed figures would no longer be what it says. Copies know the same. Whatever else is made of
+    It is read-only: changed figures would no longer be what it says. Copies know the same. Whatever else NumPy makes of
     it knows nothing (the sum of two maps may hold a user twice, rows that are taken twice do as well) and is not
     published until it is said anew: `publish(np.asarray(counts), ..., contributions=..., dropped=...)`.
 
@@ -33,14 +33,23 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
     @classmethod
     def of(cls, array: NDArray[Any], counting: Counting, domain: Domain | None = None) -> Private:
         """A read-only copy of the array, with what is known of it."""
-        own = np.array(array)
+        plain = np.ascontiguousarray(array)
+        # Bytes are what nobody can make writable again.
+        own = np.frombuffer(plain.tobytes(), dtype=plain.dtype) if plain.size else np.zeros(0, plain.dtype)
         own.flags.writeable = False
-        out = own.view(cls)
-        out.counting, out.domain = counting, domain
+        out = own.reshape(np.shape(array)).view(cls)
+        for name, value in (("counting", counting), ("domain", domain)):
+            np.ndarray.__setattr__(out, name, value)
         return out
 
     def __array_finalize__(self, made_from: Any) -> None:
-        self.counting = self.domain = None
+        for name in ("counting", "domain"):
+            np.ndarray.__setattr__(self, name, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.counting is not None:
+            _refuse_change()
+        super().__setattr__(name, value)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         into = options.get("out", ()) or (inputs[:1] if method == "at" else ())
@@ -52,7 +61,7 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
         return _unknown(result)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        return _unknown(super().__array_function__(function, types, arguments, options))
+        return _unknown(function(*_plain(arguments), **_plain(options)))
 
     def __setitem__(self, place: Any, value: Any) -> None:
         if self.counting is not None:
@@ -64,8 +73,10 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
         return self._same(np.array(self, order=order, subok=False))
 
     def astype(self, dtype: Any, *how: Any, **more: Any) -> Private:  # type: ignore[override]
-        """The same figures in another type; they know the same."""
-        return self._same(np.asarray(self).astype(dtype, *how, **more))
+        """The same figures in another type; they know the same if that type holds all figures of this one."""
+        found = np.asarray(self).astype(dtype, *how, **more)
+        # What a type cannot hold would be other figures: 256 points are none in eight bits.
+        return self._same(found) if np.can_cast(self.dtype, found.dtype, "safe") else _unknown(found)
 
     def _same(self, array: NDArray[Any]) -> Private:
         return array.view(Private) if self.counting is None else Private.of(array, self.counting, self.domain)
@@ -91,11 +102,18 @@ def _refuse_change() -> NoReturn:
 
 def _unknown(result: Any) -> Any:
     """An array of other figures, of which nothing is known."""
+    if isinstance(result, tuple | list):
+        return type(result)(map(_unknown, result)) if type(result) in (tuple, list) else result
     return result.view(Private) if isinstance(result, np.ndarray) and result.ndim else result
 
 
-def _plain(array: Any) -> Any:
-    return np.asarray(array) if isinstance(array, Private) else array
+def _plain(value: Any) -> Any:
+    """The same with plain arrays, also inside of tuples, lists and dictionaries."""
+    if isinstance(value, Private):
+        return value.view(np.ndarray)
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value)) if type(value) in (tuple, list) else value
+    return {k: _plain(v) for k, v in value.items()} if type(value) is dict else value
 
 
 def how_made(

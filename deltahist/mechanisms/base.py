@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import abc
-import copy
 import functools
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -30,6 +30,8 @@ class BaseMechanism(abc.ABC):
     counting: Counting
     #: Name of the file format of its releases.
     FORMAT: ClassVar[str]
+    #: What is worked out once and does not depend on how rows become numbers.
+    _KEPT: ClassVar[tuple[str, ...]] = ()
 
     @property
     def domain(self) -> Domain:
@@ -89,15 +91,12 @@ class BaseMechanism(abc.ABC):
         """The complete public description, JSON-ready."""
 
     def counted(self, counting: Counting) -> Self:
-        """The same mechanism for data that were counted in another way; what is computed already is kept.
+        """The same mechanism, at the same budget, for data that were counted in another way.
 
-        Only the number of points per user changes the noise.
+        What does not depend on the counting and is computed already is kept.
         """
-        out = copy.copy(self)
-        for derived in ("_costs", *(("laws", "decoder") if counting != self.counting else ())):
-            out.__dict__.pop(derived, None)
-        object.__setattr__(out, "counting", counting)
-        out._check_counting()
+        out = replace(self, counting=counting)  # type: ignore[type-var]
+        out.__dict__.update({name: self.__dict__[name] for name in self._KEPT if name in self.__dict__})
         return out
 
     @abc.abstractmethod
@@ -108,15 +107,17 @@ class BaseMechanism(abc.ABC):
     def _costs(self) -> dict[float, tuple[Fraction | float, Fraction | float]]:
         return {}
 
-    def cost_within(self, distance: float) -> tuple[Fraction | float, Fraction | float]:
-        """What a move over at most `distance` (ground units) costs: exactly, and by the bound ⌈distance/δ⌉.
+    def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
+        """What a move over a distance (ground units, or "2km") costs at most: exactly, and by the bound ⌈distance/δ⌉.
 
         The exact cost is the mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉
         moves within δ gives the bound: that many ε, or its square times ρ; infinite where a failure probability grows
         to one on the way.
         """
+        near = self.neighbourhood
+        if isinstance(distance, str):
+            distance = near.domain.length(distance, name="distance") / (near.domain.scale or 1.0)
         if distance not in self._costs:
-            near = self.neighbourhood
             steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
             limit = bound_of(self.guarantee, steps)
             # A move within δ is guaranteed the budget, even where the own cost is less.

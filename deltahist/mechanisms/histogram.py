@@ -60,6 +60,7 @@ class Mechanism(BaseMechanism):
     budget: Budget
     counting: Counting = POINTS
     FORMAT: ClassVar[str] = "deltahist-release"
+    _KEPT: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:
         self._check_counting()
@@ -72,6 +73,8 @@ class Mechanism(BaseMechanism):
 
     def _check_counting(self) -> None:
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
+        if strategy.domain != near.domain:
+            raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
                 "points outside were dropped, but the boundary is no source: then a point may vanish by moving; "

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.checks import check_adjoint, check_answers, check_groups
-from deltahist.counts.private import how_made
+from deltahist.calibration import sensitivity
+from deltahist.checks import check_foreign, check_groups
+from deltahist.counts.private import Private, how_made
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
@@ -83,7 +84,8 @@ def publish(
     (64, True)
     """
     if isinstance(near, Mechanism):
-        mechanism = _as_counted(near, counts, strategy, (epsilon, rho, noise, probability, workload))
+        others = (epsilon, rho, noise, probability, workload)
+        mechanism = _as_counted(near, counts, strategy, others, contributions, dropped)
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
         mechanism = mechanism_for(
@@ -100,8 +102,11 @@ def publish(
     private = _checked(counts, near)
     check_groups(strategy)
     if not is_own(strategy):
-        check_answers(strategy)
-        check_adjoint(strategy)
+        check_foreign(strategy)
+        if mechanism.sensitivity != sensitivity(strategy, near, norm=mechanism.norm):
+            raise InputError(
+                f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
+            )
     fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
         raise InputError(
@@ -117,7 +122,12 @@ def publish(
 
 
 def _as_counted(
-    mechanism: Mechanism, counts: ArrayLike, strategy: Strategy | str, others: tuple[Any, ...]
+    mechanism: Mechanism,
+    counts: ArrayLike,
+    strategy: Strategy | str,
+    others: tuple[Any, ...],
+    contributions: int | None,
+    dropped: Iterable[str],
 ) -> Mechanism:
     """The mechanism with the way in which the counts came to the map, which only they know."""
     if strategy != "auto" or any(other is not None for other in others):
@@ -125,13 +135,15 @@ def _as_counted(
             "a mechanism is given, which holds the strategy and the budget: strategy, epsilon, rho, noise, probability "
             "and workload must be left out"
         )
-    known = how_made(counts, mechanism.domain, None)
+    known = how_made(counts, mechanism.domain, contributions, dropped)
     said = mechanism.counting
     less = known.contributions > said.contributions or known.user > said.user
     if less or not set(known.dropped) <= set(said.dropped):
         raise InputError(
             f"the mechanism is for counts with {said.how}, but these have {known.how}: it must allow for as much"
         )
+    if not isinstance(counts, Private):
+        return mechanism  # how they came to the map is only what the mechanism says
     return mechanism.counted(replace(said, projection=known.projection))
 
 

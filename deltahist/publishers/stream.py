@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -169,17 +169,19 @@ class Stream:
         fresh, made = not self.ledger.exists(), not out.exists()
         if made:
             out.mkdir()
-        window: Window | None = None
         try:
             window = self.window(tell)
             with _ledger(window).alone():
-                run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
-                return run.publish(source, amounts, gaps, advance, reading)
+                try:
+                    run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
+                    return run.publish(source, amounts, gaps, advance, reading)
+                except InputError:
+                    # A ledger that nothing was charged to is no use, and would only be in the way of a corrected run.
+                    if fresh and window.last is None:
+                        self.ledger.unlink(missing_ok=True)
+                        Path(f"{self.ledger}-lock").unlink(missing_ok=True)
+                    raise
         except InputError:
-            # A ledger that nothing was charged to is no use, and would only get in the way of a corrected run.
-            if fresh and window is not None and window.last is None:
-                self.ledger.unlink(missing_ok=True)
-                Path(f"{self.ledger}-lock").unlink(missing_ok=True)
             if made and not any(out.iterdir()):
                 out.rmdir()
             raise
@@ -254,7 +256,8 @@ class _Run:
             if moved:
                 raise InputError(
                     f"release {str(self.files[moved[0]])!r} of a step that was published is not there "
-                    f"({len(moved):,} such steps): was it moved away, or published to another folder? nothing was "
+                    f"({len(moved):,} such steps): was it moved away, or published to another folder "
+                    "(or given no amount then)? nothing was "
                     "published now"
                 )
         for step in missing:
@@ -269,6 +272,12 @@ class _Run:
     def _check_counting(self, counts: Private) -> None:
         """Raise InputError unless counts were made as those of the steps before; nothing has been charged yet."""
         assert counts.counting is not None
+        if replace(counts.counting, projection=None) != replace(self.stream.counting, projection=None):
+            raise InputError(
+                f"the stream is for counts with {self.stream.counting.how}, but the rows were read with "
+                f"{counts.counting.how}: say the same of both"
+            )
+        self.stream.mechanism.counted(counts.counting)  # refuses what could not be published
         now = counts.counting.describe()
         before = self.ledger.fact(_ACCOUNT, _COUNTING)
         if before is None:

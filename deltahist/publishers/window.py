@@ -150,8 +150,8 @@ class Window:
         return Charge(Fraction(nano, NANO), self.unit)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
-        """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here "
-        "decides."""
+        """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here
+        decides."""
         if charges and step < max(charges):
             raise InputError(
                 f"step is {step}, but step {max(charges)} has been charged already: steps must not go back (late, or "

@@ -42,6 +42,12 @@ class Group:
     share: Fraction = Fraction(1)
     unit: Fraction = Fraction(1)
 
+    def __post_init__(self) -> None:
+        for name in ("share", "unit"):
+            value = getattr(self, name)
+            if not isinstance(value, Fraction) or value <= 0:
+                raise InputError(f"{name} of group {self.name!r} is {value!r}: it must be a fraction above zero")
+
 
 class Strategy(LinearOperator):
     """A strategy A: k integer rows over the N cells, and how noise enters. A workload has no noise.
@@ -56,7 +62,7 @@ class Strategy(LinearOperator):
     and is then already measured, priced and decoded correctly by the general (dense) methods. Two optional
     methods make it fast: `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε); `candidates` says
     what planning should try, `texts` and `named` how it is asked for in words. `register` makes it known, so that its
-    releases load again; `check_strategy` looks whether all of it is right (docs/adding_a_strategy.md).
+    releases load again; `check_strategy` looks whether all of it is right (docs/adding-a-strategy.md).
 
     Noise is added row by row, y = A c + η, unless the strategy says otherwise: then y = A c + R(η), where R
     takes `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the whole numbers U_e

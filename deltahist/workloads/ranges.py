@@ -165,19 +165,20 @@ def all_ranges(domain: Domain) -> AllRanges:
     return AllRanges(domain)
 
 
-def random_squares(side: float, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
+def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
     """Squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
 
     Parameters
     ----------
-    side : in the domain's coordinates. number : how many. seed : of the public choice of places.
+    side : in the domain's coordinates, or text in ground metres such as "2km".
+    number : how many. seed : of the public choice of places.
 
     Raises
     ------
     InputError
         If the side is longer than the domain.
     """
-    positive(side=side)
+    side = domain.length(side, name="side") if isinstance(side, str) else positive(side=side)
     number = whole(number=number)
     rng = np.random.default_rng(seed)
     low = []

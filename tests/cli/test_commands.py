@@ -17,7 +17,8 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.cli import console, main
+from deltahist.cli import main
+from deltahist.cli import run as run_module
 from deltahist.demo import PLACES
 
 BOUNDS = (583_000, 4_505_000, 588_000, 4_509_000)
@@ -538,7 +539,7 @@ def test_what_the_machine_refuses_is_one_line(monkeypatch, capsys, problem, word
     def fail(arguments):
         raise problem
 
-    monkeypatch.setattr(console, "invoke", fail)
+    monkeypatch.setattr(run_module, "invoke", fail)
     assert main(["inspect", "x"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
@@ -550,6 +551,6 @@ def test_programming_errors_keep_their_traceback(monkeypatch):
     def fail(arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(console, "invoke", fail)
+    monkeypatch.setattr(run_module, "invoke", fail)
     with pytest.raises(ZeroDivisionError):
         main(["inspect", "x"])

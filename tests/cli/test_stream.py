@@ -216,7 +216,7 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkey
     assert "2020-03-03 was charged but never finished" in capsys.readouterr().err
     charged = Ledger(folder / "city.ledger").charges("stream")
     assert stream(folder, until="2020-03-14", out=folder / "other") == 2
-    assert "was it moved away, or published to another folder?" in capsys.readouterr().err
+    assert "was it moved away, or published to another folder" in capsys.readouterr().err
     assert not (folder / "other").exists()
     (folder / "out" / "2020-03-07.parquet").unlink()
     assert stream(folder, until="2020-03-14") == 2

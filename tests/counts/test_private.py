@@ -109,7 +109,8 @@ def test_more_may_be_said_but_not_less():
     "same",
     [
         lambda c: c.copy(),
-        lambda c: c.astype(np.int32),
+        lambda c: c.astype(np.int64),
+        lambda c: c.astype(">i8"),
         lambda c: pickle.loads(pickle.dumps(c)),
         copy.copy,
         copy.deepcopy,
@@ -144,6 +145,13 @@ def test_copies_know_it_too(same):
         lambda c: c.dot(np.ones((4, 4), dtype=np.int64)),
         lambda c: c.reshape(-1)[c.reshape(-1) > 0][:16].reshape(-1, 1) * np.ones((1, 4), dtype=np.int64),
         lambda c: c.T,
+        lambda c: c.astype(np.int8),
+        lambda c: c.astype(np.float32),
+        lambda c: divmod(c, 2)[0],
+        lambda c: np.modf(c)[1],
+        lambda c: np.sort(c, axis=0),
+        lambda c: np.flip(c),
+        lambda c: np.vstack([c[:2], c[2:]]),
     ],
 )
 def test_what_arithmetic_makes_is_not_published_unsaid(made):
@@ -176,6 +184,11 @@ def add_to(counts):
         lambda c: add_to(c.view(np.ndarray)),
         lambda c: add_to(np.asarray(c)),
         lambda c: add_to(c.reshape(-1)),
+        lambda c: setattr(c, "strides", (0, 0)),
+        lambda c: setattr(c, "shape", (2, 8)),
+        lambda c: setattr(c, "counting", POINTS),
+        lambda c: c.base.setflags(write=True),
+        lambda c: c.setflags(write=True),
     ],
 )
 @pytest.mark.parametrize("whole", [lambda c: c, lambda c: c.copy()], ids=["counts", "copy"])
@@ -183,7 +196,7 @@ def test_counts_are_not_changed_in_place(change, whole):
     """Whoever changed them would publish other figures under the old bound."""
     counts = whole(counted(user=IDS, max_per_user=3))
     before = np.array(counts)
-    with pytest.raises(ValueError, match=r"in place|read-only"):
+    with pytest.raises(ValueError, match=r"in place|read-only|cannot set WRITEABLE"):
         change(counts)
     assert (np.asarray(counts) == before).all()
     fresh = counts + 0

@@ -9,6 +9,7 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
+from deltahist._operations import Projection
 from deltahist.calibration import calibrate, rho_for
 from deltahist.counting import Counting
 from deltahist.mechanisms import QuantileMechanism, SortedMechanism
@@ -98,6 +99,42 @@ def test_another_way_of_counting_has_its_own_noise():
         one.counted(Counting(dropped=("points outside",)))
 
 
+@pytest.mark.parametrize("counting", [Counting(), Counting(5), Counting(2, user=True)])
+def test_whatever_the_kind_it_is_what_it_would_be_from_the_start(counting):
+    for first, again in (
+        (dh.Mechanism(NEAR, CELLS, dh.Budget(1)), dh.Mechanism(NEAR, CELLS, dh.Budget(1), counting)),
+        (SortedMechanism(LINE, 50, dh.Budget(1), 2), SortedMechanism(LINE, 50, dh.Budget(1), 2, counting)),
+        (
+            QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), "inverse"),
+            QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), "inverse", counting),
+        ),
+    ):
+        first.describe(), first.laws, first.statement()
+        found = first.counted(counting)
+        assert found.describe() == again.describe()
+        assert found.laws == again.laws
+        assert found.statement() == again.statement()
+
+
+def test_what_is_said_beside_a_mechanism_is_not_lost():
+    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
+    with pytest.raises(dh.InputError, match=r"these have one user \(5 points\)"):
+        dh.publish(ONES, mechanism, contributions=5)
+    with pytest.raises(dh.InputError, match="bad rows dropped: it must allow"):
+        dh.publish(ONES, mechanism, dropped=["bad rows"])
+    wide = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Counting(5, dropped=("bad rows",)))
+    assert dh.publish(ONES, wide, contributions=5, dropped=["bad rows"]).laws[0].parameter == 10
+    way = Counting(projection=Projection("a grid", jump=0.009))
+    assert dh.publish(ONES, dh.Mechanism(NEAR, CELLS, dh.Budget(1), way)).counting.projection.jump == 0.009
+
+
+def test_what_sensitivities_are_worked_out_from_is_read_only():
+    near = dh.Neighbourhood(SQUARE, 1, "boundary")
+    for array in (near.source_cells, near.reach, near.frontier, NEAR.source_cells):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
 def test_a_budget_with_a_probability_becomes_the_noise_that_it_allows():
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6), Counting(2))
     assert mechanism.budget.rho == rho_for(CELLS, NEAR, epsilon=1, probability=1e-6, contributions=2)
@@ -112,7 +149,7 @@ def test_what_would_give_people_away_is_no_mechanism():
     with pytest.raises(dh.InputError, match="may then depend on a person"):
         dh.Mechanism(NEAR, flow, dh.Budget(1), Counting(dropped=("bad rows",)))
     with pytest.raises(dh.InputError, match="different domains"):
-        dh.Mechanism(NEAR, dh.strategies.Identity(LINE.domain), dh.Budget(1)).laws  # noqa: B018
+        dh.Mechanism(NEAR, dh.strategies.Identity(LINE.domain), dh.Budget(1))
 
 
 def test_what_is_promised_is_known_before_there_are_data():

@@ -1,0 +1,72 @@
+"""Running a command line: one line per error and per warning, exit status."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from deltahist.cli.app import app
+from deltahist.cli.console import note
+from deltahist.errors import DeltaHistWarning, InputError
+
+#: Exit status of every error that the user can mend.
+FAILED = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0, or 2 after a one-line error on stderr.
+
+    Only what was to be expected becomes a line; a programming error keeps its traceback.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # δ and ε must not fail on a terminal without them
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("always", category=DeltaHistWarning)
+            warnings.showwarning = _show(warnings.showwarning)
+            result = invoke(sys.argv[1:] if arguments is None else arguments)
+            sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except InputError as problem:
+        return _fail(str(problem))
+    except MemoryError as problem:
+        return _fail(f"out of memory {problem}".strip() + ": use larger cells or a smaller domain")
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as problem:
+        return _fail(f"{problem.filename or 'input or output'}: {problem.strerror or problem}")
+    except KeyboardInterrupt:
+        return _fail("interrupted")
+    except Exception as problem:
+        # Usage errors of the option parser, whichever package it comes from in this version of Typer.
+        if hasattr(problem, "format_message"):
+            return _fail(f"{problem.format_message()} (see --help)")
+        if type(problem).__name__ == "Abort":
+            return _fail("interrupted")
+        raise
+
+
+def invoke(arguments: Sequence[str]) -> Any:
+    """Run one command line and return what the command returns; errors are raised."""
+    return app(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
+
+
+def _fail(text: str) -> int:
+    note("error: " + " ".join(text.split()))
+    return FAILED
+
+
+def _show(usual: Callable[..., None]) -> Callable[..., None]:
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, DeltaHistWarning):
+            note("warning: " + " ".join(str(message).split()))
+        else:
+            usual(message, category, *rest, **more)
+
+    return show

@@ -1,0 +1,76 @@
+"""Streams in Python: what is promised is what is read; nothing is charged for what cannot be published."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.counting import Counting
+from deltahist.counts.steps import Clock
+from deltahist.ledger import Ledger
+from deltahist.publishers import Stream
+
+LINE = dh.Domain((0, 8), (8,))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Days 0 and 2; nobody was there on day 1."""
+    (tmp_path / "in").mkdir()
+    for day in (0, 2):
+        rows = {"x": [1, 2, 3, 7, 6, 5], "u": [1, 1, 1, 1, 2, 2]}
+        pd.DataFrame(rows).to_csv(tmp_path / "in" / f"{day}.csv", index=False)
+    return tmp_path
+
+
+def stream(folder, counting=None, sources="left", strategy="identity"):
+    near = dh.Neighbourhood(LINE, 1, sources)
+    clock = Clock.of("0", None)
+    return Stream(near, dh.Budget(1), 2, clock, folder / "s.ledger", strategy, counting or Counting())
+
+
+def run(plan, folder, **reading):
+    return plan.publish(folder / "in", folder / "out", 3, gaps="empty", x="x", **reading)
+
+
+def test_days_without_a_file_have_the_same_noise(folder):
+    plan = stream(folder, Counting(3, user=True))
+    assert run(plan, folder, user="u", max_per_user=3) == {"published": 3, "lost": 0, "skipped": 0}
+    releases = [dh.load(folder / "out" / f"{day}.parquet") for day in range(3)]
+    assert {r.laws[0].parameter for r in releases} == {12}
+    assert {r.contributions for r in releases} == {3}
+    assert {r.total for r in releases} == {None}
+
+
+@pytest.mark.parametrize(
+    ("counting", "reading"),
+    [
+        (Counting(), {"user": "u", "max_per_user": 3}),
+        (Counting(5, user=True), {"user": "u", "max_per_user": 3}),
+        (Counting(5), {}),
+        (Counting(), {"drop_bad_rows": True}),
+        (Counting(dropped=("bad rows",)), {}),
+    ],
+)
+def test_rows_are_read_as_the_stream_says(folder, counting, reading):
+    with pytest.raises(dh.InputError, match="say the same of both"):
+        run(stream(folder, counting), folder, **reading)
+    assert not (folder / "s.ledger").exists()
+    assert not (folder / "out").exists()
+
+
+def test_what_cannot_be_published_is_not_charged(folder):
+    """A flow keeps the number of points: it serves no rows that may be dropped."""
+    with pytest.raises(dh.InputError, match="keeps the number of points exactly"):
+        run(stream(folder, Counting(dropped=("bad rows",)), None, "flow"), folder, drop_bad_rows=True)
+    assert not (folder / "s.ledger").exists()
+
+
+def test_a_run_that_is_refused_leaves_the_others_ledger(folder):
+    plan = stream(folder)
+    run(plan, folder)
+    charged = Ledger(folder / "s.ledger").charges("stream")
+    with Ledger(folder / "s.ledger").alone(), pytest.raises(dh.InputError, match="is in use"):
+        run(plan, folder)
+    assert Ledger(Path(folder / "s.ledger")).charges("stream") == charged
