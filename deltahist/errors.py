@@ -10,19 +10,51 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """A parameter or a file that cannot be used; the message names the value, the rule and the likely cause."""
+    """A parameter or a file that cannot be used; the message names the value, the rule and the likely cause.
+
+    >>> import deltahist as dh
+    >>> dh.Domain((1, 0), (4,))
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.InputError: bounds are (1.0, 0.0): 1 must be less than 0 (the order is west, south, east, north)
+    """
 
 
 class BudgetExceeded(InputError):  # noqa: N818
-    """A charge that an account cannot pay; nothing was charged."""
+    """A charge that an account cannot pay; nothing was charged.
+
+    >>> import deltahist as dh
+    >>> dh.Window(length=2, epsilon=1).charge(0, 1.5)
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.BudgetExceeded: amount is 1.5 at step 0: steps -1 to 0 have spent 0 of 1, 1 is left
+    """
 
 
 class DamagedFile(InputError):  # noqa: N818
-    """A file that is truncated, foreign, or contradicts itself."""
+    """A file that is truncated, foreign, or contradicts itself.
+
+    >>> import tempfile, deltahist as dh
+    >>> with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    ...     _ = file.write(b"{}"), file.flush()
+    ...     try:
+    ...         dh.load(file.name)
+    ...     except dh.DamagedFile as problem:
+    ...         print("damaged description" in str(problem))
+    True
+    """
 
 
 class DeltaHistWarning(UserWarning):
-    """Something that works but is probably not what was meant."""
+    """Something that works but is probably not what was meant.
+
+    >>> import warnings, deltahist as dh
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=2.1)
+    >>> str(said[0].message)[:40]
+    'delta is 2.1 cells, a little over 2: mov'
+    """
 
 
 def _one(kind: dict[str, Any]) -> tuple[str, Any]:

@@ -33,6 +33,11 @@ class Candidate:
     label : name of the strategy with its parameters.
     rmse : expected root mean square error per query, in points; of the resolved part if not resolved.
     resolves : whether it determines the queries; if not, the error is unknown and can be larger.
+
+    >>> import deltahist as dh
+    >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1), epsilon=1)[0]
+    >>> best.label, round(best.rmse, 2), best.cost, best.any_move
+    ('Cumulative (suffix)', 1.69, 1.0, 7.0)
     """
 
     mechanism: Mechanism

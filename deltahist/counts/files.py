@@ -131,6 +131,13 @@ def count_file(
     InputError
         If the file is missing, empty, damaged or of an unknown kind, lacks a column, holds rows that cannot
         be used (with how many), or its CRS does not go with the domain's.
+
+    >>> import pathlib, tempfile, deltahist as dh
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "p.csv").write_text("x,y\\n0.5,0.5\\n1.5,0.2\\n")
+    ...     counted = dh.count_file(f"{folder}/p.csv", dh.Domain((0, 0, 2, 2), (2, 2)), x="x", y="y")
+    >>> counted.rows, counted.counts.tolist()
+    (2, [[1, 0], [1, 0]])
     """
     tally = Tally(domain)
     how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key)

@@ -319,5 +319,11 @@ def _below_number(number: int, words: Words) -> int:
 
 
 def quantile(*arguments: Any, **options: Any) -> Quantile:
-    """The former name of `publish_quantile`."""
+    """The former name of `publish_quantile`.
+
+    >>> import numpy as np, deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
+    >>> quantile(np.arange(101), 0.5, near, epsilon=2.0).number
+    101
+    """
     return publish_quantile(*arguments, **options)

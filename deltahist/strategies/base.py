@@ -69,6 +69,11 @@ class Strategy(LinearOperator):
     for which R(η + U_e) = R(η) + A E_e exactly, whatever η. That is all that privacy needs
     (docs/privacy/factorisation.md).
     Source: 2014, section 5.2 (the matrix A); Li et al. 2010 for the term.
+
+    >>> import numpy as np, deltahist as dh
+    >>> A = dh.strategies.Hierarchical(dh.Domain((0, 1), (4,)))
+    >>> (A @ np.array([5, 0, 3, 2])).tolist()
+    [10, 5, 5, 5, 0, 3, 2]
     """
 
     domain: Domain
@@ -190,6 +195,15 @@ class Strategy(LinearOperator):
         )
 
     _transpose = _adjoint
+
+
+def refuse_pure(text: str, norm: int) -> None:
+    """InputError where a strategy for Gaussian noise is asked for with Laplace noise."""
+    numbers_of(text, 0)
+    if norm == 1:
+        raise InputError(
+            f"strategy is {text!r} with pure ε: it is made for Gaussian noise; give rho, or a probability as well"
+        )
 
 
 def numbers_of(text: str, most: int) -> list[int]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deltahist.domain import Domain
 from deltahist.errors import InputError, positive
 from deltahist.strategies._packed import pack, unpack
-from deltahist.strategies.base import Strategy, numbers_of
+from deltahist.strategies.base import Strategy, refuse_pure
 from deltahist.strategies.convex import (
     Certificate,
     Kept,
@@ -77,12 +77,7 @@ class Optimal(Strategy):
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Optimal:
-        numbers_of(text, 0)
-        if norm == 1:
-            raise InputError(
-                f"strategy is {text!r} with pure ε: it is made for Gaussian noise; give rho, or a probability beside "
-                "epsilon"
-            )
+        refuse_pure(text, norm)
         return cls(near)
 
     @classmethod

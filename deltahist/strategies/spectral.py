@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.strategies._packed import pack, unpack
-from deltahist.strategies.base import Strategy, numbers_of
+from deltahist.strategies.base import Strategy, refuse_pure
 from deltahist.strategies.convolution import convolve, squared_distance
 from deltahist.workloads.power import power
 
@@ -88,12 +88,7 @@ class Spectral(Strategy):
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Spectral:
-        numbers_of(text, 0)
-        if norm == 1:
-            raise InputError(
-                f"strategy is {text!r} with pure ε: it is made for Gaussian noise; give rho, or a probability beside "
-                "epsilon"
-            )
+        refuse_pure(text, norm)
         return cls(near)
 
     @classmethod

@@ -25,6 +25,11 @@ class Boxes:
     Parameters
     ----------
     corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates.
+
+    >>> import deltahist as dh
+    >>> work = dh.workloads.boxes([[0, 0, 2, 1], [1, 1, 2, 2]])
+    >>> work.matrix(dh.Domain((0, 0, 2, 2), (2, 2))).toarray().tolist()
+    [[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
     """
 
     corners: NDArray[np.float64]
