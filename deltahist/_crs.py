@@ -21,7 +21,7 @@ _EQUATOR, _FLATTENING = 6378137.0, 1 / 298.257223563
 
 
 def utm_code(lon: float, lat: float) -> str:
-    """EPSG code of the UTM zone of a position, as a suggestion for --project.
+    """EPSG code of the UTM zone of a position, as a suggestion for a projection.
 
     >>> utm_code(-73.99, 40.73)
     'EPSG:32618'
@@ -38,8 +38,8 @@ def check_projected(domain: Domain) -> None:
         inside = abs(lon) <= 180 and abs(lat) <= 84
         raise InputError(
             f"crs is {domain.crs!r}: degrees are not lengths, so a domain needs a projected CRS; "
-            f"project the points, for example with --project {utm_code(lon, lat) if inside else 'EPSG:32618'} "
-            "and --bounds in its metres"
+            f"project the points, for example to {utm_code(lon, lat) if inside else 'EPSG:32618'}, and give the bounds "
+            "in its metres"
         )
     if not crs.is_projected or domain.ndim != 2:
         raise InputError(f"crs is {domain.crs!r}: it must be a projected CRS, on a 2-D domain")

@@ -142,8 +142,8 @@ class Operation:
         if "ballpark" in chosen.description.lower():
             warnings.warn(
                 f"coordinates come to {domain.crs} by {chosen.description!r}, which shifts nothing between the two "
-                "datums: places may be off by a hundred metres or more (a grid that is not installed, or a --crs "
-                "that says too little?)",
+                "datums: places may be off by a hundred metres or more (a grid that is not installed, or a "
+                "CRS that says too little?)",
                 DeltaHistWarning,
                 stacklevel=2,
             )

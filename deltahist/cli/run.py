@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -57,8 +58,22 @@ def invoke(arguments: Sequence[str]) -> Any:
     return app(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
 
+#: Parameters of the library that are options here.
+_OPTIONS = re.compile(r"\b(crs|layer|every|start|x|y)=(?:'([^']*)')?")
+
+
+def in_options(text: str) -> str:
+    """A message of the library, which names its parameters, in the words of the command line.
+
+    >>> in_options("add crs='EPSG:4326', or leave them out with drop_bad_rows=True")
+    'add --crs EPSG:4326, or leave them out with --drop-bad-rows'
+    """
+    text = text.replace("drop_bad_rows=True", "--drop-bad-rows")
+    return _OPTIONS.sub(lambda found: f"--{found[1]}" + (f" {found[2]}" if found[2] else ""), text)
+
+
 def _fail(text: str) -> int:
-    note("error: " + " ".join(text.split()))
+    note("error: " + in_options(" ".join(text.split())))
     return FAILED
 
 

@@ -230,7 +230,7 @@ def read_rows(
         raise InputError(
             f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what} (the first is "
             f"row {first:,}, about): mend them, or leave them out"
-            + (" with --drop-bad-rows (drop_bad_rows=True)" if steps is None else " beforehand")
+            + (" with drop_bad_rows=True" if steps is None else " beforehand")
         )
     if bad == rows:
         raise InputError(
@@ -284,19 +284,19 @@ def _operation(stated: str | None, own: Any, domain: Domain, path: Path) -> Oper
     if given is None:
         raise InputError(
             f"the CRS of the coordinates in {path.name!r} is not known, but the domain's is {domain.crs}: add "
-            f"--crs EPSG:4326 (crs='EPSG:4326') for longitudes and latitudes, or --crs {domain.crs} if they are in it"
+            f"crs='EPSG:4326' for longitudes and latitudes, or crs={domain.crs!r} if they are in it"
         )
     source = read_crs(given)
     if stated is not None and own is not None and not source.equals(read_crs(own), ignore_axis_order=True):
         raise InputError(
-            f"crs is {stated!r}, but {path.name!r} states {read_crs(own).to_string()[:40]!r}: leave --crs (crs=) out, "
-            "or correct the file"
+            f"crs is {stated!r}, but {path.name!r} states {read_crs(own).to_string()[:40]!r}: leave crs= out, or "
+            "correct the file"
         )
     if domain.crs is None:
         if source.is_geographic:
             raise InputError(
                 f"coordinates of {path.name!r} are degrees ({source.to_string()[:40]}): they are never treated as "
-                "planar; project them, for example with --project EPSG:32618 (the zone of the region)"
+                "planar; project them, for example to EPSG:32618 (the zone of the region)"
             )
         raise InputError(
             f"coordinates of {path.name!r} are in {source.to_string()[:40]}: give the domain this CRS"

@@ -133,7 +133,7 @@ def _missing(wanted: list[str], names: list[str], path: Path) -> None:
 def _need_columns(request: Request, path: Path) -> None:
     if len(request.coordinates) != request.axes:
         need = "x and y" if request.axes == 2 else "x only"
-        raise InputError(f"input {path.name!r} needs columns for its coordinates: name {need} (--x, --y)")
+        raise InputError(f"input {path.name!r} needs columns for its coordinates: name {need} (x=, y=)")
 
 
 # --- text -------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def _open_vector(path: Path, request: Request) -> Source:
         layers = [str(name) for name, _ in pyogrio.list_layers(path)]
         if request.layer is None and len(layers) > 1:
             raise InputError(
-                f"input {path.name!r} has layers {', '.join(layers)}: choose one with --layer (layer=)"
+                f"input {path.name!r} has layers {', '.join(layers)}: choose one with layer="
             )
         info = pyogrio.read_info(path, layer=request.layer)
     except InputError:

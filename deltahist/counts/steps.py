@@ -91,8 +91,8 @@ class Clock:
             return np.where(good, values, self.start).astype(np.int64) - self.start, good
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             raise InputError(
-                "the time column holds numbers: with --every it must hold dates or date-times (ISO 8601); for step "
-                "numbers give --start as a whole number"
+                "the time column holds numbers: with every= it must hold dates or date-times (ISO 8601); for step "
+                "numbers give start= as a whole number"
             )
         read = pd.to_datetime(times.to_pandas(), utc=True, errors="coerce", format="ISO8601")
         whole = pd.DatetimeIndex(read).tz_localize(None).to_numpy().astype("datetime64[s]")

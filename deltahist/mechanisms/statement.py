@@ -299,7 +299,7 @@ def _membership(f: dict[str, Any]) -> list[_Row]:
         rows.append(
             (
                 "Dropped rows",
-                "rows with unusable coordinates were dropped (--drop-bad-rows): the guarantee is for data",
+                "rows with unusable coordinates were dropped: the guarantee is for data",
             )
         )
         rows.append(

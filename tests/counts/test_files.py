@@ -139,7 +139,7 @@ BAD = "x,y\n1,2\nabc,2\n,2\nnan,2\n1,inf\n1\n1,2,3\n4,4\n"
 def test_bad_rows_are_refused_with_how_many_or_dropped(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(BAD)
-    with pytest.raises(dh.InputError, match=r"6 of 8 rows .*--drop-bad-rows"):
+    with pytest.raises(dh.InputError, match=r"6 of 8 rows .*drop_bad_rows=True"):
         count_file(path, SQUARE, **XY)
     counted = count_file(path, SQUARE, **XY, drop_bad_rows=True)
     assert (counted.rows, counted.bad_rows, counted.kept, counted.dropped) == (8, 6, 2, ("bad rows",))
@@ -210,7 +210,7 @@ ERRORS = [
     ("none.geojson", text('{"type":"FeatureCollection","features":[]}'), NEW_YORK, {}, ["no rows"]),
     ("a.csv", text("lon,lat\n1,2\n"), SQUARE, XY, ["'x'", "lon, lat"]),
     ("a.csv", text("1,2\n3,4\n"), SQUARE, {"x": "0", "y": "7"}, ["7"]),
-    ("a.csv", text("x,y\n1,2\n"), SQUARE, {"x": "x"}, ["--x, --y"]),
+    ("a.csv", text("x,y\n1,2\n"), SQUARE, {"x": "x"}, ["x=, y="]),
     ("a.csv", text("x,y\n1,2\n"), LINE, XY, ["x only"]),
     ("a.csv", text("x,y\nhere,2\nthere,3\n"), SQUARE, XY, ["'x'", "'here'", "no numbers"]),
     ("a.csv", text("x;y\n1,5;2,5\n"), SQUARE, XY, ["'1,5'", "must be numbers"]),
@@ -219,8 +219,8 @@ ERRORS = [
     ("a.csv", text("x,y\n1,2\n"), SQUARE, {**XY, "max_per_user": 2}, ["user", "both or neither"]),
     ("a.csv", text("x,y\n1,2\n"), SQUARE, {**XY, "user": "x", "max_per_user": 0}, ["max_per_user is 0"]),
     ("a.csv", text("x,y\n1,2\n"), SQUARE, {**XY, "outside": "lose"}, ["'lose'", "'clamp'"]),
-    ("a.csv", text("x,y\n1,2\n"), NEW_YORK, XY, ["a.csv", "--crs EPSG:4326"]),
-    ("a.csv", text("x,y\n1,2\n"), SQUARE, {**XY, "crs": "EPSG:4326"}, ["degrees", "--project"]),
+    ("a.csv", text("x,y\n1,2\n"), NEW_YORK, XY, ["a.csv", "crs='EPSG:4326'"]),
+    ("a.csv", text("x,y\n1,2\n"), SQUARE, {**XY, "crs": "EPSG:4326"}, ["degrees", "project them"]),
     ("a.csv", text("x,y\n1,2\n"), SQUARE, {**XY, "crs": "EPSG:32618"}, ["EPSG:32618", "give the domain"]),
     ("a.csv", lambda path: path.write_bytes("x,y\n1,2\n".encode("utf-16")), SQUARE, XY, ["UTF-8"]),
     ("a.csv", lambda path: path.write_bytes(b"x,y,user\n1,2,\xe9\n"), SQUARE, USER, ["invalid UTF8"]),
@@ -228,7 +228,7 @@ ERRORS = [
     ("a.doc", text("x,y\n1,2\n"), SQUARE, XY, ["'.doc'", ".parquet"]),
     ("a.parquet", text("hello, this is text"), SQUARE, XY, ["no readable Parquet"]),
     ("a.parquet", cut, SQUARE, XY, ["no readable Parquet", "cut short"]),
-    ("a.parquet", lambda path: table(np.ones((2, 2))).to_parquet(path), SQUARE, {}, ["--x, --y"]),
+    ("a.parquet", lambda path: table(np.ones((2, 2))).to_parquet(path), SQUARE, {}, ["x=, y="]),
     (
         "a.parquet",
         lambda path: table(np.ones((2, 2))).to_parquet(path),
@@ -245,7 +245,7 @@ ERRORS = [
     ),
     ("a.parquet", polygons, NEW_YORK, {}, ["not points"]),
     ("a.tsv.gz", cut_gzip, NEW_YORK, {"x": 3, "y": 2, "crs": "EPSG:4326"}, ["a.tsv.gz", "cut short"]),
-    ("a.gpkg", layers, NEW_YORK, {}, ["spring", "autumn", "--layer"]),
+    ("a.gpkg", layers, NEW_YORK, {}, ["spring", "autumn", "layer="]),
     ("a.gpkg", layers, NEW_YORK, {"layer": "winter"}, ["winter"]),
     ("a.gpkg", text("hello"), NEW_YORK, {}, ["a.gpkg", "cannot be read"]),
     ("a.json", text('{"a": 1}'), NEW_YORK, {}, ["a.json", "cannot be read"]),
