@@ -9,7 +9,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.decode import interval
-from deltahist.decode.base import Moments
+from deltahist.decode.moments import Moments
 from deltahist.privacy import Law
 
 DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))

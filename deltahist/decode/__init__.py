@@ -1,21 +1,15 @@
 """Decoding: from a release to estimates of all cells, and to the error of every query."""
 
-from deltahist.decode.base import (
-    Decoder,
-    Moments,
-    aligned_spans,
-    box_sums,
-    decodes,
-    prefix_sums,
-    sums_between,
-)
+from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import DenseDecoder, IterativeDecoder, decoder
 from deltahist.decode.intervals import interval
 from deltahist.decode.metric import Metric, simulated_metric
+from deltahist.decode.moments import Moments
 from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.projection import Projection, nonnegative
 from deltahist.decode.spectral import SpectralDecoder
+from deltahist.decode.sums import aligned_spans, box_sums, prefix_sums, sums_between
 from deltahist.decode.trees import TreeDecoder
 
 __all__ = [

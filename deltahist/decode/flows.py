@@ -9,9 +9,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Moments, Terms, box_sums, decodes
+from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, Flows, Overlap, Side
+from deltahist.decode.moments import Moments, Terms
+from deltahist.decode.sums import box_sums
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.lines import Lines

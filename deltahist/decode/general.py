@@ -11,7 +11,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
-from deltahist.decode.base import LEAST_SQUARED, Decoder, Moments, decoder_of, decodes
+from deltahist.decode.base import Decoder, decoder_of, decodes
+from deltahist.decode.moments import LEAST_SQUARED, Moments
 from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
@@ -89,21 +90,21 @@ class DenseDecoder(Decoder):
         """Coefficients of every cell (N, k), beside the public total."""
         if not self.total_known:
             return self.inverse
-        ones, direction, spread = self._total
+        ones, direction, spread = self.onto_total
         return self.inverse - np.outer(direction, ones) / spread if spread > 0 else self.inverse
 
     def _moments_of(self, queries: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         weight = queries @ self._full_inverse
         part = weight * weight * self.draw_variance
         variance = part.sum(axis=1)
-        variance[variance < self._speck] = 0.0
+        variance[variance < self.speck] = 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
             kurtosis = np.where(
                 variance > LEAST_SQUARED, (part * part) @ self.draw_kurtosis / variance**2, 0.0
             )
         missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
         if self.total_known:
-            _, direction, spread = self._total
+            _, direction, spread = self.onto_total
             if spread > 0:
                 missing -= (queries @ direction)[:, None] / spread
         unresolved = (missing * missing).sum(axis=1) / (queries * queries).sum(axis=1)
@@ -138,7 +139,7 @@ class DenseDecoder(Decoder):
         for at, w in places:
             for other, v in places:
                 out += w * v * self._corners[at, other]
-        return np.where(out < self._speck, 0.0, out)
+        return np.where(out < self.speck, 0.0, out)
 
     def _all_resolved(self, number: int) -> NDArray[np.float64] | None:
         """Nothing is unresolved if the cells are determined; else it is not known for so many queries."""

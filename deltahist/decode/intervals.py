@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Moments
+from deltahist.decode.moments import Moments
 from deltahist.privacy import Law
 
 #: Sums of integer noise with a standard deviation up to this one are treated with their exact law.

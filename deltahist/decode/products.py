@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Terms, aligned_spans, decodes
+from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import (
     MOST_FOURTH,
     BlockPower,
@@ -19,6 +19,8 @@ from deltahist.decode.features import (
     Times,
     WithTotal,
 )
+from deltahist.decode.moments import Terms
+from deltahist.decode.sums import aligned_spans
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.grids import Identity

@@ -11,9 +11,11 @@ import scipy.fft
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Moments, box_sums, decodes
+from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import corners
 from deltahist.decode.metric import Metric, trusted
+from deltahist.decode.moments import Moments
+from deltahist.decode.sums import box_sums
 from deltahist.strategies.spectral import Spectral
 from deltahist.workloads import AllRanges, Boxes, Span
 
@@ -97,11 +99,11 @@ class SpectralDecoder(Decoder):
         if self._with_total is not None:
             along, spread = self._with_total
             variance = variance - box_sums(along, spans) ** 2 / spread
-        variance = np.where(variance < self._speck * self.table.flat[-1], 0.0, variance)
+        variance = np.where(variance < self.speck * self.table.flat[-1], 0.0, variance)
         return Moments(variance, np.zeros(len(variance)))
 
     @property
-    def _speck(self) -> float:
+    def speck(self) -> float:
         return 1e-12
 
     def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:

@@ -10,9 +10,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, Moments, Terms, decodes
+from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
+from deltahist.decode.moments import Moments, Terms
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy

@@ -1,0 +1,181 @@
+"""How the error of an answer is known: in closed form, solved from its coefficients, or from simulated noise.
+
+Each way works for every decoder, however it solves; which one is taken is for the decoder to say (`Decoder.way`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist.decode.features import Feature
+from deltahist.decode.sums import box_sums
+from deltahist.domain import Domain
+from deltahist.strategies.base import Strategy
+from deltahist.workloads import AllRanges, Boxes, Span
+
+#: Sum over terms of coefficient · product over axes of feature(interval).
+Terms = Sequence[tuple[float, tuple[Feature, ...]]]
+#: Boxes, or explicit queries (m, N).
+Asked: TypeAlias = Boxes | AllRanges | scipy.sparse.csr_array
+
+#: Queries are solved one by one up to this number; more of them are priced by simulated noise.
+MOST_SOLVED = 200
+#: All ranges are thinned out to this many where their mean has no closed form.
+_SAMPLE = 2000
+#: Variances whose square a float still holds; below, noise is too rare for its kurtosis to matter.
+LEAST_SQUARED = 1e-140
+#: Simulated noise fields; their number sets Student's quantile of the interval.
+REPLICATES = 100
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Error of each query: variance (m,), excess kurtosis (m,), and how the variance is known.
+
+    `freedom` is infinite where the variance is exact or a bound, else the number of simulated noise fields.
+    `unresolved` (m,) is the share of the query's squared norm that the strategy does not determine, or None.
+    `draws` (m,) is the number of noise draws whose plain sum the answer's noise is, 0 where it is no such sum.
+    """
+
+    variance: NDArray[np.float64]
+    kurtosis: NDArray[np.float64]
+    freedom: float = np.inf
+    unresolved: NDArray[np.float64] | None = None
+    draws: NDArray[np.float64] | None = None
+    note: str = "exact"
+
+
+class Solver(Protocol):
+    """What the ways ask of a decoder."""
+
+    strategy: Strategy
+    domain: Domain
+    total_known: bool
+
+    @property
+    def draw_variance(self) -> NDArray[np.float64]: ...
+    @property
+    def draw_kurtosis(self) -> NDArray[np.float64]: ...
+    @property
+    def onto_total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]: ...
+    @property
+    def speck(self) -> float: ...
+    @property
+    def note(self) -> str: ...
+    def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def estimate(self, values: NDArray[np.float64], total: int | None) -> NDArray[np.float64]: ...
+    def terms(self, order: int) -> Terms | None: ...
+    def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def draws(
+        self, spans: Sequence[Span], variance: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None: ...
+
+
+class Way(Protocol):
+    """A way to know errors."""
+
+    def moments(self, decoder: Solver, work: Asked) -> Moments:
+        """Error of each query."""
+
+    def mean(self, decoder: Solver, work: AllRanges) -> float:
+        """Mean variance over all ranges."""
+
+
+class _Closed:
+    """In closed form: a sum of products of one function per axis (`Decoder.terms`)."""
+
+    def moments(self, decoder: Solver, work: Asked) -> Moments:
+        assert not isinstance(work, scipy.sparse.sparray)
+        spans = work.spans(decoder.domain)
+        variance = np.maximum(evaluate(self._terms(decoder), spans), 0.0)
+        variance[variance < decoder.speck] = 0.0
+        kurtosis, draws = decoder.kurtosis(spans, variance), decoder.draws(spans, variance)
+        return Moments(variance, kurtosis, draws=draws, note=decoder.note)
+
+    def mean(self, decoder: Solver, work: AllRanges) -> float:
+        # Intervals on the two axes are independent: the mean of a product is the product of means.
+        return sum(
+            weight * math.prod(f.mean(n) for f, n in zip(features, decoder.domain.shape, strict=True))
+            for weight, features in self._terms(decoder)
+        )
+
+    @staticmethod
+    def _terms(decoder: Solver) -> Terms:
+        second = decoder.terms(2)
+        assert second is not None
+        return second
+
+
+class _Solved:
+    """Query by query, from the coefficients with which noise draws enter the answer."""
+
+    def moments(self, decoder: Solver, work: Asked) -> Moments:
+        queries = work if isinstance(work, scipy.sparse.sparray) else work.matrix(decoder.domain)
+        strategy = decoder.strategy
+        variance, kurtosis, unresolved = (np.zeros(queries.shape[0]) for _ in range(3))
+        for i in range(queries.shape[0]):
+            query = queries[[i]].toarray()[0]
+            weight = decoder.coefficients(query)
+            noise = strategy.gather(weight)
+            part = noise * noise * decoder.draw_variance
+            variance[i] = part.sum()
+            if variance[i] < decoder.speck:
+                variance[i] = 0.0
+            elif variance[i] > LEAST_SQUARED:
+                kurtosis[i] = (part * part * decoder.draw_kurtosis).sum() / variance[i] ** 2
+            if not strategy.determines_cells:
+                # aᵀA is what is measured of q; a public total adds its own share.
+                missing = query - np.asarray(strategy.rmatvec(weight))
+                if decoder.total_known:
+                    _, direction, spread = decoder.onto_total
+                    missing = missing - (query @ direction) / spread if spread > 0 else missing
+                unresolved[i] = float(missing @ missing) / float(query @ query)
+        unresolved[unresolved < 1e-9] = 0.0
+        return Moments(variance, kurtosis, unresolved=None if strategy.determines_cells else unresolved)
+
+    def mean(self, decoder: Solver, work: AllRanges) -> float:
+        return float(self.moments(decoder, work).variance.mean())
+
+
+class _Simulated:
+    """From simulated noise: it needs public figures only, so anybody may draw it."""
+
+    def moments(self, decoder: Solver, work: Asked) -> Moments:
+        assert not isinstance(work, scipy.sparse.sparray)
+        spans = work.spans(decoder.domain)
+        rng = np.random.default_rng(20140604)
+        spread = np.sqrt(decoder.draw_variance)
+        total = np.zeros(len(spans[0][0]))
+        for _ in range(REPLICATES):
+            noise = decoder.strategy.scatter(rng.normal(size=len(spread)) * spread)
+            cells = decoder.estimate(noise, 0 if decoder.total_known else None)
+            total += box_sums(cells, spans) ** 2
+        note = f"from {REPLICATES} simulated noise fields"
+        return Moments(total / REPLICATES, np.zeros(len(total)), freedom=REPLICATES, note=note)
+
+    def mean(self, decoder: Solver, work: AllRanges) -> float:
+        return float(self.moments(decoder, work.sample(_SAMPLE)).variance.mean())
+
+
+CLOSED, SOLVED, SIMULATED = _Closed(), _Solved(), _Simulated()
+
+
+def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
+    """Values of a closed form at boxes."""
+    known: dict[tuple[int, Feature], NDArray[np.float64]] = {}
+    out = np.zeros(len(spans[0][0]))
+    for weight, features in terms:
+        product = np.full(len(out), weight)
+        for axis, (feature, span) in enumerate(zip(features, spans, strict=True)):
+            if (axis, feature) not in known:
+                known[axis, feature] = feature(*span)
+            product *= known[axis, feature]
+        out += product
+    return out

@@ -1,0 +1,76 @@
+"""Sums of cells over boxes, from prefix sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.workloads import Span
+
+
+def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Which boxes (m,) consist of whole cells."""
+    out = np.ones(len(spans[0][0]), dtype=bool)
+    for span in spans:
+        for edge in span:
+            out &= edge == np.floor(edge)
+    return out
+
+
+def prefix_sums(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums from the low corner up to every cell edge; shape grows by one along each axis."""
+    out = np.zeros([n + 1 for n in cells.shape])
+    inner = out[tuple(slice(1, None) for _ in cells.shape)]
+    np.cumsum(cells, axis=0, out=inner)
+    for axis in range(1, cells.ndim):
+        np.cumsum(inner, axis=axis, out=inner)
+    return out
+
+
+def box_sums(cells: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
+    """Sums of cells over boxes; a cut cell counts by its share."""
+    return sums_between(prefix_sums(cells), spans)
+
+
+def sums_between(total: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
+    """Sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
+    flat = total.ravel()
+    aligned = bool(aligned_spans(spans).all())
+    if len(spans) == 1:
+        low, high = spans[0]
+        return _at(flat, high, len(total)) - _at(flat, low, len(total))
+    (west, east), (south, north) = spans
+    if aligned:
+        row = total.shape[1]
+        w, e, s, n = (c.astype(np.int64) for c in (west, east, south, north))
+        w *= row
+        e *= row
+        return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
+    return (
+        _at_corner(total, east, north)
+        - _at_corner(total, west, north)
+        - _at_corner(total, east, south)
+        + _at_corner(total, west, south)
+    )
+
+
+def _at(flat: NDArray[np.float64], place: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    below = np.minimum(place.astype(np.int64), length - 2)
+    share = place - below
+    return flat[below] * (1 - share) + flat[below + 1] * share
+
+
+def _at_corner(
+    total: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    row = total.shape[1]
+    i = np.minimum(x.astype(np.int64), total.shape[0] - 2)
+    j = np.minimum(y.astype(np.int64), row - 2)
+    f, g = x - i, y - j
+    at = i * row + j
+    flat = total.ravel()
+    low = flat[at] * (1 - g) + flat[at + 1] * g
+    high = flat[at + row] * (1 - g) + flat[at + row + 1] * g
+    return low * (1 - f) + high * f
