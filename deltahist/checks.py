@@ -66,7 +66,7 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
         _check_total(strategy)
     _check_round_trip(strategy)
     if small:
-        _check_decoder(strategy, near)
+        _check_decoder(strategy)
 
 
 def check_groups(strategy: Strategy) -> None:
@@ -224,7 +224,7 @@ def _check_round_trip(strategy: Strategy) -> None:
         raise _wrong(strategy, "its description makes another strategy", "its releases would not load")
 
 
-def _check_decoder(strategy: Strategy, near: Neighbourhood) -> None:
+def _check_decoder(strategy: Strategy) -> None:
     # Groups that differ by more than their shares: a decoder that forgets the noise is seen.
     laws = [Law("gaussian", (i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
     rng = np.random.default_rng(17)

@@ -183,14 +183,9 @@ def _tell_publisher(counted: Counted, outside: str) -> None:
 
 
 def _summary(release: Release, out: Path) -> str:
-    domain, near = release.domain, release.neighbourhood
+    domain = release.domain
     bounds = ",".join(f"{b:.10g}" for b in domain.bounds)
     size = " × ".join(f"{c / (domain.scale or 1.0):.6g}" for c in domain.cell)
-    cost = (
-        f"ε = {float(release.epsilon):g}"
-        if release.epsilon is not None
-        else f"ρ = {float(release.rho or 0):.4g} (ε = {release.approximate(1e-6):.4g} but for 10⁻⁶)"
-    )
     parameters = {k: v for k, v in release.strategy.describe().items() if k != "strategy" and v is not None}
     detail = ", ".join(f"{k} {_short(v)}" for k, v in parameters.items() if k not in options.LONG)
     return "\n".join(
@@ -199,7 +194,7 @@ def _summary(release: Release, out: Path) -> str:
             f"cells        {' × '.join(map(str, domain.shape))} of {size} {domain.unit}",
             f"bounds       {bounds}" + (f" in {domain.crs}" if domain.crs else ""),
             f"strategy     {release.strategy.name}" + (f" ({detail})" if detail else ""),
-            f"guarantee    {cost} for each {release.counting.who} moving up to {near.delta_ground:g} {domain.unit}",
+            f"guarantee    {release.mechanism.promise}",
             f"inspect it   deltahist inspect {out}",
         ]
     )

@@ -99,8 +99,10 @@ class Prefixes(Form):
     def table(self) -> NDArray[np.float64]:
         return self.rows @ self.rows.T
 
-    def at(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.table.ravel()[i * self.size + j]
+
+    at = entries
 
     def whole(self, weight: NDArray[np.float64]) -> float:
         # A cell is in the prefixes of all edges behind it.

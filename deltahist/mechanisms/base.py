@@ -99,10 +99,6 @@ class BaseMechanism(abc.ABC):
         out.__dict__.update({name: self.__dict__[name] for name in self._KEPT if name in self.__dict__})
         return out
 
-    @abc.abstractmethod
-    def _check_counting(self) -> None:
-        """Refuse data that were not counted as the guarantee needs them."""
-
     @functools.cached_property
     def _costs(self) -> dict[float, tuple[Fraction | float, Fraction | float]]:
         return {}

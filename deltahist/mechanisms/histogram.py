@@ -72,6 +72,7 @@ class Mechanism(BaseMechanism):
             object.__setattr__(self, "budget", Budget(rho=rho))
 
     def _check_counting(self) -> None:
+        """Refuse counts that were not made as the guarantee needs them."""
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
         if strategy.domain != near.domain:
             raise InputError("the strategy and the neighbourhood are on different domains: they must share one")

@@ -15,7 +15,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of
 from deltahist.mechanisms.smooth import MEAN_SIZE, Smooth, smooth_noise
-from deltahist.mechanisms.sorted import check_all_there
+from deltahist.mechanisms.sorted import check_all_there, noise_law, times_as_far
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 
@@ -181,7 +181,7 @@ class QuantileMechanism(BaseMechanism):
 
     def __post_init__(self) -> None:
         check_quantile(self.q, self.neighbourhood)
-        self._check_counting()
+        check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", whole(number=self.number))
         if self.method == "auto":
@@ -192,9 +192,6 @@ class QuantileMechanism(BaseMechanism):
                 f"method is {self.method!r}: smooth-student takes epsilon, smooth-laplace takes epsilon and a "
                 "probability, smooth-lognormal takes rho, or epsilon and a probability"
             )
-
-    def _check_counting(self) -> None:
-        check_all_there(self.counting)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -237,10 +234,7 @@ class QuantileMechanism(BaseMechanism):
         if self.method != "global":
             return ()
         # However many points move within δ, the quantile moves by δ at most.
-        reach = self.neighbourhood.radius
-        if self.norm == 2:
-            return (Law("gaussian", reach * reach / (2 * self.budget.amount)),)
-        return (Law("laplace", reach / self.budget.amount),)
+        return (noise_law(self.neighbourhood, *self.budget.exact, 1),)
 
     @property
     def size(self) -> int:
@@ -266,10 +260,9 @@ class QuantileMechanism(BaseMechanism):
         """
         if self.method == "exponential":
             return self.budget.amount
-        radius, last = self.neighbourhood.radius, self.steps - 1
         if self.method == "global":
-            return self.budget.amount * Fraction(min(moves.radius, last), min(radius, last)) ** self.norm
-        return bound_of(self.guarantee, -(-moves.radius // radius))
+            return self.budget.amount * times_as_far(self.neighbourhood, moves) ** self.norm
+        return bound_of(self.guarantee, -(-moves.radius // self.neighbourhood.radius))
 
     def methods(self) -> pd.DataFrame:
         """All ways to publish this quantile, by expected error (`quantile_methods`)."""

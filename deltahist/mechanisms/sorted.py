@@ -85,6 +85,12 @@ def noise_law(
     return Law("gaussian", change * change / (2 * budget.amount))
 
 
+def times_as_far(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
+    """How many times as far as within δ a point on the line can move under another relation."""
+    last = near.domain.size * near.domain.steps[0] - 1
+    return Fraction(min(moves.radius, last), min(near.radius, last))
+
+
 def within(group: ArrayLike) -> NDArray[np.float64]:
     """Variance of a rank within a group: k/6 for points at random places, and a fifth of the group if they clump."""
     k = np.asarray(group, dtype=np.float64)
@@ -128,7 +134,7 @@ class SortedMechanism(BaseMechanism):
 
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
-        self._check_counting()
+        check_all_there(self.counting)
         if self.budget.probability is not None:
             raise InputError(
                 f"probability is {self.budget.probability!r}: sorted points take epsilon or rho alone"
@@ -158,9 +164,6 @@ class SortedMechanism(BaseMechanism):
                 f"group is {group:,}: sums of {self.steps:,} lattice steps would exceed 2^52; use fewer cells or a "
                 "smaller group"
             )
-
-    def _check_counting(self) -> None:
-        check_all_there(self.counting)
 
     @property
     def together(self) -> int:
@@ -211,9 +214,7 @@ class SortedMechanism(BaseMechanism):
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
         """Budget that another relation costs: in proportion to the length of its moves (its square for ρ)."""
-        last = self.steps - 1
-        ratio = Fraction(min(moves.radius, last), min(self.neighbourhood.radius, last))
-        return self.budget.amount * ratio**self.norm
+        return self.budget.amount * times_as_far(self.neighbourhood, moves) ** self.norm
 
     def describe(self) -> dict[str, Any]:
         return {

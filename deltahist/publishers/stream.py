@@ -195,7 +195,7 @@ class _Run:
     ) -> None:
         self.stream, self.window, self.labels, self.tell = stream, window, labels, tell
         self.ledger = _ledger(window)
-        self.files = [out / f"{label}.parquet" for label in labels]
+        self.out, self.files = out, [out / f"{label}.parquet" for label in labels]
         self.done = -1 if window.last is None else window.last
 
     def publish(
@@ -240,9 +240,10 @@ class _Run:
                 f"release {str(unknown)!r} is there, but the ledger knows nothing of it (another ledger's?): nothing "
                 "was published; move it away, or take the ledger that belongs to it"
             )
-        for file in self.files:
-            # What a process that was killed had begun to write; no other one writes here now.
-            for part in file.parent.glob(f".{file.name}.*") if file.parent.is_dir() else ():
+        # What a process that was killed had begun to write; no other one writes here now.
+        begun = {f".{file.name}" for file in self.files}
+        for part in self.out.glob(".*.parquet.*"):
+            if part.name[: part.name.rindex(".parquet.") + len(".parquet")] in begun:
                 part.unlink(missing_ok=True)
         missing = [
             step
@@ -257,8 +258,7 @@ class _Run:
                 raise InputError(
                     f"release {str(self.files[moved[0]])!r} of a step that was published is not there "
                     f"({len(moved):,} such steps): was it moved away, or published to another folder "
-                    "(or given no amount then)? nothing was "
-                    "published now"
+                    "(or given no amount then)? nothing was published now"
                 )
         for step in missing:
             self.tell(

@@ -8,6 +8,7 @@ from typing import Any
 
 from deltahist._files import is_json, read_described, read_json
 from deltahist.errors import DamagedFile
+from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import Release
 from deltahist.releases.quantile import Quantile
@@ -15,8 +16,8 @@ from deltahist.releases.sorted import SortedRelease
 
 #: Format -> how an open Parquet file of it is read.
 _PARQUET: dict[str, Callable[[dict[str, Any], Any, str], BaseRelease]] = {
-    "deltahist-release": Release.read,
-    "deltahist-sorted": SortedRelease.read,
+    Mechanism.FORMAT: Release.read,
+    SortedMechanism.FORMAT: SortedRelease.read,
 }
 
 

@@ -84,6 +84,11 @@ class SortedRelease(BaseRelease):
             else self.mechanism.steps - 0.5,
         )
 
+    @property
+    def _edges(self) -> NDArray[np.float64]:
+        """Where the domain's cells begin and end, in steps."""
+        return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
+
     def counts(
         self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95
     ) -> tuple[NDArray[np.float64], ...]:
@@ -119,8 +124,8 @@ class SortedRelease(BaseRelease):
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts of all cells, which are never negative, and their typical errors."""
-        ends = np.arange(self.domain.size + 1) * float(self.domain.steps[0]) - 0.5
-        cells, error, *_ = self.counts(ends[:-1], ends[1:])
+        edges = self._edges
+        cells, error, *_ = self.counts(edges[:-1], edges[1:])
         return cells, error
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
@@ -129,8 +134,7 @@ class SortedRelease(BaseRelease):
 
     def histogram(self) -> NDArray[np.float64]:
         """Estimated counts of the domain's cells (n,), not negative; they add up to the number of points."""
-        edges = np.arange(self.domain.size + 1) * float(self.domain.steps[0]) - 0.5
-        return np.diff(below(self.decoder.knots, np.clip(edges, *self._present())))
+        return np.diff(below(self.decoder.knots, np.clip(self._edges, *self._present())))
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
         """Quantiles of the points with intervals, any number of them at no further cost.

@@ -108,9 +108,8 @@ def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
     'Hierarchical'
     """
     said = text.strip().lower()
-    found = {word: cls for cls in strategies().values() for word in _words_of(cls)}.get(
-        said.partition(":")[0]
-    )
+    _load_entry_points()
+    found = _words().get(said.partition(":")[0])
     if found is None:
         raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
     return found.named(near, said, norm)
