@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._operations import Operation
 from deltahist.decode import aligned_spans, interval, prefix_sums, sums_between
 from deltahist.domain import Domain
+from deltahist.domain.operations import Operation
 from deltahist.errors import InputError, is_number
 from deltahist.releases import BaseRelease, Release, SortedRelease
 from deltahist.workloads import Regions, Span, Workload, boxes, regions

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 
-from deltahist.calibration import explicit_edge_cost
 from deltahist.decode import decoder
 from deltahist.errors import InputError
+from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deltahist._operations import Operation
+from deltahist.domain.operations import Operation
 from deltahist.errors import InputError
 from deltahist.sample import sample_points
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import write_whole
+from deltahist.decode.merging import block_error, merged_cells
 from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import bound_of
 from deltahist.mechanisms.statement import protection_curve
-from deltahist.merging import block_error, merged_cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

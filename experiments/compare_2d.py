@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.calibration import rho_for
 from deltahist.decode import box_sums, nonnegative, simulated_metric
 from deltahist.errors import InputError
+from deltahist.mechanisms.calibration import rho_for
 from deltahist.strategies import Spectral, Strategy, tuned
 from experiments._common import figure, print_table, save
 from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer

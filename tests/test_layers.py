@@ -20,28 +20,22 @@ PACKAGE = Path(__file__).resolve().parent.parent / "deltahist"
 LAYERS = [
     ["errors"],
     ["_files", "_progress"],
-    ["_nano"],
-    ["_operations"],
-    ["_crs"],
     ["domain"],
-    ["_sources", "geometries"],
-    ["neighbourhood", "privacy", "counting"],
+    ["neighbourhood", "privacy"],
     ["budget"],
-    ["workloads"],
+    ["budgets", "workloads"],
     ["strategies", "noise"],
-    ["calibration", "decode", "counts", "ledger"],
-    ["checks", "mechanisms", "merging"],
-    ["allocation", "planning", "plots"],
+    ["decode", "counts"],
+    ["mechanisms"],
+    ["checks", "planning", "plots"],
     ["releases"],
-    ["publishers", "personal", "answers", "export", "server"],
+    ["publishers", "personal", "answers", "server"],
     ["sample", "cli", "demo", "__main__"],
 ]
 
 #: Imports (who, whom) that are fine although both are in one row. Keep it free of cycles.
 SAME_ROW = {
-    ("export", "answers"),
     ("server", "answers"),
-    ("server", "export"),
     ("demo", "sample"),
     ("cli", "demo"),
     ("cli", "sample"),
@@ -49,7 +43,7 @@ SAME_ROW = {
 }
 
 #: These see the data, draw noise or spend budget.
-PRIVATE = {"counts", "noise", "publishers", "personal", "ledger"}
+PRIVATE = {"counts", "noise", "publishers", "personal", "budgets"}
 #: These stand at the publisher's keyboard: they may use both sides, and the package by its public names.
 TOP = {"sample", "cli", "demo", "__main__"}
 #: All others are public: nothing private may be reachable from them, by however many steps.

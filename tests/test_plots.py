@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import deltahist as dh
+from deltahist.decode.merging import merged_cells
 from deltahist.errors import InputError
-from deltahist.merging import merged_cells
 from deltahist.plots import check_picture, plot_map, plot_protection, save_picture
 
 

@@ -55,8 +55,8 @@ def allocate(
     """
     import numpy as np
 
-    from deltahist._nano import NANO
-    from deltahist.allocation import Independent, allocate_offline, allocate_online
+    from deltahist.budgets.allocation import Independent, allocate_offline, allocate_online
+    from deltahist.budgets.nano import NANO
 
     budget = options.budget(epsilon, rho)
     unit, limit = next(iter(budget.items()))
@@ -131,7 +131,7 @@ def _read_weights(file: Path) -> tuple[list[str], Any]:
     """Names of the steps and their weights."""
     import numpy as np
 
-    from deltahist.allocation.windows import check_weights
+    from deltahist.budgets.allocation.windows import check_weights
 
     if not file.is_file():
         raise InputError(f"{str(file)!r} does not exist")

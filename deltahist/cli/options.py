@@ -256,10 +256,10 @@ def space(
     bounds: str, cell: str | None, cells_per_delta: str | None, delta: str, sources: str, crs: str | None
 ) -> Neighbourhood:
     """Domain and neighbourhood from their options, checked, with room in memory."""
-    from deltahist._sources import is_far
     from deltahist.domain import Domain
-    from deltahist.geometries import read_sources
+    from deltahist.domain.geometries import read_sources
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.neighbourhood.sources import is_far
 
     box = corners(bounds, "--bounds")
     moved = length(delta, "--delta")
@@ -296,7 +296,7 @@ def read_boxes(box: Sequence[str] | None, file: Path | None, domain: Domain) -> 
     """Boxes from options and from a file, as (m, 2 d) array with one name each."""
     import numpy as np
 
-    from deltahist.geometries import read_box_file
+    from deltahist.domain.geometries import read_box_file
 
     wanted = 2 * domain.ndim
     rows, names = [], []
@@ -333,8 +333,8 @@ def map_crs(crs: str | None, project: str | None, bounds: str) -> str | None:
     Raises InputError if the points are in degrees and nothing says how to project them; the message has the
     options to use.
     """
-    from deltahist._operations import read_crs
-    from deltahist.geometries import in_utm, looks_like_degrees
+    from deltahist.domain.geometries import in_utm, looks_like_degrees
+    from deltahist.domain.operations import read_crs
 
     if project is not None:
         if read_crs(project, "--project").is_geographic:
@@ -355,7 +355,7 @@ def map_crs(crs: str | None, project: str | None, bounds: str) -> str | None:
 def check_bounds(box: tuple[float, ...], crs: str | None, side: float | str) -> None:
     """Raise InputError if bounds on a projected map are surely degrees: smaller than a cell."""
     from deltahist.domain import metres
-    from deltahist.geometries import in_utm, looks_like_degrees
+    from deltahist.domain.geometries import in_utm, looks_like_degrees
 
     if crs is None or not looks_like_degrees(box):
         return

@@ -133,7 +133,7 @@ def publish(
         raise InputError(
             f"--{'most' if group is None else 'group'} is given without --sorted: it goes with it"
         )
-    from deltahist.counting import Counting
+    from deltahist.domain.counting import Counting
     from deltahist.planning import mechanism_for
     from deltahist.publishers import publish as publish_counts
 

@@ -132,7 +132,7 @@ def _answer_regions(
     release: BaseRelease, file: Path, column: str | None, level: float, nonnegative: bool
 ) -> tuple[pd.DataFrame, Any]:
     from deltahist.answers import answer
-    from deltahist.geometries import read_geometries, region_names
+    from deltahist.domain.geometries import read_geometries, region_names
     from deltahist.workloads import regions
 
     zones = read_geometries(file, release.domain, "--regions")
@@ -158,7 +158,7 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, release: BaseRelease
         rows = zip(frame["name"], *(frame[c].map(_figure(c)) for c in figures), strict=True)
         return console.table(["name", *figures], list(rows))
     if layout == "geojson":
-        from deltahist.geometries import as_geojson
+        from deltahist.domain.geometries import as_geojson
 
         if are_boxes:
             if release.domain.ndim == 1:
@@ -273,8 +273,7 @@ def export(
       deltahist export city.parquet --out cells.csv
       deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
     """
-    from deltahist.export import check_form
-    from deltahist.export import export as write
+    from deltahist.releases.export import check_form, export as write
 
     check_form(out)
     console.check_target(out, release)

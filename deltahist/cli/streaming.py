@@ -90,8 +90,8 @@ def stream(
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.budget import Budget
-    from deltahist.counting import Counting
     from deltahist.counts.steps import Clock
+    from deltahist.domain.counting import Counting
     from deltahist.publishers.stream import Stream, read_amounts
 
     points = options.user_bound(user, max_per_user)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._operations import Operation, read_crs
 from deltahist._progress import progress
-from deltahist.counting import Counting
-from deltahist.counts.points import Places, Tally, finite_rows, inside_rows, named_rows, user_bound
+from deltahist.counts.arrays import Places, Tally, finite_rows, inside_rows, named_rows, user_bound
 from deltahist.counts.private import Private
 from deltahist.counts.readers import Batch, Request, open_source
 from deltahist.domain import Domain
+from deltahist.domain.counting import Counting
+from deltahist.domain.operations import Operation, read_crs
 from deltahist.errors import InputError, one_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.counting import POINTS, Counting
 from deltahist.domain import Domain
+from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 
 _SAY_IT = "give a plain array, np.asarray(counts), with contributions= and dropped="

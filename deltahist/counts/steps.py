@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting import Counting
+from deltahist.counts.arrays import Tally
 from deltahist.counts.files import Reading, read_rows
-from deltahist.counts.points import Tally
 from deltahist.counts.private import Private
 from deltahist.domain import Domain
+from deltahist.domain.counting import Counting
 from deltahist.errors import InputError, fits_memory
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 from deltahist.budget import Budget
-from deltahist.counting import Counting
 from deltahist.domain import Domain
+from deltahist.domain.counting import Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import statement
 from deltahist.neighbourhood import Neighbourhood

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
-from deltahist.counting import POINTS, Counting
 from deltahist.decode import Decoder, decoder
 from deltahist.domain import Domain
+from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
+from deltahist.mechanisms.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy

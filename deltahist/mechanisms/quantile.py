@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from deltahist.budget import Budget
-from deltahist.counting import POINTS, Counting
 from deltahist.domain import Domain
+from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of
 from deltahist.mechanisms.smooth import MEAN_SIZE, Smooth, smooth_noise

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
-from deltahist.counting import POINTS, Counting
 from deltahist.domain import Domain
+from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.neighbourhood import Neighbourhood

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.counting import Counting
 from deltahist.domain import Domain
+from deltahist.domain.counting import Counting
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee
 

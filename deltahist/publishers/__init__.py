@@ -4,6 +4,5 @@ from deltahist.publishers.histogram import publish
 from deltahist.publishers.quantile import publish_quantile, smooth_sensitivity
 from deltahist.publishers.sorted import publish_sorted
 from deltahist.publishers.stream import Stream
-from deltahist.publishers.window import Window
 
-__all__ = ["Stream", "Window", "publish", "publish_quantile", "publish_sorted", "smooth_sensitivity"]
+__all__ = ["Stream", "publish", "publish_quantile", "publish_sorted", "smooth_sensitivity"]

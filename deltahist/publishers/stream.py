@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from deltahist.budget import Budget
-from deltahist.counting import POINTS, Counting
+from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets.window import Window
 from deltahist.counts import count_file
 from deltahist.counts.private import Private
 from deltahist.counts.steps import Clock, count_steps, step_files
+from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, one_of
-from deltahist.ledger import Ledger, differences
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
 from deltahist.publishers.histogram import publish
-from deltahist.publishers.window import Window
 from deltahist.strategies.base import Strategy
 
 #: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist import plots
-from deltahist.counting import Counting
 from deltahist.domain import Domain
+from deltahist.domain.counting import Counting
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.statement import statement

@@ -34,7 +34,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.counting import Counting
+from deltahist.domain.counting import Counting
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram

@@ -14,9 +14,8 @@ import pytest
 
 from deltahist import calibration
 from deltahist.budget import Budget
-from deltahist.counting import Counting
-from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms import histogram as mechanism
+from deltahist.domain.counting import Counting
+from deltahist.mechanisms import Mechanism, histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, Flow, Spectral, tuned

@@ -17,8 +17,7 @@ import deltahist as dh
 from deltahist.mechanisms.quantile import exponent_of
 from deltahist.mechanisms.smooth import smooth_noise
 from deltahist.mechanisms.sorted import noise_law
-from deltahist.publishers import quantile as median
-from deltahist.publishers import sorted as points
+from deltahist.publishers import quantile as median, sorted as points
 from tests.audits.cases import scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 

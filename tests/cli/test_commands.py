@@ -17,8 +17,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.cli import main
-from deltahist.cli import run as run_module
+from deltahist.cli import main, run as run_module
 from deltahist.demo import PLACES
 
 BOUNDS = (583_000, 4_505_000, 588_000, 4_509_000)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
+from deltahist.budgets.ledger import Ledger
 from deltahist.cli import main
-from deltahist.ledger import Ledger
 
 DAYS = 12
 #: Files that the first version wrote.

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.counting import POINTS, Counting
 from deltahist.counts import points_file
 from deltahist.counts.private import how_made
+from deltahist.domain.counting import POINTS, Counting
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
@@ -231,10 +231,10 @@ def test_users_belong_to_their_points():
 
 def test_users_are_bounded_across_blocks(monkeypatch):
     """Users are looked up by the place of their point in all of the data, not in its block."""
-    from deltahist.counts import points
+    from deltahist.counts import arrays
 
     whole = counted(user=IDS, max_per_user=1, key=bytes(32))
-    monkeypatch.setattr(points, "_BLOCK", 16)
+    monkeypatch.setattr(arrays, "_BLOCK", 16)
     assert (counted(user=IDS, max_per_user=1, key=bytes(32)) == whole).all()
     assert counted(user=IDS, max_per_user=1).sum() == 7
 

@@ -5,10 +5,10 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.calibration import calibrate
 from deltahist.decode import box_sums, decoder, prefix_sums, sums_between
 from deltahist.decode.general import DenseDecoder, IterativeDecoder
 from deltahist.decode.moments import SOLVED
+from deltahist.mechanisms.calibration import calibrate
 
 
 def cases(name, number, seed=3, most=(16, 6)):

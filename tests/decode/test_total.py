@@ -5,9 +5,9 @@ import pytest
 from examples import STRATEGIES, random_domain
 
 import deltahist as dh
-from deltahist.calibration import calibrate
 from deltahist.decode import decoder
 from deltahist.decode.general import DenseDecoder, IterativeDecoder
+from deltahist.mechanisms.calibration import calibrate
 
 
 def cases(name, number):

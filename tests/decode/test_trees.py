@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.calibration import calibrate
 from deltahist.decode.general import DenseDecoder
 from deltahist.decode.moments import SOLVED
 from deltahist.decode.trees import TreeDecoder
+from deltahist.mechanisms.calibration import calibrate
 
 
 def both(shape, branching, known=False, shares=None, budget=None):

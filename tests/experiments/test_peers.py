@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.calibration import calibrate
 from deltahist.decode import box_sums
+from deltahist.mechanisms.calibration import calibrate
 from deltahist.noise import discrete_laplace
 from experiments.compare_2d import read_counts
 from experiments.peers import LINEAR, MECHANISMS, PEERS, STRATEGIES, grids, noise, products, trees

@@ -9,11 +9,10 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist._operations import Projection
-from deltahist.calibration import calibrate, rho_for
-from deltahist.counting import Counting
-from deltahist.mechanisms import QuantileMechanism, SortedMechanism
-from deltahist.mechanisms import histogram as module
+from deltahist.domain.counting import Counting
+from deltahist.domain.operations import Projection
+from deltahist.mechanisms import QuantileMechanism, SortedMechanism, histogram as module
+from deltahist.mechanisms.calibration import calibrate, rho_for
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)

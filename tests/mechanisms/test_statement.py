@@ -8,7 +8,7 @@ import shapely
 from examples import STRATEGIES, random_domain
 
 import deltahist as dh
-from deltahist.calibration import explicit_edge_cost
+from deltahist.mechanisms.calibration import explicit_edge_cost
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

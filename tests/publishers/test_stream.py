@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.counting import Counting
+from deltahist.budgets.ledger import Ledger
 from deltahist.counts.steps import Clock
-from deltahist.ledger import Ledger
+from deltahist.domain.counting import Counting
 from deltahist.publishers import Stream
 
 LINE = dh.Domain((0, 8), (8,))

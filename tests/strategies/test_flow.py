@@ -7,7 +7,7 @@ import pytest
 from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
-from deltahist.calibration import calibrate, explicit_edge_cost
+from deltahist.mechanisms.calibration import calibrate, explicit_edge_cost
 from deltahist.strategies import Flow, from_description, tuned
 from deltahist.strategies.lines import hats, sums_on
 

@@ -12,7 +12,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.calibration import explicit_edge_cost
+from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import convex
 from deltahist.strategies.convex import exact_gram, workload_gram
 from deltahist.strategies.optimal import Optimal

@@ -7,7 +7,7 @@ import pytest
 from examples import random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.calibration import explicit_edge_cost
+from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Optimal, Spectral, from_description
 from deltahist.strategies.convolution import convolve, squared_distance
 

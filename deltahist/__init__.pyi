@@ -1,0 +1,32 @@
+__version__: str
+
+from . import decode as decode, noise as noise, strategies as strategies, workloads as workloads
+from .answers import answer as answer
+from .budget import Budget as Budget
+from .budgets import allocation as allocation
+from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
+from .budgets.window import Window as Window
+from .checks import check_strategy as check_strategy
+from .counts import count as count, count_file as count_file
+from .domain import Domain as Domain
+from .errors import (
+    BudgetExceeded as BudgetExceeded,
+    DamagedFile as DamagedFile,
+    DeltaHistWarning as DeltaHistWarning,
+    InputError as InputError,
+)
+from .mechanisms import Mechanism as Mechanism
+from .mechanisms.calibration import sensitivity as sensitivity
+from .mechanisms.statement import protection_curve as protection_curve
+from .neighbourhood import Neighbourhood as Neighbourhood
+from .planning import Candidate as Candidate, expected_error as expected_error, plan as plan
+from .privacy import Guarantee as Guarantee
+from .publishers import (
+    publish as publish,
+    publish_quantile as publish_quantile,
+    publish_sorted as publish_sorted,
+)
+from .publishers.quantile import quantile as quantile
+from .releases import Quantile as Quantile, Release as Release, SortedRelease as SortedRelease, load as load
+from .strategies import Strategy as Strategy, register as register
+from .workloads import Boxes as Boxes

@@ -1,7 +1,0 @@
-"""Allocating a budget over time: what to spend at each step under a limit on every window of δ steps."""
-
-from deltahist.allocation.models import Independent, Markov
-from deltahist.allocation.offline import allocate_offline
-from deltahist.allocation.online import allocate_online
-
-__all__ = ["Independent", "Markov", "allocate_offline", "allocate_online"]

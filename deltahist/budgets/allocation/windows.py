@@ -1,0 +1,169 @@
+"""Windows of consecutive steps: checks, limits that the past leaves, and exact sums in billionths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.budgets.nano import NANO, allowed
+from deltahist.errors import InputError, positive, whole
+
+
+def check_weights(weights: ArrayLike, name: str = "weights") -> NDArray[np.float64]:
+    """Weights (n,) as floats; InputError unless all are finite and none is negative."""
+    array = np.asarray(weights)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "biuf"):
+        raise InputError(f"{name} have shape {array.shape} and type {array.dtype}: they must be (n,) numbers")
+    out = array.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(out) | (out < 0))
+    if len(bad):
+        raise InputError(
+            f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and not negative (0: no publishing)"
+        )
+    return out
+
+
+def check_budget(window: Any, epsilon: Any, power: float) -> tuple[int, int]:
+    """Window length in steps and its limit in billionths."""
+    length = whole(window=window)
+    positive(epsilon=epsilon)
+    positive(power=power)
+    limit = allowed(epsilon=epsilon)
+    if limit < length:
+        raise InputError(
+            f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps"
+        )
+    return length, limit
+
+
+def check_past(past: ArrayLike, length: int, limit: int) -> NDArray[np.int64]:
+    """The last length − 1 committed amounts in billionths; InputError if they break a window already."""
+    array = np.asarray(past, dtype=np.float64)
+    if array.ndim != 1:
+        raise InputError(f"past has shape {array.shape}: it must be (m,) amounts that were committed")
+    bad = np.flatnonzero(~np.isfinite(array) | (array < 0))
+    if len(bad):
+        raise InputError(
+            f"past is {array[bad[0]]:g} at step {bad[0] + 1}: amounts are finite and not negative"
+        )
+    # A hair of binary rounding is forgiven before rounding up.
+    units = np.ceil(array * NANO - 1e-6).astype(np.int64)
+    spent = sums(units, length)
+    if len(spent) and spent.max() > limit:
+        at = int(np.argmax(spent > limit))
+        raise InputError(
+            f"past spends {spent[at] / NANO:.9g} in the window that ends at step {at + 1}: more than its limit, "
+            f"{limit / NANO:.9g}"
+        )
+    return units[max(0, len(units) - (length - 1)) :] if length > 1 else units[:0]
+
+
+def sums(units: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Sum of the window that ends at each step; the first ones are shorter."""
+    total = np.concatenate([[0], np.cumsum(units)])
+    start = np.maximum(np.arange(1, len(total)) - length, 0)
+    return np.asarray(total[1:] - total[start], dtype=np.int64)
+
+
+def rounded_down(
+    amounts: NDArray[np.float64], past: NDArray[np.int64], length: int, limit: int
+) -> NDArray[np.int64]:
+    """Billionths (n,), rounded down, so that no window exceeds its limit; checked in whole numbers."""
+    # A hundredth of a unit is the solver's rounding; where it was none, what is too much is taken away again.
+    units = np.floor(np.maximum(amounts, 0.0) * NANO + 0.01).astype(np.int64)
+    while True:
+        over = sums(np.concatenate([past, units]), length)[len(past) :] - limit
+        at = int(np.argmax(over)) if len(over) else 0
+        if not len(over) or over[at] <= 0:
+            return units
+        first = max(0, at + 1 - length)
+        largest = first + int(np.argmax(units[first : at + 1]))
+        units[largest] = max(0, int(units[largest]) - int(over[at]))
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Windows over the steps with a positive weight, without those that others imply.
+
+    Window k limits the sum over positions first[k] to last[k] by limit[k]; both ends do not fall.
+    """
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    limit: NDArray[np.float64]
+    _made: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, steps: NDArray[np.int64], past: NDArray[np.int64], length: int, limit: int) -> Constraints:
+        """For rising step numbers (m,) from 0, after the last amounts `past` (billionths); limits as fractions of
+        the whole one.
+        """
+        # Windows that reach back i steps: they hold the steps before length − i.
+        back = np.arange(min(length - 1, len(past)), 0, -1)
+        spent = np.cumsum(past[::-1])[back - 1] if len(back) else back
+        held = np.searchsorted(steps, length - back)
+        # The one that reaches back furthest is the tightest of those that hold the same steps.
+        keep = (held > 0) & (held != np.concatenate([[-1], held[:-1]])) if len(back) else back.astype(bool)
+        # Windows that begin at a step with weight; those that end no later than the one before are part of it.
+        last = np.searchsorted(steps, steps + length) - 1
+        fresh = np.concatenate([[True], last[1:] > last[:-1]])
+        return cls(
+            np.concatenate([np.zeros(int(keep.sum()), np.int64), np.flatnonzero(fresh)]),
+            np.concatenate([held[keep] - 1, last[fresh]]),
+            np.concatenate([1 - spent[keep] / limit, np.ones(int(fresh.sum()))]),
+        )
+
+    def total(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum in each window, added up term by term: amounts and prices differ by many orders of magnitude."""
+        return _over(np.add, np.append(amounts, 0.0), self.first, self.last + 1)
+
+    def spread(self, prices: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+        """Sum over the windows that hold each of the `number` steps."""
+        return _over(np.add, np.append(prices, 0.0), *self._holding(number))
+
+    def shares(self, demand: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The least share, in proportion to demand, of any window that holds a step: together they are feasible."""
+        each = self.limit / self.total(demand)
+        return demand * _over(np.minimum, np.append(each, np.inf), *self._holding(len(demand)))
+
+    def largest(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Largest value in each window."""
+        return _over(np.maximum, np.append(values, 0.0), self.first, self.last + 1)
+
+    def coupled(self, stiffness: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+        """Cᵀ diag(stiffness) C of the 0/1 matrix C of windows and steps, (width, number): its lower bands.
+
+        Entry [d, i] adds up the windows that hold steps i and i + d: those that hold i − 1 and i + d, and those that
+        begin at i and reach so far. Nothing is subtracted, so that no digits are lost.
+        """
+        sizes = self.last - self.first + 1
+        bands = np.zeros((int(sizes.max()), number))
+        rest = self.first > 0
+        begun, reach = np.zeros(number), np.zeros(number, dtype=np.int64)
+        begun[self.first[rest]], reach[self.first[rest]] = stiffness[rest], sizes[rest]
+        for d in range(len(bands) - 1, -1, -1):
+            bands[d] = np.where(reach > d, begun, 0.0)
+            bands[d, 0] = stiffness[~rest & (sizes > d)].sum()
+            if d + 1 < len(bands):
+                bands[d, 1:] += bands[d + 1, :-1]
+        return bands
+
+    def _holding(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Windows from .. to (excluded) that hold each step."""
+        if number not in self._made:
+            place = np.arange(number)
+            self._made[number] = (
+                np.searchsorted(self.last, place, side="left"),
+                np.searchsorted(self.first, place, side="right"),
+            )
+        return self._made[number]
+
+
+def _over(
+    ufunc: np.ufunc, values: NDArray[np.float64], low: NDArray[np.int64], high: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Reduce values[low:high] for each pair; `values` has one entry more than `high` can name."""
+    return np.asarray(ufunc.reduceat(values, np.column_stack([low, high]).ravel())[::2], dtype=np.float64)

@@ -1,0 +1,189 @@
+"""Sustainable publishing: no window of δ steps may spend more than its budget (2014, Theorem 2)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from deltahist.budget import Budget, Charge
+from deltahist.budgets.ledger import Ledger
+from deltahist.budgets.nano import NANO, allowed, as_said, charged
+from deltahist.errors import BudgetExceeded, InputError, is_number, whole
+
+#: Largest step number, either side of zero: what a ledger's column holds.
+_FARTHEST = 1 << 62
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Accountant of a sequence of releases: every `length` consecutive steps together spend at most the budget.
+
+    If the release at step i is ε_i-private for what is collected at step i, and every window of δ steps adds up to at
+    most ε, then all releases together, for ever, are ε-private for sequences that differ within δ steps. The same
+    holds for ρ. With δ-neighbourhood inside each step, entities may moreover move by δ in space. Proof:
+    docs/privacy/window.md.
+
+    Source: 2014, section 6.5, Theorem 2, with windows from the first step on.
+
+    Parameters
+    ----------
+    length : δ in steps: data of one entity that differ lie in `length` consecutive steps (last − first + 1).
+    epsilon, rho : budget of a window, one of them. It is rounded down to billionths, charges are rounded up; a float
+        stands for the decimal that it prints as.
+    ledger : a Ledger, or the path of one, which is made if it does not exist: the account survives the process.
+        In memory when None. Either way it keeps the last `length` steps only.
+    name : of the account in the ledger.
+    about : what is published, JSON-ready; an account that was opened for something else is refused.
+
+    Raises
+    ------
+    InputError
+        On a length that is no whole number of at least 1, not exactly one budget, a budget below a billionth per
+        step, a ledger that is damaged, or an account with other parameters.
+
+    Examples
+    --------
+    >>> window = Window(length=3, epsilon=1.0)
+    >>> window.charge(1, 0.5), window.charge(2, 0.25), window.available(3), window.available(4)
+    (Charge(1, 2), Charge(1, 4), Fraction(1, 4), Fraction(3, 4))
+    >>> window.charge(3, 0.5)
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.BudgetExceeded: amount is 0.5 at step 3: steps 1 to 3 have spent 0.75 of 1, 0.25 is left
+    """
+
+    length: int
+    epsilon: float | Fraction | None = None
+    rho: float | Fraction | None = None
+    ledger: Ledger | str | Path | None = None
+    name: str = "window"
+    about: Mapping[str, Any] | None = None
+    _memory: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", whole(length=self.length))
+        Budget(self.epsilon, self.rho)
+        if self.limit < self.length:
+            raise InputError(
+                f"{self.unit} is {self._budget!r}: it must be at least a billionth for each of {self.length:,} steps"
+            )
+        if isinstance(self.ledger, str | Path):
+            object.__setattr__(self, "ledger", Ledger(self.ledger))
+        if self.ledger is not None:
+            about = {} if self.about is None else {"about": dict(self.about)}
+            self._ledger.account(
+                self.name,
+                {"kind": "window", "length": self.length, f"{self.unit}_nano": self.limit, **about},
+            )
+
+    @property
+    def unit(self) -> str:
+        """ "epsilon" or "rho"."""
+        return "epsilon" if self.rho is None else "rho"
+
+    @property
+    def limit(self) -> int:
+        """Budget of a window in billionths."""
+        return allowed(**{self.unit: self._budget})
+
+    @property
+    def equal(self) -> Fraction:
+        """The share of a step that never runs out: budget / length, rounded down to billionths."""
+        return Fraction(self.limit // self.length, NANO)
+
+    @property
+    def last(self) -> int | None:
+        """The last step that was charged; None if none was."""
+        return max(self._charges(), default=None)
+
+    def spent(self, step: int) -> Fraction:
+        """What the window that ends at a step has spent."""
+        return Fraction(self._held(self._charges(), _step(step)), NANO)
+
+    def available(self, step: int) -> Fraction:
+        """What may still be charged at a step: 0 at steps before the last charged one."""
+        charges, step = self._charges(), _step(step)
+        if charges and step < max(charges):
+            return Fraction(0)
+        return Fraction(self.limit - self._held(charges, step), NANO)
+
+    def charge(self, step: int, amount: float | Fraction) -> Charge:
+        """Charge an amount at a step, durably, and return what was charged: the budget for the release.
+
+        It is spent as what it was charged for: an account of ε pays for pure ε, not for a failure probability.
+
+        Do so before noise is drawn: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
+        step add up; steps without a charge may lie between.
+
+        Raises
+        ------
+        InputError
+            If the step is no whole number or lies before the last charged one, the amount is not above zero, or the
+            window would exceed its budget. Nothing is charged then.
+        """
+        step = _step(step)
+        if not is_number(amount) or not amount > 0:
+            raise InputError(f"amount is {amount!r} at step {step}: it must be a finite number above zero")
+        nano = charged(amount=amount)
+        if self.ledger is None:
+            with self._turn:
+                self._allow(self._memory, step, nano, amount)
+                self._memory[step] = self._memory.get(step, 0) + nano
+                for old in [s for s in self._memory if s <= step - self.length]:
+                    del self._memory[old]
+            return Charge(Fraction(nano, NANO), self.unit)
+        with self._ledger.transaction() as change:
+            rows = change.execute("SELECT step, nano FROM charge WHERE account = ?", (self.name,))
+            self._allow(dict(rows.fetchall()), step, nano, amount)
+            change.execute(
+                "INSERT INTO charge VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET nano = nano + excluded.nano",
+                (self.name, step, nano),
+            )
+            change.execute(
+                "DELETE FROM charge WHERE account = ? AND step <= ?", (self.name, step - self.length)
+            )
+        return Charge(Fraction(nano, NANO), self.unit)
+
+    def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
+        """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here
+        decides."""
+        if charges and step < max(charges):
+            raise InputError(
+                f"step is {step}, but step {max(charges)} has been charged already: steps must not go back (late, or "
+                "out of order?)"
+            )
+        held = self._held(charges, step)
+        if held + nano > self.limit:
+            left, first = Fraction(self.limit - held, NANO), step - self.length + 1
+            raise BudgetExceeded(
+                f"amount is {float(as_said(amount=amount)):.10g} at step {step}: steps {first} to {step} have spent "
+                f"{held / NANO:.10g} of {self.limit / NANO:.10g}, {float(left):.10g} is left"
+            )
+
+    def _held(self, charges: Mapping[int, int], step: int) -> int:
+        return sum(nano for at, nano in charges.items() if step - self.length < at <= step)
+
+    def _charges(self) -> Mapping[int, int]:
+        return self._memory if self.ledger is None else self._ledger.charges(self.name)
+
+    @property
+    def _ledger(self) -> Ledger:
+        assert isinstance(self.ledger, Ledger)
+        return self.ledger
+
+    @property
+    def _budget(self) -> float | Fraction:
+        budget = self.epsilon if self.rho is None else self.rho
+        assert budget is not None
+        return budget
+
+
+def _step(step: Any) -> int:
+    if not is_number(step) or step != step or abs(step) >= _FARTHEST or step != int(step):
+        raise InputError(f"step is {step!r}: it must be a whole number")
+    return int(step)

@@ -1,0 +1,117 @@
+"""Counting, the public half: how rows become counts, which is fixed before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deltahist.domain.operations import Projection
+from deltahist.errors import InputError, one_of, whole
+
+#: What may have been left out before counting.
+DROPS = ("bad rows", "points outside")
+#: The name of an operation in files that did not record it.
+_NOT_RECORDED = "not recorded (a file of version 1)"
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How rows become counts: whose points they are, what is left out, the way to the map.
+
+    Parameters
+    ----------
+    contributions : points of one user that may move at once; 1 if the unit of privacy is a point.
+    user : whether the unit of privacy is a user, all of whose kept points may move; so it is with more than one.
+    dropped : kinds of rows that may have been left out: "bad rows", "points outside".
+    projection : the operation that brought coordinates to the map; None if they were in its CRS.
+
+    Raises
+    ------
+    InputError
+        If contributions is no whole number of at least 1, or something else is said to be dropped.
+
+    >>> Counting(contributions=3).unit, Counting(contributions=1, user=True).unit, Counting().unit
+    ('user', 'user', 'point')
+    """
+
+    contributions: int = 1
+    user: bool = False
+    dropped: tuple[str, ...] = ()
+    projection: Projection | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "contributions", whole(contributions=self.contributions))
+        object.__setattr__(self, "user", self.user or self.contributions > 1)
+        kinds = {one_of(DROPS, dropped=d) for d in self.dropped}
+        object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
+
+    @property
+    def unit(self) -> str:
+        """Unit of privacy: "user" or "point"."""
+        return "user" if self.user else "point"
+
+    @property
+    def who(self) -> str:
+        """The unit of privacy for people, with how many points it has."""
+        if not self.user:
+            return "point"
+        return f"user ({self.contributions:,} point{'s' if self.contributions > 1 else ''})"
+
+    @property
+    def how(self) -> str:
+        """All of it in a few words, for messages."""
+        out = f"one {self.who} as the unit of privacy"
+        return out + (f" and {' and '.join(self.dropped)} dropped" if self.dropped else "")
+
+    def and_also(self, contributions: int | None = None, dropped: Iterable[str] = ()) -> Counting:
+        """This one with what the caller knows besides: more points of a user, more that was left out.
+
+        Raises InputError on fewer contributions than are known already.
+        """
+        out = replace(self, dropped=(*self.dropped, *dropped))
+        if contributions is None:
+            return out
+        if whole(contributions=contributions) < self.contributions:
+            raise InputError(
+                f"contributions is {contributions!r}, but up to {self.contributions:,} points of a user were kept: it "
+                "must be at least as many; leave it out"
+            )
+        return replace(out, contributions=contributions)
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready public description."""
+        return {
+            "contributions": self.contributions,
+            "unit": self.unit,
+            "dropped": list(self.dropped),
+            "projection": None if self.projection is None else self.projection.describe(),
+        }
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any], *, crs: str | None) -> Counting:
+        """What `describe` described; files of version 1 lack the unit and the projection.
+
+        Raises InputError if it contradicts itself.
+        """
+        contributions = whole(contributions=description["contributions"])
+        projection: dict[str, Any] | None
+        if description["version"] == 1:
+            unit = "user" if contributions > 1 else "point"
+            dropped = description.get("dropped", [])
+            projection = None if crs is None else {"name": _NOT_RECORDED, "jump": 0.0}
+        else:
+            unit = one_of(("point", "user"), unit=description["unit"])
+            dropped, projection = description["dropped"], description["projection"]
+        if not isinstance(dropped, list) or (unit == "point" and contributions > 1):
+            raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
+        return cls(
+            contributions,
+            unit == "user",
+            tuple(dropped),
+            None if projection is None else Projection(**projection),
+        )
+
+
+#: Points, one of them at a time, in the map's own coordinates, none left out.
+POINTS = Counting()

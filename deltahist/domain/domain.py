@@ -1,0 +1,321 @@
+"""Domain: the public space, cut into cells, on one integer lattice."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.errors import InputError, finite, positive, whole
+
+#: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
+#: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
+STEPS_PER_CELL = 1_000_000
+#: Largest lattice coordinate: int64 and the exact integers of float64 both hold it.
+_MOST_STEPS = 1 << 52
+#: Shortest lattice step: its inverse must be a float.
+_LEAST_STEP = 1e-290
+#: Relative difference of scale factors between versions of the projections' library that is no matter.
+_SCALE_DIGITS = 1e-6
+_LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
+_METRES = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
+
+
+def metres(text: str) -> float:
+    """Metres of a length with a unit.
+
+    Raises
+    ------
+    InputError
+        If the text is no number followed by km, m, cm or mm.
+
+    >>> metres("0.5km")
+    500.0
+    """
+    match = _LENGTH.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError
+        return float(match[1]) * _METRES[match[2]]
+    except ValueError:
+        raise InputError(
+            f"length is {text!r}: it must be a number with a unit, such as 250m or 0.5km"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A box cut into equal cells, in one or two dimensions.
+
+    Every coordinate becomes an integer first: lattice step `floor((x - lo) / step + 1/2)`, clamped to the
+    box. A step belongs to one cell whole, so no point lies on the edge of a cell, and cells and moves are
+    compared in integers only.
+
+    Parameters
+    ----------
+    bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS.
+    shape : cells per axis, (n,) or (nx, ny); axis 0 is x.
+    crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane
+        without units.
+    scale : largest ratio of map length to ground metres over the domain; worked out when not given (1
+        without a CRS). `from_cell` gives it, so that a cell and δ are converted with one figure.
+
+    Raises
+    ------
+    InputError
+        On reversed, empty or non-finite bounds, a geographic CRS, cells that differ in number from the
+        bounds' dimension, or a domain that crosses the antimeridian.
+
+    Examples
+    --------
+    >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
+    >>> domain.cell
+    (0.1, 0.1)
+    >>> domain.locate([[0.3, 0.5]])        # 0.3 / 0.1 is 2.9999999999999996 in floats
+    array([[3, 5]])
+    """
+
+    bounds: tuple[float, ...]
+    shape: tuple[int, ...]
+    crs: str | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        bounds = tuple(float(finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
+        shape = tuple(
+            whole("cells per axis", shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object))
+        )
+        if self.crs is not None and not isinstance(self.crs, str):  # a number, or a CRS object of pyproj
+            number = isinstance(self.crs, int)
+            object.__setattr__(self, "crs", f"EPSG:{self.crs}" if number else self.crs.to_string())
+        object.__setattr__(self, "bounds", bounds)
+        object.__setattr__(self, "shape", shape)
+        if len(bounds) not in (2, 4) or len(shape) * 2 != len(bounds):
+            raise InputError(
+                f"bounds have {len(bounds)} numbers and shape {len(shape)}: "
+                "1-D takes bounds=(lo, hi), shape=(n,); 2-D takes bounds=(w, s, e, n), shape=(nx, ny)"
+            )
+        for lo, hi in zip(self.low, self.high, strict=True):
+            if not lo < hi:
+                raise InputError(
+                    f"bounds are {bounds}: {lo:g} must be less than {hi:g} "
+                    "(the order is west, south, east, north)"
+                )
+        sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
+        if not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300):
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: a cell's sides, {' and '.join(f'{s:.3g}' for s in sides)}, "
+                "must be of like size and within what floats hold"
+            )
+        if min(self.step) < _LEAST_STEP:
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: a lattice step of {min(self.step):.3g} is too short for "
+                "floats; use other units"
+            )
+        farthest = max(abs(b) for b in bounds)
+        if farthest >= 2**53 and np.spacing(farthest) > min(self.step):
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: coordinates of this size are rounded by "
+                f"{np.spacing(farthest):g}, more than a lattice step of {min(self.step):.3g}; subtract the lower bound "
+                "from the points and from the bounds first"
+            )
+        if max(n * k for n, k in zip(shape, self.steps, strict=True)) > _MOST_STEPS:
+            raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
+        if self.crs is None and self.scale not in (None, 1):
+            raise InputError(
+                f"scale is {self.scale!r} without a CRS: lengths on a plane are what they are; leave it out"
+            )
+        if self.crs is not None:
+            from deltahist.domain.crs import check_projected, largest_scale, refuse_seams
+
+            check_projected(self)
+            needed = largest_scale(self)
+            if self.scale is None:
+                object.__setattr__(self, "scale", needed)
+            elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
+                raise InputError(
+                    f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground "
+                    "there, and a smaller figure would promise more than is kept; leave it out"
+                )
+            refuse_seams(self)
+
+    @classmethod
+    def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None) -> Domain:
+        """A domain of square cells of a given size; the bounds are extended outwards to whole cells.
+
+        Parameters
+        ----------
+        bounds : as for Domain.
+        cell : side of a cell. With a CRS it is in ground metres (a number, or text such as "250m"): it is
+            multiplied by the projection's largest scale factor over the bounds. Without one it is a plain
+            number.
+
+        Examples
+        --------
+        >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
+        Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
+        """
+        rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
+        side = rough.length(cell, name="cell")
+        if crs is not None:
+            # The whole cells may reach one cell further, where the scale may be larger.
+            wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
+            rough = cls(rough.bounds, rough.shape, crs, wider.scale)
+            side = rough.length(cell, name="cell")
+        # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
+        shape = tuple(
+            max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True)
+        )
+        high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
+        return cls((*rough.low, *high), shape, crs, rough.scale)
+
+    @property
+    def ndim(self) -> int:
+        """1 or 2."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of cells N."""
+        return math.prod(self.shape)
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """Lower corner."""
+        return self.bounds[: len(self.bounds) // 2]
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        """Upper corner."""
+        return self.bounds[len(self.bounds) // 2 :]
+
+    @property
+    def cell(self) -> tuple[float, ...]:
+        """Side of a cell per axis, in units of the CRS."""
+        return tuple((hi - lo) / n for lo, hi, n in zip(self.low, self.high, self.shape, strict=True))
+
+    @functools.cached_property
+    def steps(self) -> tuple[int, ...]:
+        """Lattice steps along the side of a cell, per axis.
+
+        One step is the same length on both axes when the cell's sides have a simple ratio; otherwise the
+        two lengths agree to nine digits, and lengths are converted with the shorter one (to more steps).
+        """
+        cell = self.cell
+        if len(cell) == 1:
+            return (STEPS_PER_CELL,)
+        ratio = Fraction(cell[0] / cell[1]).limit_denominator(1000)
+        if ratio and abs(float(ratio) * cell[1] / cell[0] - 1) < 1e-9:
+            times = -(-STEPS_PER_CELL // min(ratio.numerator, ratio.denominator))
+            return (ratio.numerator * times, ratio.denominator * times)
+        shorter = min(cell) / 1e9
+        return (round(cell[0] / shorter), round(cell[1] / shorter))
+
+    @property
+    def step(self) -> tuple[float, ...]:
+        """Length of one lattice step per axis, in units of the CRS."""
+        return tuple(c / k for c, k in zip(self.cell, self.steps, strict=True))
+
+    @property
+    def unit(self) -> str:
+        """Unit of ground lengths: "m" with a CRS, "units" without."""
+        return "units" if self.crs is None else "m"
+
+    def length(self, value: float | str, *, name: str = "length") -> float:
+        """A ground length in units of the CRS: multiplied by the largest scale factor over the domain.
+
+        Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
+        """
+        if isinstance(value, str):
+            number = metres(value) if _LENGTH.fullmatch(value) else _bare(value, name)
+            if self.crs is None and _LENGTH.fullmatch(value):
+                raise InputError(
+                    f"{name} is {value!r}, but the domain has no CRS and so no metres: "
+                    "give a plain number, or state the CRS of the bounds"
+                )
+            value = number
+        positive(**{name: value})
+        return float(value) * (self.scale or 1.0)
+
+    def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
+        """Lattice steps of points, clamped to the domain. This one formula serves every engine.
+
+        Parameters
+        ----------
+        points : (m, ndim), or (m,) in 1-D, in units of the CRS.
+
+        Returns
+        -------
+        (m, ndim) int64.
+
+        Raises
+        ------
+        InputError
+            If a coordinate is NaN or infinite.
+        """
+        points = np.asarray(points, dtype=np.float64)
+        points = points.reshape(-1, 1) if self.ndim == 1 and points.ndim < 2 else points
+        if points.ndim != 2 or points.shape[1] != self.ndim:
+            raise InputError(f"points have shape {points.shape}: it must be (m, {self.ndim})")
+        if not np.isfinite(points).all():
+            bad = int((~np.isfinite(points)).any(axis=1).sum())
+            raise InputError(
+                f"{bad} of {len(points)} points have NaN or infinite coordinates: all must be finite"
+            )
+        out = np.empty(points.shape, dtype=np.int64)
+        for axis in range(self.ndim):
+            out[:, axis] = self._steps_along(axis, points[:, axis])
+        return out
+
+    def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Lattice steps along one axis, as whole floats, which are exact."""
+        with np.errstate(over="ignore"):  # what is too far away for a float is clamped as well
+            place = values - self.low[axis]
+            place *= 1.0 / self.step[axis]
+        place += 0.5
+        np.floor(place, out=place)
+        return np.clip(place, 0, self.shape[axis] * self.steps[axis] - 1, out=place)
+
+    def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+        """Flat cell index (m,) of points given as one finite column per axis, by the formula of `lattice`."""
+        flat = np.zeros(len(columns[0]), dtype=np.int64)
+        for axis, values in enumerate(columns):
+            place = self._steps_along(axis, values)
+            # Steps are whole and below 2^52, so that the quotient's floor is exact.
+            place /= self.steps[axis]
+            flat *= self.shape[axis]
+            flat += place.astype(np.int64)
+        return flat
+
+    def locate(self, points: ArrayLike) -> NDArray[np.int64]:
+        """Cell indices (m, ndim) of points, clamped to the domain."""
+        return self.lattice(points) // np.array(self.steps)
+
+    def edges(self, axis: int) -> NDArray[np.float64]:
+        """Coordinates of the n + 1 cell edges along an axis."""
+        return np.linspace(self.low[axis], self.high[axis], self.shape[axis] + 1)
+
+    def centres(self, axis: int) -> NDArray[np.float64]:
+        """Coordinates of the n cell centres along an axis."""
+        edges = self.edges(axis)
+        return (edges[1:] + edges[:-1]) / 2
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready public description; `Domain(**description)` makes the domain again."""
+        return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}
+
+
+def _bare(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(
+            f"{name} is {text!r}: it must be a number, or a number with a unit such as 250m"
+        ) from None

@@ -1,0 +1,279 @@
+"""Neighbourhood: who may be confused with whom, as a graph on the cells and one null vertex."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import warnings
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.domain import Domain
+from deltahist.errors import DeltaHistWarning, InputError, fits_memory, one_of
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    from shapely.geometry.base import BaseGeometry
+
+#: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
+#: is part of the one lattice step by which the guarantee for raw coordinates falls short of δ.
+_ROUNDING = 0.05
+#: δ of up to this share of a cell above a whole number of cells lengthens moves for little.
+_NEEDLESS = 0.25
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """δ-neighbourhood: one entity moves by at most δ, or appears or vanishes within δ of a source.
+
+    Two cells are neighbours iff the gap between them is less than δ, in lattice steps: then, and only then,
+    can two points in them be within δ of each other (moves of exactly δ included, since no point lies on
+    the edge of a cell). A cell touches a source iff its gap to the source is less than δ; cells at the rim hold the
+    points outside the domain as well, and reach outwards without end.
+    Source: 2014, section 3 and the set N of section 5.2.
+
+    Parameters
+    ----------
+    domain : Domain
+    delta : δ as a ground length: a number (metres if the domain has a CRS, else the plane's units) or text
+        such as "500m".
+    sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
+        (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
+
+    Raises
+    ------
+    InputError
+        If δ is not a finite number above zero or is smaller than a lattice step, or a source does not fit
+        the domain.
+
+    Examples
+    --------
+    >>> near = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), delta=0.2)
+    >>> near.reach.tolist()        # most cells along y for 0, 1, 2 cells along x
+    [2, 2, 2]
+    >>> near.displacements().shape
+    (12, 2)
+    """
+
+    domain: Domain
+    delta: float | str
+    sources: str | BaseGeometry | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.delta, numbers.Real):  # of any library, kept as a number that JSON has
+            plain = int(self.delta) if isinstance(self.delta, numbers.Integral) else float(self.delta)
+            object.__setattr__(self, "delta", plain)
+        length = self.domain.length(self.delta, name="delta")
+        if length < max(self.domain.step):
+            raise InputError(
+                f"delta is {self.delta!r}: it is smaller than a lattice step ({max(self.domain.step):.3g}), "
+                "the shortest move there is (is it in the units of the domain?)"
+            )
+        if isinstance(self.sources, str):
+            allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
+            one_of(allowed, '"left" and "right" are for 1-D; else a shapely geometry', sources=self.sources)
+        elif self.sources is not None:
+            from deltahist.neighbourhood.sources import check_geometry, is_far
+
+            check_geometry(self.sources, self.domain)
+            if is_far(self.sources, self.domain, self.radius):
+                warnings.warn(
+                    f"sources are all further than delta={self.delta!r} from the domain: whoever appears there is "
+                    "counted in the nearest cells of the rim (are they in another CRS?)",
+                    DeltaHistWarning,
+                    stacklevel=3,
+                )
+        self._warn_of_long_moves()
+
+    @functools.cached_property
+    def radius(self) -> int:
+        """δ in whole lattice steps, rounded up."""
+        # The shorter of two unequal steps gives the larger number: δ is never understated on either axis.
+        steps = self.domain.length(self.delta, name="delta") / min(self.domain.step)
+        return max(1, math.ceil(steps - _ROUNDING))
+
+    @property
+    def fixed_membership(self) -> bool:
+        """Whether nobody may appear or vanish, so that the number of entities is public."""
+        return self.sources is None
+
+    @functools.cached_property
+    def reach(self) -> NDArray[np.int64]:
+        """Closed form of the displacement set.
+
+        1-D: one number, the most cells that a move may cross over. 2-D: for dx = 0, 1, ... the largest dy
+        such that cells (dx, dy) apart are neighbours; it does not increase. Cut to the domain.
+        """
+        kx, radius = self.domain.steps[0], self.radius
+        # gap = (|d| - 1) k < radius
+        far_x = min(-(-radius // kx), self.domain.shape[0] - 1)
+        if self.domain.ndim == 1:
+            return _fixed(np.array([far_x], dtype=np.int64))
+        ky, ny = self.domain.steps[1], self.domain.shape[1]
+        out = []
+        for dx in range(far_x + 1):
+            gap = max(dx - 1, 0) * kx
+            # largest integer g with gap² + g² < radius²
+            most = math.isqrt(radius * radius - gap * gap - 1)
+            out.append(min(most // ky + 1, ny - 1))
+        return _fixed(np.array(out, dtype=np.int64))
+
+    @functools.cached_property
+    def frontier(self) -> NDArray[np.int64]:
+        """The displacements (m, ndim), none negative, that no other one exceeds on every axis."""
+        if self.domain.ndim == 1:
+            return _fixed(self.reach.reshape(1, 1))
+        keep = np.append(self.reach[1:] < self.reach[:-1], True)
+        dx = np.flatnonzero(keep)
+        return _fixed(np.column_stack([dx, self.reach[dx]]))
+
+    def displacements(self) -> NDArray[np.int64]:
+        """All displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
+        if self.domain.ndim == 1:
+            return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
+        fits_memory(
+            32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}"
+        )
+        first = np.column_stack([np.zeros(self.reach[0], dtype=np.int64), np.arange(1, self.reach[0] + 1)])
+        rest = [
+            np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
+            for dx, r in enumerate(self.reach.tolist())
+            if dx > 0
+        ]
+        return np.concatenate([first, *rest])
+
+    @functools.cached_property
+    def source_cells(self) -> NDArray[np.bool_]:
+        """Which cells (domain.shape, bool) touch a source: points within δ of one, also outside, are counted there."""
+        near = np.zeros(self.domain.shape, dtype=bool)
+        if self.sources is None:
+            return _fixed(near)
+        if not isinstance(self.sources, str):
+            from deltahist.neighbourhood.sources import touched_cells
+
+            return _fixed(touched_cells(self.sources, self.domain, self.radius))
+        for axis, (n, k) in enumerate(zip(self.domain.shape, self.domain.steps, strict=True)):
+            deep = min(-(-self.radius // k), n)  # cells i with gap i k < radius
+            side = np.moveaxis(near, axis, 0)
+            if self.sources in ("boundary", "left"):
+                side[:deep] = True
+            if self.sources in ("boundary", "right"):
+                side[n - deep :] = True
+        return _fixed(near)
+
+    def edges(self) -> NDArray[np.int64]:
+        """Edges (M, 2) of the graph as flat cell indices; -1 stands for the null vertex.
+
+        Rows (u, v) are moves, u < v, followed by rows (-1, v), one per source cell.
+        """
+        shape = np.array(self.domain.shape)
+        moves = self.displacements()
+        number = int(np.prod(np.maximum(shape - np.abs(moves), 0), axis=1).sum())
+        fits_memory(64 * number, f"the list of {number:,} edges")
+        index = np.arange(self.domain.size).reshape(self.domain.shape)
+        parts = []
+        for move in moves.tolist():
+            here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(move, shape.tolist(), strict=True))
+            there = tuple(slice(max(0, d), n - max(0, -d)) for d, n in zip(move, shape.tolist(), strict=True))
+            parts.append(np.column_stack([index[here].ravel(), index[there].ravel()]))
+        entry = np.flatnonzero(self.source_cells)
+        parts.append(np.column_stack([np.full_like(entry, -1), entry]))
+        return np.concatenate(parts)
+
+    def incidence(self) -> scipy.sparse.csc_array:
+        """Incidence matrix E (N, M), int64: +1 where an edge ends, -1 where it starts; no row for ⊥."""
+        import scipy.sparse
+
+        edges = self.edges()
+        column = np.arange(len(edges))
+        moves = edges[:, 0] >= 0
+        rows = np.concatenate([edges[:, 1], edges[moves, 0]])
+        columns = np.concatenate([column, column[moves]])
+        values = np.concatenate(
+            [np.ones(len(edges), dtype=np.int64), -np.ones(int(moves.sum()), dtype=np.int64)]
+        )
+        return scipy.sparse.csc_array((values, (rows, columns)), shape=(self.domain.size, len(edges)))
+
+    def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
+        """The same moves with other sources."""
+        return _quietly(self.domain, self.delta, sources)
+
+    def moves_within(self, distance: float) -> Neighbourhood:
+        """The relation of moves over `distance` (in the units of delta), with fixed membership."""
+        return _quietly(self.domain, distance, None)
+
+    def anywhere(self) -> Neighbourhood:
+        """The standard relation: entities move, and with sources also appear and vanish, anywhere."""
+        # The boundary is within the diameter of every cell.
+        return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary")
+
+    @property
+    def delta_ground(self) -> float:
+        """δ as a number in ground units (metres, or the plane's units)."""
+        return self.domain.length(self.delta, name="delta") / (self.domain.scale or 1.0)
+
+    @property
+    def diameter(self) -> float:
+        """Longest distance between two points of the domain, in ground units of the largest scale."""
+        sides = (hi - lo for lo, hi in zip(self.domain.low, self.domain.high, strict=True))
+        return math.hypot(*sides) / (self.domain.scale or 1.0)
+
+    @property
+    def cells(self) -> tuple[float, ...]:
+        """δ in cells, per axis."""
+        return tuple(float(Fraction(self.radius, k)) for k in self.domain.steps)
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready public description; the domain's own is apart."""
+        sources = self.sources
+        if sources is not None and not isinstance(sources, str):
+            import shapely
+
+            sources = {"wkt": shapely.to_wkt(sources, rounding_precision=-1)}
+        return {"delta": self.delta, "sources": sources}
+
+    @classmethod
+    def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
+        """The neighbourhood of a description that `describe` made."""
+        sources = description["sources"]
+        if isinstance(sources, dict):
+            import shapely
+
+            try:
+                sources = shapely.from_wkt(sources["wkt"])
+            except shapely.errors.GEOSException:
+                raise InputError("sources is a damaged geometry: it must be well-known text") from None
+        return _quietly(domain, description["delta"], sources)
+
+    def _warn_of_long_moves(self) -> None:
+        # Cells per axis; the worst axis is named.
+        for cells, side in zip(self.cells, self.domain.cell, strict=True):
+            spare = cells - math.floor(cells)
+            if cells > 1 and 0 < spare <= _NEEDLESS:
+                better = side / (self.domain.scale or 1.0) * cells / math.floor(cells)
+                warnings.warn(
+                    f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
+                    f"{math.floor(cells) + 1} cells; cells of {better:.6g} {self.domain.unit} would keep them "
+                    f"at {math.floor(cells)}",
+                    DeltaHistWarning,
+                    stacklevel=4,
+                )
+                return
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """What sensitivities are worked out from is read-only."""
+    array.flags.writeable = False
+    return array
+
+
+def _quietly(domain: Domain, delta: float | str, sources: str | BaseGeometry | None) -> Neighbourhood:
+    """A neighbourhood that nobody chose by hand: advice about cell sizes would be out of place."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeltaHistWarning)
+        return Neighbourhood(domain, delta, sources)

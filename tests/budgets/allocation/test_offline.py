@@ -1,0 +1,153 @@
+"""Offline allocation against cvxpy on the plain windows, exact feasibility, other error functions, bad input."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import deltahist as dh
+from deltahist.budgets.allocation import allocate_offline
+from deltahist.budgets.allocation.offline import interior_point
+from deltahist.budgets.allocation.windows import Constraints, sums
+
+cp = pytest.importorskip("cvxpy")
+
+
+def plain(weights, window, epsilon, power, past=()):
+    """Least error by Clarabel, with every whole window of past and future written out.
+
+    In units of equal shares and of the mean weight, in which Clarabel is accurate.
+    """
+    steps = np.flatnonzero(weights)
+    amounts = cp.Variable(len(weights), nonneg=True)
+    spent = np.concatenate([past, np.zeros(len(weights))]) * window / epsilon
+    unit = weights[steps].mean()
+    limits = []
+    for k in range(len(spent) - window + 1):
+        held = [i - len(past) for i in range(k, k + window) if i >= len(past)]
+        if held:
+            limits.append(cp.sum(amounts[held]) <= window - spent[k : k + window].sum())
+    goal = cp.Minimize(weights[steps] / unit @ cp.power(amounts[steps], -power))
+    problem = cp.Problem(goal, limits)
+    return problem.solve(solver="CLARABEL") * unit * (window / epsilon) ** power
+
+
+def windows_hold(amounts, window, epsilon, past=()):
+    units = np.rint(np.concatenate([past, amounts]) * 1e9).astype(int)
+    assert np.allclose(units, np.concatenate([past, amounts]) * 1e9, atol=1e-3)
+    return sums(units, window)[len(past) :].max() <= int(epsilon * 1e9)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize(
+    ("steps", "window", "share"), [(50, 4, 0.5), (60, 7, 0.75), (30, 30, 0.6), (25, 1, 1.0), (40, 9, 1)]
+)
+def test_the_error_is_the_least(power, steps, window, share):
+    """Within 10⁻⁶ of Clarabel, whose own error is part of it."""
+    rng = np.random.default_rng(steps + window)
+    for spread in (0.0, 1.5):
+        weights = (rng.random(steps) < share) * np.exp(spread * rng.normal(size=steps))
+        weights[0] = 1.0
+        for past in (np.zeros(0), rng.dirichlet(np.ones(window))[1:] * 0.8):
+            found = allocate_offline(weights, window=window, epsilon=1.0, power=power, past=past)
+            on = weights > 0
+            error = float((weights[on] * found[on] ** -power).sum())
+            assert error == pytest.approx(plain(weights, window, 1.0, power, past), rel=1e-6)
+            assert windows_hold(found, window, 1, past)
+            assert (found[~on] == 0).all()
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.0, 1.0, 1e-6, 1e6, 3.5]), min_size=6, max_size=40),
+    st.integers(1, 6),
+    st.sampled_from([0.1, 1.0, 1 / 3, 7.25]),
+    st.sampled_from([0.3, 1.0, 2.0, 3.0]),
+)
+def test_windows_hold_exactly_and_the_gap_is_certified(weights, window, epsilon, power):
+    weights = np.array(weights)
+    found = allocate_offline(weights, window=window, epsilon=epsilon, power=power)
+    assert windows_hold(found, window, epsilon)
+    steps = np.flatnonzero(weights)
+    if len(steps):
+        limits = Constraints.of(steps, np.zeros(0, np.int64), window, 10**9)
+        amounts, gap = interior_point(weights[steps], limits, power)
+        assert gap < 1e-7
+        # No step that matters can be raised alone: every one lies in a window that is full.
+        slack = limits.limit - limits.total(amounts)
+        for i in np.flatnonzero(weights[steps] > 1e-3 * weights.max()):
+            assert slack[(limits.first <= i) & (limits.last >= i)].min() < 1e-3
+
+
+def test_the_scale_of_the_limit_does_not_matter():
+    weights = np.random.default_rng(1).random(40)
+    small, large = (allocate_offline(weights, window=5, epsilon=e) for e in (0.5, 50.0))
+    assert np.allclose(100 * small, large, rtol=1e-5)
+
+
+def test_redundant_windows_are_left_out_and_no_others():
+    """Constraints of positive steps against all windows written out."""
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        length, number = int(rng.integers(1, 6)), int(rng.integers(6, 15))
+        steps = np.flatnonzero(rng.random(number) < 0.5)
+        past = rng.integers(0, 10**8, int(rng.integers(0, length)))
+        if not len(steps):
+            continue
+        limits = Constraints.of(steps, past, length, 10**9)
+        amounts = rng.random(len(steps)) * rng.choice([0.1, 0.4, 1.0])
+        dense = np.zeros(number)
+        dense[steps] = amounts
+        every = np.concatenate([past / 1e9, dense])
+        all_hold = all(
+            every[k : k + length].sum() <= 1 + 1e-12
+            for k in range(len(every) - length + 1)
+            if every[max(k, len(past)) : k + length].any()
+        )
+        assert all_hold == bool((limits.total(amounts) <= limits.limit + 1e-12).all())
+
+
+def test_a_past_that_used_everything_leaves_nothing_for_a_while():
+    found = allocate_offline([1, 1, 1, 1], window=3, epsilon=1.0, past=[0.0, 1.0])
+    assert found[:2].tolist() == [0.0, 0.0]
+    assert found[2] > 0
+    assert allocate_offline([0, 0, 0], window=2, epsilon=1.0).tolist() == [0, 0, 0]
+
+
+def test_another_error_function_goes_to_cvxpy():
+    weights = np.array([1.0, 0, 2, 1, 1, 0, 3])
+    usual = allocate_offline(weights, window=3, epsilon=0.7)
+    same = allocate_offline(weights, window=3, epsilon=0.7, error=lambda e: cp.power(e, -2))
+    assert np.allclose(usual, same, atol=1e-4)
+    assert windows_hold(same, 3, 0.7)
+    falling = allocate_offline(weights, window=3, epsilon=0.7, error=lambda e: cp.exp(-3 * e))
+    assert windows_hold(falling, 3, 0.7)
+    on = weights > 0
+    value = (weights[on] * np.exp(-3 * falling[on])).sum()
+    for _ in range(200):
+        other = np.maximum(falling + 0.01 * np.random.default_rng(_).normal(size=7) * on, 0)
+        if sums(np.ceil(other * 1e9).astype(int), 3).max() <= 7 * 10**8:
+            assert (weights[on] * np.exp(-3 * other[on])).sum() > value - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "message"),
+    [
+        ([1, -1, 1], {}, "weights are -1 at step 2"),
+        ([1, np.nan], {}, "weights are nan at step 2"),
+        ([1, np.inf], {}, "weights are inf"),
+        ([[1, 2]], {}, "shape"),
+        (["a", "b"], {}, "type"),
+        ([1, 1], {"window": 3}, "longer than the data"),
+        ([1, 1], {"window": 0}, "window is 0"),
+        ([1, 1], {"window": 1.5}, "window is 1.5"),
+        ([1, 1], {"epsilon": 0}, "epsilon is 0"),
+        ([1, 1], {"epsilon": 1e-10}, "at least a billionth"),
+        ([1, 1], {"power": -1}, "power is -1"),
+        ([1, 1], {"past": [0.7, 0.7]}, "past spends 1.4"),
+        ([1, 1], {"past": [-0.1]}, "past is -0.1"),
+        ([1, 1], {"error": lambda e: cp.log(e)}, "not recognised as convex"),
+        ([1, 1], {"error": 3}, "error cannot be used"),
+    ],
+)
+def test_bad_input(weights, options, message):
+    with pytest.raises(dh.InputError, match=message):
+        allocate_offline(weights, **{"window": 2, "epsilon": 1.0} | options)

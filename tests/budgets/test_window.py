@@ -1,0 +1,267 @@
+"""The window accountant: every window by brute force, exact arithmetic, durable state, kills and two processes."""
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import deltahist as dh
+from deltahist.budgets.ledger import Ledger
+
+AMOUNTS = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.999999999, 1e-9, 1.0])
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 3), AMOUNTS), max_size=30), st.booleans())
+def test_no_window_ever_exceeds_its_budget(length, asked, durable):
+    """Against all windows over all steps; what is refused would have exceeded one."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        window = dh.Window(
+            length=length, epsilon=1, ledger=f"{folder}/a" if durable and len(asked) < 12 else None
+        )
+        spent, step = {}, 0
+        for ahead, amount in asked:
+            step += ahead
+            total = sum(v for s, v in spent.items() if step - length < s <= step)
+            # Rounded up to billionths.
+            exact = Fraction(repr(amount)) if isinstance(amount, float) else amount
+            nano = Fraction(-((-exact * 10**9) // 1), 10**9)
+            assert window.available(step) == 1 - total
+            assert window.spent(step) == total
+            if total + nano <= 1:
+                assert window.charge(step, amount) == nano
+                spent[step] = spent.get(step, 0) + nano
+            else:
+                with pytest.raises(dh.InputError, match="is left"):
+                    window.charge(step, amount)
+            assert window.last == max(spent, default=None)
+        for first in range(-length, step + length):
+            assert sum(v for s, v in spent.items() if first <= s < first + length) <= 1
+
+
+def test_ten_times_a_tenth_is_one():
+    window = dh.Window(length=10, epsilon=1.0)
+    for step in range(1, 1001):
+        assert window.charge(step, 0.1) == Fraction(1, 10)
+    with pytest.raises(dh.InputError, match="steps 991 to 1000 have spent 1 of 1, 0 is left"):
+        window.charge(1000, 1e-9)
+
+
+def test_memory_does_not_grow(tmp_path):
+    for window in (dh.Window(length=5, rho=0.5), dh.Window(length=5, rho=0.5, ledger=tmp_path / "a")):
+        for step in range(0, 300, 2):
+            window.charge(step, window.equal)
+        assert len(window._charges()) <= 5
+    assert (tmp_path / "a").stat().st_size < 40_000
+    assert window.unit == "rho"
+    assert window.equal == Fraction(1, 10)
+
+
+def test_it_goes_on_where_it_stopped(tmp_path):
+    first = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a")
+    first.charge(7, 0.6)
+    again = dh.Window(length=3, epsilon=1, ledger=Ledger(tmp_path / "a"))
+    assert again.last == 7
+    assert again.available(8) == Fraction(2, 5)
+    with pytest.raises(dh.InputError, match="steps must not go back"):
+        again.charge(6, 0.1)
+    other = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a", name="other")
+    assert other.charge(1, 1) == 1
+    assert again.available(10) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 4}, "length was 3, is 4"),
+        ({"epsilon": 2}, "epsilon was 1, is 2"),
+        ({"epsilon": None, "rho": 1}, "rho was null"),
+        ({"about": {"delta": 5}}, "about"),
+    ],
+)
+def test_other_parameters_are_refused(tmp_path, options, message):
+    dh.Window(length=3, epsilon=1, ledger=tmp_path / "a").charge(1, 0.5)
+    with pytest.raises(dh.InputError, match=message):
+        dh.Window(**{"length": 3, "epsilon": 1, "ledger": tmp_path / "a"} | options)
+    assert dh.Window(length=3, epsilon=1, ledger=tmp_path / "a").spent(1) == Fraction(1, 2)
+
+
+def test_a_ledger_cut_short_spends_nothing(tmp_path):
+    window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a")
+    window.charge(1, 0.5)
+    data = (tmp_path / "a").read_bytes()
+    (tmp_path / "a").write_bytes(data[: len(data) // 2])
+    with pytest.raises(dh.InputError, match="nothing was charged"):
+        window.charge(2, 0.1)
+    with pytest.raises(dh.InputError, match="cut short"):
+        dh.Window(length=3, epsilon=1, ledger=tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 0, "epsilon": 1}, "length is 0"),
+        ({"length": 2.5, "epsilon": 1}, "length is 2.5"),
+        ({"length": 2}, "one of them"),
+        ({"length": 2, "epsilon": 1, "rho": 1}, "one of them"),
+        ({"length": 2, "epsilon": float("nan")}, "epsilon is nan"),
+        ({"length": 2, "epsilon": 1e-9}, "at least a billionth"),
+    ],
+)
+def test_bad_windows(options, message):
+    with pytest.raises(dh.InputError, match=message):
+        dh.Window(**options)
+
+
+@pytest.mark.parametrize(
+    ("step", "amount", "message"),
+    [(1.5, 0.1, "step is 1.5"), ("1", 0.1, "step is '1'"), (1, 0, "amount is 0"), (1, -1, "amount is -1"),
+     (1, float("nan"), "amount is nan"), (1, 2, "0 of 1, 1 is left"), (2**63, 0.1, "step is")],
+)  # fmt: skip
+def test_bad_charges_spend_nothing(step, amount, message):
+    window = dh.Window(length=3, epsilon=1)
+    with pytest.raises(dh.InputError, match=message):
+        window.charge(step, amount)
+    assert window.last is None
+
+
+def test_it_goes_with_every_mechanism_of_the_toolkit():
+    window = dh.Window(length=2, epsilon=1.0)
+    near = dh.Neighbourhood(dh.Domain((0, 1), (8,)), delta=0.25)
+    points = np.array([0.1, 0.4, 0.8])
+    release = dh.publish(dh.count(points, near.domain), near, epsilon=window.charge(1, 0.5))
+    assert release.epsilon == Fraction(1, 2)
+    assert dh.publish_sorted(points, near, epsilon=window.charge(2, 0.25)).epsilon == Fraction(1, 4)
+    assert dh.quantile(points, 0.5, near, epsilon=window.charge(2, 0.25)).epsilon == Fraction(1, 4)
+    assert window.available(2) == 0
+
+
+# ------------------------------------------------------------------------------------- kills and company
+
+LOOP = """
+import sys
+from pathlib import Path
+import numpy as np
+import deltahist as dh
+folder = Path(sys.argv[1])
+window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
+near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+step = (window.last or 0) + 1
+identity = dh.strategies.Identity(near.domain)
+dh.publish(np.array([3, 1, 0, 2]), near, identity, 1.0).save(folder / "warm.parquet")
+print("ready", flush=True)
+while True:
+    epsilon = window.charge(step, window.available(step) / 2)
+    dh.publish(np.array([3, 1, 0, 2]), near, identity, epsilon).save(
+        folder / f"{step}.parquet"
+    )
+    step += 1
+"""
+
+
+def test_a_kill_at_any_point_never_overspends(tmp_path):
+    """Twelve runs killed at random times: every release that is there was charged, and no window exceeds 1."""
+    script = tmp_path / "loop.py"
+    script.write_text(textwrap.dedent(LOOP))
+    rng = random.Random(1)
+    paid: dict[int, Fraction] = {}
+    for _ in range(12):
+        run = subprocess.Popen(
+            [sys.executable, script, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert run.stdout.readline() == "ready\n", run.stderr.read()
+        time.sleep(rng.random() * 0.1)
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+        run.stdout.close()
+        run.stderr.close()
+        window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a.ledger")
+        for file in tmp_path.glob("[0-9]*.parquet"):
+            release = dh.Release.load(file)
+            paid[int(file.stem)] = release.epsilon
+        # What the ledger still holds covers every release of the last window.
+        for step, nano in window._charges().items():
+            assert Fraction(nano, 10**9) >= paid.get(step, 0)
+        assert max(paid, default=0) <= (window.last or 0)
+    assert len(paid) > 5
+    for first in range(1, max(paid) + 1):
+        assert sum(paid.get(s, 0) for s in range(first, first + 3)) <= 1
+
+
+def _spend(path, results, seed):
+    window = dh.Window(length=4, epsilon=1, ledger=path)
+    rng = random.Random(seed)
+    won = []
+    for step in range(1, 30):
+        amount = Fraction(rng.randint(1, 400), 1000)
+        with contextlib.suppress(dh.InputError):
+            won.append((step, window.charge(step, amount)))
+    results.put(won)
+
+
+def test_two_processes_share_one_budget(tmp_path):
+    dh.Window(length=4, epsilon=1, ledger=tmp_path / "a")
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    runs = [spawn.Process(target=_spend, args=(tmp_path / "a", results, seed)) for seed in (1, 2, 3)]
+    for run in runs:
+        run.start()
+    won = [charge for _ in runs for charge in results.get(timeout=120)]
+    for run in runs:
+        run.join()
+    assert len(won) > 20
+    for first in range(30):
+        assert sum(amount for step, amount in won if first <= step < first + 4) <= 1
+
+
+@pytest.mark.parametrize("kept", ["in memory", "in a ledger"])
+def test_two_threads_never_spend_what_one_has_seen(tmp_path, monkeypatch, kept):
+    """Each looks at what is left and then waits for the other to look as well: only one may get it."""
+    window = dh.Window(length=3, epsilon=1, ledger=None if kept == "in memory" else tmp_path / "a")
+    both = threading.Barrier(2)
+    plain = dh.Window._allow
+
+    def allow(self, charges, step, nano, amount):
+        plain(self, charges, step, nano, amount)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # who holds the account alone waits in vain
+
+    monkeypatch.setattr(dh.Window, "_allow", allow)
+    won = []
+
+    def spend():
+        with contextlib.suppress(dh.InputError):
+            won.append(window.charge(1, 0.8))
+
+    threads = [threading.Thread(target=spend) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [Fraction(4, 5)]
+    assert window.spent(1) == Fraction(4, 5)
+
+
+def test_a_busy_ledger_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("deltahist.budgets.ledger._PATIENCE", 0.05)
+    window = dh.Window(length=2, epsilon=1, ledger=tmp_path / "a")
+    holder = sqlite3.connect(tmp_path / "a", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(dh.InputError, match="locked"):
+        window.charge(1, 0.5)
+    holder.close()
+    assert window.charge(1, 0.5) == Fraction(1, 2)

@@ -1,0 +1,161 @@
+"""Exact sensitivity: closed forms, the definition, and brute force over neighbouring data sets agree."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from examples import STRATEGIES, gap_neighbours, random_domain, random_neighbourhood
+
+import deltahist as dh
+from deltahist.mechanisms.calibration import approximate_epsilon, calibrate, explicit_edge_cost, rho_for
+from deltahist.privacy import Guarantee
+
+CASES = 1000
+
+
+def brute_force(strategy, near, norm, rng):
+    """Largest weighted change of A c over all data sets that differ from a random one by one neighbouring step."""
+    rows = strategy.matrix().toarray()
+    share = np.empty(len(rows), dtype=object)
+    for group in strategy.groups:
+        share[group.rows] = group.share
+    pairs, entry = gap_neighbours(near)
+    data = rng.integers(1, 9, strategy.domain.size)
+    others = []
+    for u, v in pairs:
+        for a, b in ((u, v), (v, u)):
+            other = data.copy()
+            other[a] -= 1
+            other[b] += 1
+            others.append(other)
+    for v in entry:
+        for step in (1, -1):
+            other = data.copy()
+            other[v] += step
+            others.append(other)
+    if not others:
+        return Fraction(0)
+    change = np.abs(rows @ np.array(others).T - (rows @ data)[:, None])
+    scale = math.lcm(*(s.denominator for s in share))
+    weight = np.array([int(s * scale) ** norm for s in share])
+    return Fraction(int((weight @ change**norm).max()), scale**norm)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_sensitivity_equals_brute_force_over_all_neighbouring_data_sets(name):
+    rng = np.random.default_rng([2014, len(name)])
+    sources = set()
+    for case in range(CASES):
+        domain = random_domain(rng)
+        near = random_neighbourhood(rng, domain)
+        strategy = STRATEGIES[name](rng, domain)
+        norm = 1 + case % 2
+        found = dh.sensitivity(strategy, near, norm=norm)
+        exact = found if norm == 1 else found.squared
+        assert exact == brute_force(strategy, near, norm, rng), (strategy, near, norm)
+        sources.add(str(near.sources)[:5])
+    assert len(sources) >= 5
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_closed_form_equals_the_definition_on_larger_grids(name):
+    rng = np.random.default_rng([7, len(name)])
+    for _ in range(25):
+        domain = random_domain(rng, most=(40, 12))
+        near = random_neighbourhood(rng, domain)
+        strategy = STRATEGIES[name](rng, domain)
+        for norm in (1, 2):
+            closed = strategy.edge_cost(near, norm)
+            if closed is not None:
+                assert closed == explicit_edge_cost(strategy, near, norm)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 10])
+def test_shifted_grids_cost_four_for_any_number_of_grids(m):
+    domain = dh.Domain((0, 0, 1, 1), (100, 100))
+    near = dh.Neighbourhood(domain, delta=0.01)
+    assert dh.sensitivity(dh.strategies.ShiftedGrids(domain, width=10, shift=1, m=m), near) == (
+        4 if m > 1 else 2
+    )
+
+
+def test_unequal_widths_cost_four_as_long_as_no_line_is_used_twice():
+    domain = dh.Domain((0, 0, 1, 1), (64, 64))
+    near = dh.Neighbourhood(domain, delta=1 / 64)
+    assert dh.sensitivity(dh.strategies.dyadic_grids(domain, 1), near) == 4
+    assert dh.sensitivity(dh.strategies.dyadic_grids(domain, 4), dh.Neighbourhood(domain, delta=4 / 64)) == 4
+
+
+def test_large_grids_are_priced_in_closed_form():
+    domain = dh.Domain((0, 0, 1, 1), (4096, 4096))
+    near = dh.Neighbourhood(domain, delta=8 / 4096, sources="boundary")
+    assert dh.sensitivity(dh.strategies.Identity(domain), near) == 2
+    assert dh.sensitivity(dh.strategies.Hierarchical(domain), near) == 24
+    # Columns of full height 13 × 13 that agree on the sum of all alone: 2 · 169 − 2 · (1 + 1) at the middle.
+    assert dh.sensitivity(dh.strategies.Wavelet(domain), near) == 2 * 169 - 4
+
+
+def test_the_two_norm_keeps_its_square_exact():
+    domain = dh.Domain((0, 1), (4,))
+    near = dh.Neighbourhood(domain, delta=0.25)
+    found = dh.sensitivity(dh.strategies.Identity(domain), near, norm=2)
+    assert found.squared == 2
+    assert found == pytest.approx(math.sqrt(2))
+
+
+def test_noise_scales_are_exact_fractions():
+    domain = dh.Domain((0, 1), (4,))
+    near = dh.Neighbourhood(domain, delta=0.25)
+    A = dh.strategies.Hierarchical(domain, 2, shares=(1, 2, 3))
+    scales = [law.parameter for law in calibrate(A, near, epsilon=Fraction(1, 3), contributions=2)]
+    # A move crosses the lower two levels: 2 · (2 + 3) = 10, times 2 points, over a third.
+    assert scales == [Fraction(60), Fraction(30), Fraction(20)]
+    variances = [law.parameter for law in calibrate(A, near, rho=Fraction(1, 2), contributions=2)]
+    assert variances == [Fraction(4 * 26), Fraction(26), Fraction(4 * 26, 9)]
+
+
+def test_a_float_budget_is_its_binary_value():
+    domain = dh.Domain((0, 1), (4,))
+    near = dh.Neighbourhood(domain, delta=0.25)
+    (law,) = calibrate(dh.strategies.Identity(domain), near, epsilon=0.1)
+    assert law.parameter == 2 / Fraction(0.1)
+
+
+@pytest.mark.parametrize(
+    "bad", [{}, {"epsilon": 1, "rho": 1}, {"epsilon": 0}, {"rho": -1}, {"epsilon": math.nan}]
+)
+def test_bad_budgets_are_refused(bad):
+    domain = dh.Domain((0, 1), (4,))
+    with pytest.raises(dh.InputError):
+        calibrate(dh.strategies.Identity(domain), dh.Neighbourhood(domain, delta=0.25), **bad)
+
+
+def test_strategy_and_neighbourhood_must_share_a_domain():
+    one, other = dh.Domain((0, 1), (4,)), dh.Domain((0, 1), (5,))
+    with pytest.raises(dh.InputError, match="different domains"):
+        dh.sensitivity(dh.strategies.Identity(one), dh.Neighbourhood(other, delta=0.2))
+
+
+def test_rho_for_an_approximate_budget_is_the_largest_that_is_proved():
+    domain = dh.Domain((0, 0, 16, 16), (16, 16))
+    near = dh.Neighbourhood(domain, 1)
+    for strategy in (
+        dh.strategies.Spectral(near),
+        dh.strategies.Identity(domain),
+        dh.strategies.Flow(domain),
+    ):
+        rho = rho_for(strategy, near, epsilon=1, probability=1e-6)
+        for value, fits in ((rho, True), (rho * Fraction(1001, 1000), False)):
+            laws = calibrate(strategy, near, rho=value)
+            spent = approximate_epsilon(laws, strategy, Guarantee(rho=value), 1e-6)
+            assert (spent <= 1) == fits
+    assert approximate_epsilon((), strategy, Guarantee(epsilon=Fraction(2)), 1e-6) == 2
+
+
+@pytest.mark.parametrize("probability", [0, -1, 1, 2, math.nan])
+def test_impossible_probabilities_are_refused(probability):
+    domain = dh.Domain((0, 1), (4,))
+    near = dh.Neighbourhood(domain, delta=0.25)
+    with pytest.raises(dh.InputError, match="probability"):
+        rho_for(dh.strategies.Identity(domain), near, epsilon=1, probability=probability)

@@ -1,0 +1,175 @@
+"""Neighbourhood: exact displacement sets, edges and sources."""
+
+import itertools
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import shapely
+from examples import gap_neighbours, quiet, random_domain, random_neighbourhood
+from hypothesis import given, strategies as st
+
+import deltahist as dh
+
+
+def test_edges_are_the_pairs_with_a_gap_less_than_delta():
+    rng = np.random.default_rng(5)
+    for _ in range(400):
+        near = random_neighbourhood(rng, random_domain(rng))
+        pairs, entry = gap_neighbours(near)
+        edges = near.edges()
+        moves = edges[edges[:, 0] >= 0]
+        assert {tuple(sorted(e)) for e in moves.tolist()} == set(pairs)
+        assert len(moves) == len(pairs)
+        assert edges[edges[:, 0] < 0][:, 1].tolist() == entry
+
+
+def test_incidence_has_a_column_per_edge():
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        near = random_neighbourhood(rng, random_domain(rng))
+        E, edges = near.incidence().toarray(), near.edges()
+        assert E.shape == (near.domain.size, len(edges))
+        for column, (u, v) in zip(E.T, edges.tolist(), strict=True):
+            expected = np.zeros(near.domain.size, dtype=int)
+            expected[v] = 1
+            if u >= 0:
+                expected[u] = -1
+            assert np.array_equal(column, expected)
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.fractions(Fraction(1, 10), 20), st.sampled_from([1, 2, 3]))
+def test_reach_is_the_closed_form_of_the_displacements(nx, ny, delta, aspect):
+    domain = dh.Domain((0, 0, nx, ny * aspect), (nx, ny))
+    delta = Fraction(math.ceil(delta * 10**6), 10**6)
+    near = quiet(domain, float(delta))
+    expected = {
+        (dx, dy)
+        for dx, dy in itertools.product(range(nx), range(-ny + 1, ny))
+        if (dx, dy) > (0, 0) and max(dx - 1, 0) ** 2 + (aspect * max(abs(dy) - 1, 0)) ** 2 < delta**2
+    }
+    assert {tuple(d) for d in near.displacements().tolist()} == expected
+    for dx, dy in expected:
+        assert any(dx <= a and abs(dy) <= b for a, b in near.frontier.tolist())
+
+
+@given(
+    st.tuples(*[st.floats(-0.5, 1.5)] * 2),
+    st.floats(0, 2 * math.pi),
+    st.floats(0, 1),
+    st.integers(1, 12),
+    st.floats(0.05, 3),
+)
+def test_every_raw_move_within_delta_joins_neighbouring_cells(start, angle, share, n, delta):
+    domain = dh.Domain((0, 0, 1, 1), (n, n))
+    near = quiet(domain, delta)
+    length = share * (delta - 2 * domain.step[0])
+    end = (start[0] + length * math.cos(angle), start[1] + length * math.sin(angle))
+    a, b = domain.locate([start, end])
+    dx, dy = np.abs(a - b).tolist()
+    assert dx < len(near.reach)
+    assert dy <= near.reach[dx]
+
+
+def test_moves_of_exactly_delta_count():
+    domain = dh.Domain((0, 1), (10,))
+    near = dh.Neighbourhood(domain, 0.2)
+    assert near.reach.tolist() == [2]
+    u, v = domain.locate([0.3, 0.5]).ravel()
+    assert v - u == 2
+    wide = dh.Neighbourhood(dh.Domain((0, 0, 10, 10), (10, 10)), 5)
+    # The corners of cells (4, 5) apart are exactly 5 apart, and no point lies on a corner.
+    assert wide.reach.tolist() == [5, 5, 5, 5, 4, 3]
+
+
+def test_delta_of_one_cell_means_one_cell():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), 0.1)
+    assert near.reach.tolist() == [1, 1]
+    assert sorted(map(tuple, near.displacements().tolist())) == [(0, 1), (1, -1), (1, 0), (1, 1)]
+
+
+def test_the_papers_source_reaches_the_first_cell_only():
+    domain = dh.Domain((0, 1), (4,))
+    for source in ("left", shapely.Point(0, 0)):
+        assert dh.Neighbourhood(domain, 0.25, source).source_cells.tolist() == [True, False, False, False]
+    assert dh.Neighbourhood(domain, 0.25, "right").source_cells.tolist() == [False, False, False, True]
+    assert dh.Neighbourhood(domain, 0.5, "boundary").source_cells.all()
+
+
+def test_geometries_touch_the_cells_within_delta():
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        shape = tuple(rng.integers(1, 90, 2).tolist())
+        domain = dh.Domain((0, 0, *shape), shape)
+        kind = rng.integers(3)
+        corners = rng.uniform(-5, 95, (3, 2))
+        geometry = [shapely.Point(corners[0]), shapely.LineString(corners[:2]), shapely.Polygon(corners)][
+            kind
+        ]
+        delta = float(rng.uniform(0.3, 20))
+        edges = [domain.edges(a) for a in (0, 1)]
+        for side in edges:  # points outside are counted at the rim
+            side[0], side[-1] = -1e4, 1e4
+        i, j = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
+        cells = shapely.box(edges[0][i], edges[1][j], edges[0][i + 1], edges[1][j + 1])
+        expected = shapely.distance(geometry, cells)
+        found = quiet(domain, delta, geometry).source_cells
+        clear = np.abs(expected - delta) > 1e-5
+        assert np.array_equal(found[clear], (expected < delta)[clear])
+
+
+def test_a_delta_a_little_over_whole_cells_is_met_with_the_better_size():
+    with pytest.warns(dh.DeltaHistWarning, match=r"moves then reach 3 cells; cells of 0\.01025 units"):
+        dh.Neighbourhood(dh.Domain((0, 1), (100,)), 0.0205)
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.02, 0.015, 0.005, 0.0199999999999])
+def test_other_deltas_are_fine(delta):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dh.Neighbourhood(dh.Domain((0, 1), (100,)), delta)
+
+
+@pytest.mark.parametrize(
+    ("delta", "sources", "words"),
+    [
+        (0, None, "delta is 0"),
+        (-1, None, "delta is -1"),
+        (math.nan, None, "delta is nan"),
+        (math.inf, None, "delta is inf"),
+        (1e-9, None, "lattice step"),
+        ("5m", None, "no CRS"),
+        ("far", None, "far"),
+        (0.1, "left", "1-D"),
+        (0.1, "everywhere", "everywhere"),
+        (0.1, shapely.Point(), "empty"),
+        (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "valid"),
+        (0.1, 7, "shapely"),
+    ],
+)
+def test_bad_neighbourhoods_are_refused_by_name(delta, sources, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), delta, sources)
+
+
+def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
+    import deltahist.errors as validate
+
+    monkeypatch.setattr(validate, "available_memory", lambda: 10**6)
+    near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (4096, 4096)), 1.0)
+    with pytest.raises(dh.InputError, match="GiB"):
+        near.displacements()
+
+
+@pytest.mark.parametrize("sources", [None, "boundary", shapely.box(0.1, 0.1, 0.4, 0.37)])
+def test_a_description_makes_the_neighbourhood_again(sources):
+    import json
+
+    domain = dh.Domain((0, 0, 1, 1), (10, 10))
+    near = dh.Neighbourhood(domain, 0.1, sources)
+    again = dh.Neighbourhood.from_description(domain, json.loads(json.dumps(near.describe())))
+    assert again.delta == near.delta
+    assert np.array_equal(again.source_cells, near.source_cells)
+    assert again.fixed_membership == (sources is None)
