@@ -147,9 +147,7 @@ def test_too_many_ranges_are_not_listed():
 
 
 def test_intervals_of_single_laplace_draws_are_wider_than_normal_ones():
-    law = (
-        Law("laplace", Fraction(1000))
-    )
+    law = Law("laplace", Fraction(1000))
     moments = Moments(np.array([2e6, 2e6]), np.array([0.0, 3.0]))
     down, up = interval(moments, law, 0.95)
     assert np.array_equal(down, up)
