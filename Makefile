@@ -46,14 +46,16 @@ audit: $(VENV)/.test  ## run every statistical privacy audit, slow ones included
 doctest: $(VENV)/.test  ## run the examples in the docstrings
 	$(BIN)/python -m pytest --doctest-modules deltahist $(ARGS)
 
-lint: $(VENV)/.lint  ## check the style
+lint: $(VENV)/.lint  ## check the style, and that imports run downwards
 	$(BIN)/ruff check
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(VENV)/.lint  ## check the types
 	$(BIN)/mypy
 
-docs: $(VENV)/.core  ## check the documentation's links and run its examples
-	$(BIN)/python docs/check.py
+docs: $(VENV)/.test  ## check the documentation's links and run its examples
+	$(BIN)/md-dead-link-check --config pyproject.toml
+	$(BIN)/python -m pytest -q README.md docs
 
 bench: $(VENV)/.bench  ## measure the targets
 	$(BIN)/python -m benchmarks $(ARGS)

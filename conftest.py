@@ -1,0 +1,27 @@
+"""The documentation's examples are tests: every Python block of a page, top to bottom, in an empty folder."""
+
+import contextlib
+import tempfile
+from typing import Any
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+
+def _enter(names: dict[str, Any]) -> None:
+    names["_left"] = contextlib.ExitStack()
+    names["_left"].enter_context(
+        contextlib.chdir(names["_left"].enter_context(tempfile.TemporaryDirectory()))
+    )
+
+
+def _leave(names: dict[str, Any]) -> None:
+    names["_left"].close()
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), SkipParser()],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+    setup=_enter,
+    teardown=_leave,
+).pytest()
