@@ -39,17 +39,27 @@ def save_described(
 def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], _Read]) -> _Read:
     """Open a release file and let `read(description, file, path)` make something of it.
 
+    `file` is the open Parquet file, or None for a file that is nothing but its description, one JSON object.
+
     Raises
     ------
     DamagedFile
-        If the file is truncated, foreign, without a description, or `read` stumbles over what it says.
+        If the file is truncated, foreign, oversized, without a description, or `read` stumbles over what it says.
     InputError
         If it is missing.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = _existing(path)
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"release file {str(path)!r} does not exist")
+    with path.open("rb") as begun:
+        is_json = begun.read(64).lstrip()[:1] == b"{"
+    if is_json:
+        if path.stat().st_size > _MOST_DESCRIPTION:
+            raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
+        return _understood(path.read_bytes(), path, lambda description: read(description, None, str(path)))
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
@@ -70,35 +80,6 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
             return _understood(text, path, lambda description: read(description, file, str(path)))
         except (pa.ArrowException, OSError) as problem:
             raise DamagedFile(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
-
-
-def read_json(path: str | Path, read: Callable[[dict[str, Any], str], _Read]) -> _Read:
-    """Open a release file of one JSON object and let `read(description, path)` make something of it.
-
-    Raises
-    ------
-    DamagedFile
-        If the file is no JSON, too long, or `read` stumbles over what it says.
-    InputError
-        If it is missing.
-    """
-    path = _existing(path)
-    if path.stat().st_size > _MOST_DESCRIPTION:
-        raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
-    return _understood(path.read_bytes(), path, lambda description: read(description, str(path)))
-
-
-def is_json(path: str | Path) -> bool:
-    """Whether a file begins as a JSON object does; InputError if there is none."""
-    with _existing(path).open("rb") as file:
-        return file.read(64).lstrip()[:1] == b"{"
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"release file {str(path)!r} does not exist")
-    return path
 
 
 def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]) -> _Read:
@@ -123,13 +104,8 @@ def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]
         ) from None
 
 
-def check_header(
-    description: dict[str, Any], file: Any, path: str, *, form: str, version: int, memory: int
-) -> None:
-    """Refuse another format, a newer version, or more values and cells than memory holds.
-
-    `memory` : bytes that each cell and each value may take.
-    """
+def check_format(description: dict[str, Any], path: str, *, form: str, version: int) -> None:
+    """Refuse another format or a newer version."""
     if description["format"] != form:
         raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
     stated = whole(version=description["version"])
@@ -137,6 +113,18 @@ def check_header(
         raise InputError(
             f"release file {path!r} is of version {stated}: this program reads versions up to {version}; update it"
         )
+
+
+def check_header(
+    description: dict[str, Any], file: Any, path: str, *, form: str, version: int, memory: int
+) -> None:
+    """Refuse another format, a newer version, no table, or more values and cells than memory holds.
+
+    `memory` : bytes that each cell and each value may take.
+    """
+    check_format(description, path, form=form, version=version)
+    if file is None:
+        raise DamagedFile(f"file {path!r} describes a release, but has no values: it is no Parquet file")
     size = 1
     for n in [int(n) for n in description["domain"]["shape"]]:
         size *= n

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import aligned_spans, interval, prefix_sums, sums_between
+from deltahist.decode import aligned_spans, check_level, interval, prefix_sums, sums_between
 from deltahist.domain import Domain
-from deltahist.domain.operations import Operation
-from deltahist.errors import InputError, is_number
+from deltahist.domain.geometries import onto_map
+from deltahist.errors import InputError
 from deltahist.releases import BaseRelease, Release, SortedRelease
 from deltahist.workloads import Regions, Span, Workload, boxes, regions
 
@@ -66,8 +66,7 @@ def answer(
     >>> dh.answer(release, dh.workloads.boxes([[0, 1]]))["estimate"].tolist()      # the total is public
     [10.0]
     """
-    if not is_number(level) or not 0 < level < 1:
-        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")
+    check_level(level)
     domain = release.domain
     frame, asked = queries(workload, domain)
     if isinstance(release, SortedRelease):
@@ -91,15 +90,7 @@ def queries(workload: Any, domain: Domain) -> tuple[gpd.GeoDataFrame | None, Wor
     if isinstance(workload, Workload):
         return None, workload
     if hasattr(workload, "geometry") and hasattr(workload, "columns"):
-        moved = workload
-        if workload.crs is not None and domain.crs is not None:
-            operation = Operation.onto(domain, workload.crs)
-            moved = workload if operation is None else operation.frame(workload, domain.crs)
-        elif workload.crs is not None:
-            raise InputError(
-                f"the geometries are in {workload.crs.to_string()}, but the map is a plane without a CRS: give them in "
-                "the plane's own coordinates"
-            )
+        moved = onto_map(workload, domain, "the frame of geometries")
         return workload, regions(moved.geometry, [str(i) for i in range(len(moved))])
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
         workload = [workload]  # one geometry

@@ -14,6 +14,7 @@ from deltahist.budget import Budget
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, one_of
 from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import candidates, named
@@ -24,7 +25,7 @@ _MOST_QUERIES = 50_000
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(OfMechanism):
     """One mechanism of a plan, with what it is expected to do.
 
     Parameters
@@ -59,21 +60,6 @@ class Candidate:
     def any_move(self) -> float:
         """What a move from anywhere to anywhere costs, in units of the budget."""
         return float(self.mechanism.cost_within(self.mechanism.neighbourhood.diameter)[0])
-
-    @property
-    def noise(self) -> str:
-        """ "laplace" or "gaussian"."""
-        return self.mechanism.noise_kind
-
-    @property
-    def epsilon(self) -> Fraction | None:
-        """ε of its Laplace noise; else None."""
-        return self.mechanism.budget.exact[0]
-
-    @property
-    def rho(self) -> Fraction | None:
-        """ρ of its Gaussian noise; else None."""
-        return self.mechanism.budget.exact[1]
 
     @property
     def budget(self) -> dict[str, Fraction]:

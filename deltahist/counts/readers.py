@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.domain.geometries import reads_as_number
 from deltahist.errors import InputError
 
 _ROWS = 1 << 18
@@ -216,7 +217,7 @@ def _names(first: list[str], request: Request) -> tuple[list[str], bool]:
     # With columns by number a header is a line without any number: whether a row counts as one must not depend
     # on its coordinates, and a first row with a bad one is a bad row.
     numbered = all(c.isdigit() and int(c) < len(stripped) for c in request.coordinates)
-    return stripped, not (numbered and any(map(_is_float, stripped)))
+    return stripped, not (numbered and any(map(reads_as_number, stripped)))
 
 
 def _position(column: str, names: list[str], header: bool, path: Path) -> int:
@@ -233,14 +234,6 @@ def _position(column: str, names: list[str], header: bool, path: Path) -> int:
 def _gzipped(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(2) == b"\x1f\x8b"
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------

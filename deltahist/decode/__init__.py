@@ -3,7 +3,7 @@
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import DenseDecoder, IterativeDecoder, decoder
-from deltahist.decode.intervals import interval
+from deltahist.decode.intervals import check_level, interval
 from deltahist.decode.metric import Metric, simulated_metric
 from deltahist.decode.moments import Moments
 from deltahist.decode.products import CellsDecoder, ProductDecoder
@@ -26,6 +26,7 @@ __all__ = [
     "TreeDecoder",
     "aligned_spans",
     "box_sums",
+    "check_level",
     "decoder",
     "decodes",
     "interval",

@@ -10,6 +10,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from deltahist.decode.moments import Moments
+from deltahist.errors import InputError, is_number
 from deltahist.privacy import Law
 
 #: Sums of integer noise with a standard deviation up to this one are treated with their exact law.
@@ -66,3 +67,9 @@ def _integers_held(law: Law, draws: int, level: float) -> int:
     order[2::2] = -np.arange(1, size // 2)
     held = np.cumsum(pmf[order])
     return int(np.argmin(np.abs(held - level))) + 1
+
+
+def check_level(level: float) -> None:
+    """Raise InputError unless the level of an interval lies between 0 and 1."""
+    if not is_number(level) or not 0 < level < 1:
+        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")

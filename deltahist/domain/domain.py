@@ -244,6 +244,15 @@ class Domain:
         positive(**{name: value})
         return float(value) * (self.scale or 1.0)
 
+    def ground(self, length: float) -> float:
+        """A length in units of the CRS as ground units of the largest scale: what `length` undoes."""
+        return length / (self.scale or 1.0)
+
+    @property
+    def size_of_cells(self) -> str:
+        """The sides of a cell in ground units, for people: "250 × 250"."""
+        return " × ".join(f"{self.ground(c):.6g}" for c in self.cell)
+
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
         """Lattice steps of points, clamped to the domain. This one formula serves every engine.
 

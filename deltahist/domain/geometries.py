@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.domain.operations import Operation
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,6 +43,28 @@ def in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
     return code, (*(math.floor(v / 1000) * 1000 for v in low), *(math.ceil(v / 1000) * 1000 for v in high))
 
 
+def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
+    """Geometries that say their CRS, or none, in a domain's coordinates, by one operation for all of them.
+
+    Raises
+    ------
+    InputError
+        If they say a CRS and the domain has none, or no operation leads to the domain's.
+    """
+    if frame.crs is None:
+        return frame
+    if domain.crs is None:
+        raise InputError(
+            f"{name} is in {frame.crs.to_string()}, but the map is a plane without a CRS: give the geometries in the "
+            "plane's own coordinates"
+        )
+    operation = Operation.onto(domain, frame.crs)
+    try:
+        return frame if operation is None else operation.frame(frame, domain.crs)
+    except InputError as problem:
+        raise InputError(f"{name} cannot be projected to {domain.crs}: {problem}") from None
+
+
 def read_geometries(file: str | Path, domain: Domain, name: str = "file") -> gpd.GeoDataFrame:
     """A file of geometries, in the domain's coordinates; `name` is what messages call it.
 
@@ -55,8 +78,6 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file") -> gpd
     """
     import geopandas as gpd
     import pyogrio
-
-    from deltahist.domain.operations import Operation
 
     file = Path(file)
     if not file.is_file():
@@ -77,18 +98,9 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file") -> gpd
     degrees = frame.crs is not None and frame.crs.is_geographic
     if frame.crs is None or (degrees and not looks_like_degrees(frame.total_bounds.tolist())):
         return frame
-    if domain.crs is None:
-        if degrees and file.suffix.lower() in (".geojson", ".json"):
-            return frame
-        raise InputError(
-            f"{name} {str(file)!r} is in {frame.crs.to_string()}, but the map is a plane without a CRS: "
-            "give the geometries in the plane's own coordinates"
-        )
-    operation = Operation.onto(domain, frame.crs)
-    try:
-        return frame if operation is None else operation.frame(frame, domain.crs)
-    except InputError as problem:
-        raise InputError(f"{name} {str(file)!r} cannot be projected to {domain.crs}: {problem}") from None
+    if domain.crs is None and degrees and file.suffix.lower() in (".geojson", ".json"):
+        return frame
+    return onto_map(frame, domain, f"{name} {str(file)!r}")
 
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | BaseGeometry | None:
@@ -120,7 +132,7 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
         frame = pd.read_csv(file)
-        if all(_is_number(str(column)) for column in frame.columns):
+        if all(reads_as_number(str(column)) for column in frame.columns):
             frame = pd.read_csv(file, header=None)
             frame.columns = pd.Index(columns if frame.shape[1] == wanted else frame.columns)
     except (ValueError, OSError) as problem:  # pandas' own errors are ValueErrors
@@ -143,7 +155,8 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
     return figures, names
 
 
-def _is_number(text: str) -> bool:
+def reads_as_number(text: str) -> bool:
+    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -168,8 +181,6 @@ def region_names(frame: gpd.GeoDataFrame, column: str | None, name: str = "name"
 def as_geojson(shapes: Sequence[Any] | NDArray[Any], properties: Any, domain: Domain) -> str:
     """GeoJSON of shapes on a map, brought to longitude and latitude; a plane without CRS stays as it is."""
     import geopandas as gpd
-
-    from deltahist.domain.operations import Operation
 
     frame = gpd.GeoDataFrame(properties, geometry=list(shapes), crs=domain.crs)
     if domain.crs is not None:

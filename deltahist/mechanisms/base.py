@@ -18,6 +18,27 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 
 
+class OfMechanism:
+    """What anything that has a mechanism says of its budget and noise."""
+
+    mechanism: BaseMechanism
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """ε, exact; None with ρ."""
+        return self.mechanism.budget.exact[0]
+
+    @property
+    def rho(self) -> Fraction | None:
+        """ρ, exact; None with ε."""
+        return self.mechanism.budget.exact[1]
+
+    @property
+    def noise(self) -> str:
+        """Another name of `mechanism.noise_kind`: "laplace" or "gaussian"."""
+        return self.mechanism.noise_kind
+
+
 class BaseMechanism(abc.ABC):
     """What every mechanism has: a neighbourhood, a budget, how rows become numbers, and all that follows from them.
 
@@ -30,7 +51,7 @@ class BaseMechanism(abc.ABC):
     counting: Counting
     #: Name of the file format of its releases.
     FORMAT: ClassVar[str]
-    #: What is worked out once and does not depend on how rows become numbers.
+    #: What is worked out once and depends neither on how rows become numbers nor on the amount that is spent.
     _KEPT: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -91,11 +112,17 @@ class BaseMechanism(abc.ABC):
         """The complete public description, JSON-ready."""
 
     def counted(self, counting: Counting) -> Self:
-        """The same mechanism, at the same budget, for data that were counted in another way.
+        """The same mechanism, at the same budget, for data that were counted in another way."""
+        return self._with(counting=counting)
 
-        What does not depend on the counting and is computed already is kept.
-        """
-        out = replace(self, counting=counting)  # type: ignore[type-var]
+    def spending(self, amount: Fraction) -> Self:
+        """The same mechanism at another amount of its own unit, ε or ρ."""
+        epsilon, rho = (amount, None) if self.budget.unit == "epsilon" else (None, amount)
+        return self._with(budget=Budget(epsilon, rho))
+
+    def _with(self, **changes: Any) -> Self:
+        """Some fields changed; what is computed already and does not depend on them is kept."""
+        out = replace(self, **changes)  # type: ignore[type-var]
         out.__dict__.update({name: self.__dict__[name] for name in self._KEPT if name in self.__dict__})
         return out
 
@@ -112,7 +139,7 @@ class BaseMechanism(abc.ABC):
         """
         near = self.neighbourhood
         if isinstance(distance, str):
-            distance = near.domain.length(distance, name="distance") / (near.domain.scale or 1.0)
+            distance = near.domain.ground(near.domain.length(distance, name="distance"))
         if distance not in self._costs:
             steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
             limit = bound_of(self.guarantee, steps)

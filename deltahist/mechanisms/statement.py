@@ -57,15 +57,14 @@ def facts(promise: Promise) -> dict[str, Any]:
         "mechanism": promise.words,
         "domain": domain.describe(),
         "cells": list(domain.shape),
-        "cell_size": [c / (domain.scale or 1.0) for c in domain.cell],
+        "cell_size": [domain.ground(c) for c in domain.cell],
         "unit": domain.unit,
         "neighbour_relation": _relation(promise),
         "delta": near.delta_ground,
         "delta_cells": list(near.cells),
         "lattice_steps_lost": steps_lost,
         # A geometry's vertices are rounded to the lattice as well as the points.
-        "delta_guaranteed": near.delta_ground
-        - (steps_lost * max(domain.step) + torn) / (domain.scale or 1.0),
+        "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step) + torn),
         "projection": None if counting.projection is None else counting.projection.describe(),
         "sources": near.describe()["sources"],
         "unit_of_privacy": counting.unit,
@@ -191,7 +190,7 @@ def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
     if counting.projection is not None:
         rows.append(("Way to the map", f"one operation for all points: {counting.projection.name}"))
         if counting.projection.jump:
-            length = counting.projection.jump / (domain.scale or 1.0)
+            length = domain.ground(counting.projection.jump)
             rows.append(
                 (
                     "",

@@ -215,13 +215,13 @@ class Neighbourhood:
     @property
     def delta_ground(self) -> float:
         """δ as a number in ground units (metres, or the plane's units)."""
-        return self.domain.length(self.delta, name="delta") / (self.domain.scale or 1.0)
+        return self.domain.ground(self.domain.length(self.delta, name="delta"))
 
     @property
     def diameter(self) -> float:
         """Longest distance between two points of the domain, in ground units of the largest scale."""
         sides = (hi - lo for lo, hi in zip(self.domain.low, self.domain.high, strict=True))
-        return math.hypot(*sides) / (self.domain.scale or 1.0)
+        return self.domain.ground(math.hypot(*sides))
 
     @property
     def cells(self) -> tuple[float, ...]:
@@ -255,7 +255,7 @@ class Neighbourhood:
         for cells, side in zip(self.cells, self.domain.cell, strict=True):
             spare = cells - math.floor(cells)
             if cells > 1 and 0 < spare <= _NEEDLESS:
-                better = side / (self.domain.scale or 1.0) * cells / math.floor(cells)
+                better = self.domain.ground(side) * cells / math.floor(cells)
                 warnings.warn(
                     f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
                     f"{math.floor(cells) + 1} cells; cells of {better:.6g} {self.domain.unit} would keep them "

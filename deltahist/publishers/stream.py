@@ -224,8 +224,7 @@ class _Run:
             else:
                 self._check_counting(counts)
             charged = self.window.charge(step, amount)
-            budget: dict[str, Any] = {self.window.unit: charged}
-            publish(counts, self.stream.near, self.stream.mechanism.strategy, **budget).save(file)
+            publish(counts, self.stream.mechanism.spending(charged)).save(file)
             self.ledger.store(_ACCOUNT, _WHOLE, step)
             if rows_upto is not None:
                 self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])

@@ -5,17 +5,19 @@ from __future__ import annotations
 import abc
 import base64
 import html
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist import plots
+from deltahist._files import read_described
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
-from deltahist.errors import DamagedFile, InputError
+from deltahist.errors import DamagedFile, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
+from deltahist.mechanisms.base import OfMechanism
 from deltahist.mechanisms.statement import statement
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 VERSION = 2
 
 
-class BaseRelease(abc.ABC):
+class BaseRelease(OfMechanism, abc.ABC):
     """What every release has: a mechanism, its values, and what the mechanism says about them.
 
     Parameters
@@ -83,21 +85,6 @@ class BaseRelease(abc.ABC):
         return self.mechanism.guarantee
 
     @property
-    def epsilon(self) -> Fraction | None:
-        """ε, exact; None with ρ."""
-        return self.mechanism.budget.exact[0]
-
-    @property
-    def rho(self) -> Fraction | None:
-        """ρ, exact; None with ε."""
-        return self.mechanism.budget.exact[1]
-
-    @property
-    def noise(self) -> str:
-        """Another name of `mechanism.noise_kind`: "laplace" or "gaussian"."""
-        return self.mechanism.noise_kind
-
-    @property
     def laws(self) -> tuple[Law, ...]:
         """Noise law of each group of numbers."""
         return self.mechanism.laws
@@ -119,6 +106,24 @@ class BaseRelease(abc.ABC):
             **self.mechanism.describe(),
             "publishable": self.publishable,
         }
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file of this kind that `save` wrote; it is treated as untrusted input.
+
+        Raises
+        ------
+        DamagedFile
+            If the file is truncated, foreign, larger than its description says, or contradicts itself.
+        InputError
+            If it is missing, of a newer version, or larger than memory allows.
+        """
+        return read_described(path, cls.read)
+
+    @classmethod
+    @abc.abstractmethod
+    def read(cls, description: dict[str, Any], file: Any, path: str) -> Self:
+        """The release of an open file with a description (`load`)."""
 
     @abc.abstractmethod
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
@@ -150,14 +155,13 @@ class BaseRelease(abc.ABC):
     def __repr__(self) -> str:
         """Four lines: what was published, the promise, the domain, the total."""
         domain, mechanism = self.domain, self.mechanism
-        size = " × ".join(f"{c / (domain.scale or 1.0):.6g}" for c in domain.cell)
         where = ", ".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
         total = "not public" if self.total is None else f"{self.total:,}"
         return "\n".join(
             [
                 f"{type(self).__name__}: {mechanism.words}",
                 f"promise: {mechanism.promise}" + ("" if self.publishable else " (NOT for publication)"),
-                f"domain: {' × '.join(map(str, domain.shape))} cells of {size} {domain.unit}, {where}",
+                f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells} {domain.unit}, {where}",
                 f"points: {total}",
             ]
         )
@@ -180,6 +184,11 @@ class BaseRelease(abc.ABC):
     def statement(self) -> str:
         """The privacy statement for people."""
         return statement(self.mechanism, self._known())
+
+
+def is_publishable(description: dict[str, Any]) -> bool:
+    """Whether a release's description says that its noise was for publication; InputError on anything else."""
+    return bool(one_of((True, False), publishable=description["publishable"]))
 
 
 def damaged(path: str, what: str) -> DamagedFile:

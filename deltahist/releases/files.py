@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import is_json, read_described, read_json
+from deltahist._files import read_described
 from deltahist.errors import DamagedFile
-from deltahist.mechanisms import Mechanism, SortedMechanism
+from deltahist.mechanisms import Mechanism, QuantileMechanism, SortedMechanism
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import Release
 from deltahist.releases.quantile import Quantile
 from deltahist.releases.sorted import SortedRelease
 
-#: Format -> how an open Parquet file of it is read.
-_PARQUET: dict[str, Callable[[dict[str, Any], Any, str], BaseRelease]] = {
-    Mechanism.FORMAT: Release.read,
-    SortedMechanism.FORMAT: SortedRelease.read,
+#: Format -> the release that reads files of it.
+_KINDS: dict[str, type[BaseRelease]] = {
+    Mechanism.FORMAT: Release,
+    SortedMechanism.FORMAT: SortedRelease,
+    QuantileMechanism.FORMAT: Quantile,
 }
 
 
@@ -44,13 +44,11 @@ def load(path: str | Path) -> BaseRelease:
     ...     type(load(f"{folder}/r.parquet")).__name__
     'Release'
     """
-    if is_json(path):
-        return read_json(path, Quantile.read)
     return read_described(path, _read)
 
 
 def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
     form = description["format"]
-    if form not in _PARQUET:
-        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(_PARQUET)}")
-    return _PARQUET[form](description, file, path)
+    if form not in _KINDS:
+        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(_KINDS)}")
+    return _KINDS[form].read(description, file, path)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_header, read_columns, read_described, save_described
+from deltahist._files import check_header, read_columns, save_described
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, Projection, nonnegative, prefix_sums
-from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, one_of, whole
+from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.privacy import Law
-from deltahist.releases.base import VERSION, BaseRelease, damaged
+from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.frames import cell_errors
 from deltahist.strategies.base import Strategy
 
@@ -107,21 +107,7 @@ class Release(BaseRelease):
         save_described(path, {"group": _group_of_rows(self.strategy), "value": self.values}, self.describe())
 
     @classmethod
-    def load(cls, path: str | Path) -> Release:
-        """Read a release file; it is treated as untrusted input.
-
-        Raises
-        ------
-        DamagedFile
-            If the file is truncated, foreign, larger than its description says, or contradicts itself.
-        InputError
-            If it is missing, of a newer version, or larger than memory allows.
-        """
-        return read_described(path, cls.read)
-
-    @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
-        """The release of an open file with a description (`load`)."""
         form = Mechanism.FORMAT
         check_header(description, file, path, form=form, version=VERSION, memory=_BYTES_PER_NUMBER)
         if "points outside" in description.get("dropped", ()) and (
@@ -143,7 +129,7 @@ class Release(BaseRelease):
             mechanism,
             table.column("value").to_numpy(),
             total=None if total is None else _total(total),
-            publishable=bool(one_of((True, False), publishable=description["publishable"])),
+            publishable=is_publishable(description),
         )
         stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
         if list(release.laws) == stated:

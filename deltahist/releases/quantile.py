@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import read_json, write_whole
-from deltahist.errors import DamagedFile, InputError, one_of, whole
+from deltahist._files import check_format, write_whole
+from deltahist.errors import InputError, whole
 from deltahist.mechanisms import QuantileMechanism
-from deltahist.releases.base import VERSION, BaseRelease, damaged
+from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,27 +99,8 @@ class Quantile(BaseRelease):
         write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))
 
     @classmethod
-    def load(cls, path: str | Path) -> Quantile:
-        """Read a file that `save` wrote; it is treated as untrusted input.
-
-        Raises
-        ------
-        DamagedFile
-            If the file is truncated, foreign, or contradicts itself.
-        InputError
-            If it is missing or of a newer version.
-        """
-        return read_json(path, cls.read)
-
-    @classmethod
-    def read(cls, description: dict[str, Any], path: str) -> Quantile:
-        """The quantile of a description (`load`)."""
-        if description["format"] != QuantileMechanism.FORMAT:
-            raise DamagedFile(
-                f"file {path!r} is {description['format']!r}: it must be {QuantileMechanism.FORMAT!r}"
-            )
-        if whole(version=description["version"]) > VERSION:
-            raise InputError(f"file {path!r} is of a newer version: update this program")
+    def read(cls, description: dict[str, Any], file: Any, path: str) -> Quantile:
+        check_format(description, path, form=QuantileMechanism.FORMAT, version=VERSION)
         mechanism = QuantileMechanism.from_description(description)
         step = whole(least=0, step=description["step"])
         if step >= mechanism.steps:
@@ -127,7 +108,7 @@ class Quantile(BaseRelease):
         found = cls(
             mechanism,
             np.array([step], dtype=np.int64),
-            publishable=bool(one_of((True, False), publishable=description["publishable"])),
+            publishable=is_publishable(description),
         )
         if found.value != description["value"]:
             raise damaged(path, "states a value that is not that of its lattice step")

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._files import check_header, read_columns, read_described, save_described
+from deltahist._files import check_header, read_columns, save_described
+from deltahist.decode.intervals import check_level
 from deltahist.decode.isotonic import Isotonic, below
-from deltahist.errors import DamagedFile, InputError, is_number, one_of, whole
+from deltahist.errors import DamagedFile, InputError, whole
 from deltahist.mechanisms import SortedMechanism
 from deltahist.mechanisms.sorted import MOST_SUM, within
-from deltahist.releases.base import VERSION, BaseRelease, damaged
+from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +108,7 @@ class SortedRelease(BaseRelease):
         -------
         estimate, standard error, low, high : (m,) each.
         """
-        _check_level(level)
+        check_level(level)
         ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present()) for v in (low, high)]
         a, b = (below(self.decoder.knots, v) for v in ends)
         variance = np.zeros(len(a))
@@ -157,7 +158,7 @@ class SortedRelease(BaseRelease):
         """
         import pandas as pd
 
-        _check_level(level)
+        check_level(level)
         wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
         if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 1)).all():
             raise InputError(f"q is {q!r}: it must be numbers between 0 and 1")
@@ -191,21 +192,7 @@ class SortedRelease(BaseRelease):
         save_described(path, {"value": self.values}, self.describe())
 
     @classmethod
-    def load(cls, path: str | Path) -> SortedRelease:
-        """Read a file that `save` wrote; it is treated as untrusted input.
-
-        Raises
-        ------
-        DamagedFile
-            If the file is truncated, foreign, or contradicts itself.
-        InputError
-            If it is missing or of a newer version.
-        """
-        return read_described(path, cls.read)
-
-    @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
-        """The release of an open file with a description (`load`)."""
         form = SortedMechanism.FORMAT
         check_header(description, file, path, form=form, version=VERSION, memory=_BYTES_PER_NUMBER)
         number, group = whole(number=description["number"]), whole(group=description["group"])
@@ -226,7 +213,7 @@ class SortedRelease(BaseRelease):
         return cls(
             mechanism,
             read_columns(file, path, ["value"]).column("value").to_numpy(),
-            publishable=bool(one_of((True, False), publishable=description["publishable"])),
+            publishable=is_publishable(description),
         )
 
 
@@ -235,8 +222,3 @@ def _rank(q: NDArray[np.float64], absent: float, present: float) -> NDArray[np.f
     number = present - absent
     # A hair less, so that 0.1 of 10 points is one point and not two.
     return np.asarray(absent + np.clip(np.ceil(q * number - 1e-9), 1, max(number, 1)))
-
-
-def _check_level(level: float) -> None:
-    if not is_number(level) or not 0 < level < 1:
-        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")

@@ -115,6 +115,33 @@ def test_whatever_the_kind_it_is_what_it_would_be_from_the_start(counting):
         assert found.statement() == again.statement()
 
 
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
+    amount, other = Fraction(1, 2), Fraction(1, 7)
+    quantile = "inverse" if unit == "epsilon" else "smooth-lognormal"
+    kinds = (
+        lambda a: dh.Mechanism(NEAR, CELLS, dh.Budget(**{unit: a})),
+        lambda a: SortedMechanism(LINE, 50, dh.Budget(**{unit: a}), 2),
+        lambda a: QuantileMechanism(LINE, 0.5, 9, dh.Budget(**{unit: a}), quantile),
+    )
+    for kind in kinds:
+        known = kind(amount)
+        assert known.laws or known.statement()  # whatever is worked out once is worked out now
+        assert known.spending(other) == kind(other)
+        assert known.spending(other).laws == kind(other).laws
+        assert known.spending(other).describe() == kind(other).describe()
+        assert known.budget.amount == amount
+    charged = dh.Window(length=2, **{unit: 1}).charge(0, other)
+    assert kinds[0](amount).spending(charged).budget.amount == charged
+    wrong = dh.Window(length=2, **{"rho" if unit == "epsilon" else "epsilon": 1}).charge(0, other)
+    with pytest.raises(dh.InputError, match="was charged as"):
+        kinds[0](amount).spending(wrong)
+    found = kinds[0](amount)
+    assert found.sensitivity
+    monkeypatch.setattr(module, "sensitivity", None)  # it is not computed again
+    assert found.spending(other).laws
+
+
 def test_what_is_said_beside_a_mechanism_is_not_lost():
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
     with pytest.raises(dh.InputError, match=r"these have one user \(5 points\)"):
