@@ -114,7 +114,7 @@ CASES = [
     (publish(epsilon=None), ["--epsilon", "--rho"]),
     (publish(rho=1), ["both", "one of them"]),
     (publish(noise="gaussian"), ["'gaussian'", "--rho"]),
-    (publish(noise="uniform"), ["'uniform'", "laplace or gaussian"]),
+    (publish(noise="uniform"), ["--noise", "'uniform'", "'laplace', 'gaussian'"]),
     # δ and cells
     *((publish(delta=d), [d, "above zero"]) for d in ("0", "-1", "nan", "inf")),
     (publish(delta="far"), ["'far'", "number"]),
@@ -173,7 +173,7 @@ CASES = [
     (publish(user="id"), ["--user", "--max-per-user"]),
     (publish(max_per_user=3), ["--max-per-user", "--user"]),
     (publish(user="id", max_per_user=0), ["0", "at least 1"]),
-    (publish(outside="forget"), ["'forget'", "clamp or drop"]),
+    (publish(outside="forget"), ["--outside", "'forget'", "'clamp', 'drop'"]),
     (publish(outside="drop"), ["drop", "boundary"]),
     (publish(out="no/such/out.parquet"), ["no/such", "does not exist"]),
     (publish(out="."), ["folder"]),
@@ -228,7 +228,10 @@ CASES = [
     (query("--box", "0,0,1,1", "--out", "good.parquet"), ["good.parquet", "another name"]),
     # pictures, other forms, plans
     (["plot", "good.parquet", "--out", "out.gif"], ["out.gif", ".png"]),
-    (["plot", "good.parquet", "--out", "out.png", "--only", "legend"], ["'legend'", "map or curve"]),
+    (
+        ["plot", "good.parquet", "--out", "out.png", "--only", "legend"],
+        ["--only", "'legend'", "'map', 'curve'"],
+    ),
     (["export", "good.parquet", "--out", "out.shp"], ["out.shp", ".geojson"]),
     (["export", "good.parquet", "--out", "no/out.csv"], ["does not exist"]),
     (["plan", "--bounds", "0,10", "--delta", "1"], ["--epsilon"]),

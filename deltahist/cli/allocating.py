@@ -7,40 +7,33 @@ import io
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from deltahist.cli import console, options
+from deltahist.cli.groups import Spending, Window, argument, option, spread
 from deltahist.errors import InputError
 
 
+@spread
 def allocate(
+    *,
     weights: Annotated[
-        Path,
-        typer.Argument(
-            metavar="WEIGHTS.csv", help="Columns weight and maybe step: a row per step, 0 for no release."
-        ),
+        Path, argument("WEIGHTS.csv", "Columns weight and maybe step: a row per step, 0 for no release.")
     ],
-    length: options.Length,
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
+    length: Window,
+    spending: Spending,
     power: Annotated[
-        str | None,
-        typer.Option(metavar="A", help="Error falls as budget^-A. [default: 2 for --epsilon, 1 for --rho]"),
+        str | None, option("A", "Error falls as budget^-A. [default: 2 for --epsilon, 1 for --rho]")
     ] = None,
     online: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "P",
+            "Decide step by step, as if later weights were not known: 1 with probability P, else 0.",
             "--online",
-            metavar="P",
-            help="Decide step by step, as if later weights were not known: 1 with probability P, else 0.",
         ),
     ] = None,
-    scenarios: Annotated[
-        str, typer.Option(metavar="N", help="With --online: futures per decision.")
-    ] = "1000",
+    scenarios: Annotated[str, option("N", "With --online: futures per decision.")] = "1000",
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write step and amount as CSV, for `stream --budgets`."),
+        Path | None, option("FILE", "Write step and amount as CSV, for `stream --budgets`.")
     ] = None,
 ) -> Any:
     """Spread a budget over steps so that the weighted error is least and no window exceeds it.
@@ -58,46 +51,36 @@ def allocate(
     from deltahist.budgets.allocation import Independent, allocate_offline, allocate_online
     from deltahist.budgets.nano import NANO
 
-    budget = options.budget(epsilon, rho)
+    budget = spending.keywords()
     unit, limit = next(iter(budget.items()))
     window = options.whole_number(length, "--window")
     console.check_target(out, weights)
     steps, wanted = _read_weights(weights)
-    a = float(options.amount(power, "--power")) if power is not None else (2.0 if unit == "epsilon" else 1.0)
+    usual = "2" if unit == "epsilon" else "1"
+    a = float(options.amount(usual if power is None else power, "--power"))
     if online is None:
         found = allocate_offline(wanted, window=window, epsilon=limit, power=a)
     else:
         chance = float(options.amount(online, "--online"))
         if chance > 1:
             raise InputError(f"--online is {online!r}: it must be a probability, at most 1")
-        model = Independent((0.0, 1.0), (1 - chance, chance))
-        number = options.whole_number(scenarios, "--scenarios")
+        how: dict[str, Any] = {"window": window, "epsilon": limit, "power": a}
+        how["model"] = Independent((0.0, 1.0), (1 - chance, chance))
+        how["scenarios"] = options.whole_number(scenarios, "--scenarios")
         made: list[float] = []
         for step in range(len(wanted)):
             first = max(0, step - window + 1)
-            made.append(
-                allocate_online(
-                    made[first:],
-                    wanted[first : step + 1],
-                    window=window,
-                    epsilon=limit,
-                    model=model,
-                    power=a,
-                    scenarios=number,
-                    steps=len(wanted) - first,
-                )
-            )
+            left = len(wanted) - first
+            made.append(allocate_online(made[first:], wanted[first : step + 1], steps=left, **how))
         found = np.array(made)
     said = [f"{round(amount * NANO) / NANO:.9f}".rstrip("0").rstrip(".") for amount in found]
-    lines = list(zip(steps, said, strict=True))
-    if out is not None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([("step", unit), *lines])
-        console.put(text.getvalue(), out)
-    else:
-        rows = [(step, f"{w:g}", amount) for (step, amount), w in zip(lines, wanted, strict=True)]
+    if out is None:
+        rows = zip(steps, [f"{weight:g}" for weight in wanted], said, strict=True)
         print(console.table(["step", "weight", unit], rows))
+    else:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([("step", unit), *zip(steps, said, strict=True)])
+        console.put(text.getvalue(), out)
     print(_comparison(wanted, found, window, float(limit), a))
     return found
 

@@ -8,9 +8,9 @@ import typer
 
 from deltahist.cli.allocating import allocate
 from deltahist.cli.planning import plan
-from deltahist.cli.points import quantile
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.reading import export, inspect, plot, query
+from deltahist.cli.sorting import quantile
 from deltahist.cli.streaming import stream
 
 # Plain help: half the time of the decorated one, and it can be piped.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from deltahist.errors import InputError
@@ -15,18 +15,28 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
     """Aligned columns; the first `left` are flush left, the others (figures) flush right."""
-    lines = [list(header), *map(list, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    from rich.box import Box
+    from rich.console import Console
+    from rich.table import Table
+
+    ruled = Box("\n".join(["    ", "    ", " -  ", *["    "] * 5]))
+    grid = Table(*header, box=ruled, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, column in enumerate(grid.columns):
+        column.justify, column.no_wrap = "left" if number < left else "right", True
+    for row in rows:
+        grid.add_row(*row)
+    # A width that no table has, and names as they are: neither cut, nor read for markup.
+    console = Console(width=1_000_000, color_system=None, markup=False, emoji=False, highlight=False)
+    with console.capture() as text:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in text.get().splitlines())
+
+
+def facts(**values: str) -> str:
+    """A line for each value, with its name before it."""
+    return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items())
 
 
 def put(text: str, out: Path | None) -> None:

@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
+from deltahist.cli.groups import BoxFile, Coordinates, MaxPerUser, Place, SpendingWithFailure, option, spread
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
+    from deltahist.domain import Domain
     from deltahist.neighbourhood import Neighbourhood
 
 #: Squares that stand for all places of a given size.
 _SQUARES = 2_000
+_NOT_ALL = "plus what is not measured"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Workload:
+    """Which queries the error is about."""
+
+    squares: Annotated[
+        str | None, option("SIDE", "Plan for squares of this side (2km) at random places.")
+    ] = None
+    boxes: BoxFile = None
+
+    def on(self, domain: Domain) -> tuple[Any, str]:
+        """The queries on a domain, and their name."""
+        from deltahist import workloads
+
+        if self.squares is not None and self.boxes is not None:
+            raise InputError("both --squares and --boxes are given: it must be at most one of them")
+        if self.squares is not None:
+            side = domain.length(options.length(self.squares, "--squares"), name="--squares")
+            kind = "squares" if domain.ndim == 2 else "intervals"
+            return workloads.random_squares(
+                side, _SQUARES, domain
+            ), f"{_SQUARES:,} {kind} of side {self.squares}"
+        if self.boxes is not None:
+            corners, _ = options.read_boxes(None, self.boxes, domain)
+            return workloads.boxes(corners), f"the {len(corners):,} boxes of {self.boxes}"
+        return workloads.all_ranges(domain), "all ranges of whole cells"
+
+
+@spread
 def plan(
-    bounds: options.Bounds,
-    delta: options.Delta,
-    cell: options.Cell = None,
-    cells_per_delta: options.CellsPerDelta = None,
-    sources: options.Sources = "none",
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
-    probability: options.Probability = None,
+    *,
+    place: Place,
+    spending: SpendingWithFailure,
     deltas: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST", help="Instead of the ranking: the best strategy for each of these δ (250m,1km)."
-        ),
+        option("LIST", "Instead of the ranking: the best strategy for each of these δ (250m,1km)."),
     ] = None,
-    crs: Annotated[
-        str | None, typer.Option("--project", "--crs", metavar="CRS", help="Projected CRS of the map.")
-    ] = None,
-    max_per_user: options.MaxPerUser = None,
-    squares: Annotated[
-        str | None, typer.Option(metavar="SIDE", help="Plan for squares of this side (2km) at random places.")
-    ] = None,
-    boxes: options.BoxFile = None,
-    layout: Annotated[str, typer.Option("--format", metavar="FORM", help="table or json.")] = "table",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a file.")] = None,
+    crs: Annotated[str | None, option("CRS", "Projected CRS of the map.", "--project", "--crs")] = None,
+    max_per_user: MaxPerUser = None,
+    workload: _Workload,
+    layout: Annotated[Literal["table", "json"], option("FORM", "table or json.", "--format")] = "table",
+    out: Annotated[Path | None, option("FILE", "Write to a file.")] = None,
 ) -> None:
     """Rank strategies by expected error on a workload: all ranges, or --squares, or --boxes. No data is read.
 
@@ -53,102 +71,78 @@ def plan(
       deltahist plan --bounds 0,100 --cell 1 --delta 5 --sources left --rho 0.1 --format json
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
     """
-    from deltahist.planning import plan as rank
-
-    if layout not in ("table", "json"):
-        raise InputError(f"--format is {layout!r}: it must be table or json")
-    console.check_target(out, *filter(None, [boxes]))
-    budget = options.budget(epsilon, rho, None, probability)
-    times = options.whole_number(max_per_user or "1", "--max-per-user")
-    near = options.space(bounds, cell, cells_per_delta, delta, sources, options.map_crs(crs, None, bounds))
-    work, name = _workload(near, squares, boxes)
-    if deltas is not None:
-        nears = [
-            options.space(bounds, cell, cells_per_delta, each, sources, options.map_crs(crs, None, bounds))
-            for each in deltas.split(",")
-        ]
-        if len({n.domain for n in nears}) > 1:
+    console.check_target(out, *filter(None, [workload.boxes]))
+    how = {
+        "contributions": options.whole_number(max_per_user or "1", "--max-per-user"),
+        **spending.keywords(),
+    }
+    system = Coordinates(crs=crs)
+    near = place.near(system)
+    work, name = workload.on(near.domain)
+    if deltas is None:
+        title = "expected error per query, in points (root mean square)"
+        records, table = _ranking(near, work, how)
+    else:
+        title = "best strategies by δ: expected error per query, in points"
+        nears = [replace(place, delta=each).near(system) for each in deltas.split(",")]
+        if len({each.domain for each in nears}) > 1:
             raise InputError(
                 "--deltas needs --cell: with --cells-per-delta every δ would have cells of its own"
             )
-        rows = _crossovers(nears, _workload(nears[0], squares, boxes)[0], times, budget)
-        if layout == "json":
-            console.put(json.dumps(rows, indent=2, ensure_ascii=False), out)
-        else:
-            shown = [(r["delta"], r["strategy"], r["noise"], f"{r['rmse']:,.4g}", r["note"]) for r in rows]
-            text = console.table(("delta", "strategy", "noise", "error", ""), shown, left=3)
-            console.put(
-                f"best strategies by δ: expected error per query, in points, over {name}\n\n{text}", out
-            )
-        return
-    found = rank(near, work, contributions=times, **budget)
+        records, table = _crossovers(nears, workload.on(nears[0].domain)[0], how)
     if layout == "json":
-        rows = [
-            {
-                "strategy": c.label,
-                "noise": c.noise,
-                **{name: str(value) for name, value in c.budget.items()},
-                "parameters": {k: v for k, v in c.strategy.describe().items() if k not in options.LONG},
-                "sensitivity": c.cost,
-                "rmse": c.rmse,
-                "determines_cells": c.resolves,
-            }
-            for c in found
-        ]
-        console.put(json.dumps(rows, indent=2, ensure_ascii=False), out)
-        return
-    lines = [
-        (
-            str(rank),
-            c.label,
-            c.noise,
-            f"{c.cost:.4g}",
-            f"{c.rmse:,.4g}",
-            "" if c.resolves else "plus what is not measured",
-        )
-        for rank, c in enumerate(found, start=1)
+        console.put(json.dumps(records, indent=2, ensure_ascii=False), out)
+    else:
+        console.put(f"{title}, over {name}\n\n{table}", out)
+
+
+def _ranking(near: Neighbourhood, work: Any, how: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """All candidates, the best one first: as records and as a table."""
+    from deltahist.planning import plan as rank
+
+    found = rank(near, work, **how)
+    records = [
+        {
+            "strategy": c.label,
+            "noise": c.noise,
+            **{name: str(value) for name, value in c.budget.items()},
+            "parameters": {k: v for k, v in c.strategy.describe().items() if k not in options.LONG},
+            "sensitivity": c.cost,
+            "rmse": c.rmse,
+            "determines_cells": c.resolves,
+        }
+        for c in found
     ]
-    text = console.table(("rank", "strategy", "noise", "sensitivity", "error", ""), lines, left=3)
-    console.put(f"expected error per query, in points (root mean square), over {name}\n\n{text}", out)
+    rows = [
+        (str(place), c.label, c.noise, f"{c.cost:.4g}", f"{c.rmse:,.4g}", _NOT_ALL * (not c.resolves))
+        for place, c in enumerate(found, start=1)
+    ]
+    return records, console.table(("rank", "strategy", "noise", "sensitivity", "error", ""), rows, left=3)
 
 
 def _crossovers(
-    nears: list[Neighbourhood], work: Any, times: int, budget: dict[str, Any]
-) -> list[dict[str, Any]]:
+    nears: list[Neighbourhood], work: Any, how: dict[str, Any]
+) -> tuple[list[dict[str, Any]], str]:
     """The best candidate of each noise for each δ, the best one first; it is noted where the winner changes."""
     from deltahist.planning import crossovers
 
-    rows: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     before = None
-    for near, best in crossovers(nears, work, contributions=times, **budget):
+    for near, best in crossovers(nears, work, **how):
         for place, candidate in enumerate(best):
-            kind = candidate.strategy.name
-            changed = place == 0 and before not in (None, kind)
-            rows.append(
+            note = "best" if place == 0 else ""
+            if place == 0 and before not in (None, candidate.strategy.name):
+                note += f", where {before} was"
+            records.append(
                 {
                     "delta": str(near.delta),
                     "strategy": candidate.label,
                     "noise": candidate.noise,
                     "rmse": candidate.rmse,
                     "best": place == 0,
-                    "note": ("best" if place == 0 else "") + (f", where {before} was" if changed else ""),
+                    "note": note,
                 }
             )
         before = best[0].strategy.name
-    return rows
-
-
-def _workload(near: Neighbourhood, squares: str | None, boxes: Path | None) -> tuple[Any, str]:
-    from deltahist import workloads
-
-    domain = near.domain
-    if squares is not None and boxes is not None:
-        raise InputError("both --squares and --boxes are given: it must be at most one of them")
-    if squares is not None:
-        side = options.length(squares, "--squares")
-        work = workloads.random_squares(domain.length(side, name="--squares"), _SQUARES, domain)
-        return work, f"{_SQUARES:,} {'squares' if domain.ndim == 2 else 'intervals'} of side {squares}"
-    if boxes is not None:
-        corners, _ = options.read_boxes(None, boxes, domain)
-        return workloads.boxes(corners), f"the {len(corners):,} boxes of {boxes}"
-    return workloads.all_ranges(domain), "all ranges of whole cells"
+    rows = [(r["delta"], r["strategy"], r["noise"], f"{r['rmse']:,.4g}", r["note"]) for r in records]
+    return records, console.table(("delta", "strategy", "noise", "error", ""), rows, left=3)

@@ -45,9 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted")
     except Exception as problem:
-        # Usage errors of the option parser, whichever package it comes from in this version of Typer.
+        # Usage errors of the option parser, whichever package it comes from in this version of Typer, and without
+        # what its own helper puts before a rule.
         if hasattr(problem, "format_message"):
-            return _fail(f"{problem.format_message()} (see --help)")
+            return _fail(problem.format_message().replace("Value error, ", "") + " (see --help)")
         if type(problem).__name__ == "Abort":
             return _fail("interrupted")
         raise

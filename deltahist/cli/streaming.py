@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist._progress import progress
 from deltahist.cli import console, options
+from deltahist.cli.groups import Coordinates, Place, Rows, Sources, Spending, Window, argument, option, spread
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
+    from deltahist.counts.steps import Clock
     from deltahist.publishers.stream import Stream
 
 #: Steps from which on a bar is shown on a terminal.
@@ -19,60 +20,65 @@ _LONG = 20
 _MOST_STEPS = 10_000_000
 
 
-def stream(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="INPUT", help="A table with a time column, or a folder with one file per step."
-        ),
-    ],
-    start: Annotated[
-        str, typer.Option(metavar="T", help="First step: a date or date-time (UTC), or a whole number.")
-    ],
-    until: Annotated[str, typer.Option(metavar="T", help="Last step to publish now; public, like --start.")],
-    length: options.Length,
-    bounds: options.Bounds,
-    delta: options.Delta,
-    state: Annotated[
-        Path, typer.Option(metavar="FILE", help="The ledger; made at first, needed for every later run.")
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the releases, one file per step.")],
+@dataclass(frozen=True, kw_only=True)
+class _Steps:
+    """Which steps of time there are, and what each of them may spend."""
+
+    start: Annotated[str, option("T", "First step: a date or date-time (UTC), or a whole number.")]
+    until: Annotated[str, option("T", "Last step to publish now; public, like --start.")]
+    length: Window
     every: Annotated[
-        str | None,
-        typer.Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w. None for numbers."),
-    ] = None,
+        str | None, option("PERIOD", "Length of a step: 1d, 6h, 15min, 1w. None for numbers.")
+    ] = None
     time: Annotated[
-        str | None,
-        typer.Option(metavar="COL", help="Column of times (ISO 8601) or of step numbers; of a table."),
-    ] = None,
+        str | None, option("COL", "Column of times (ISO 8601) or of step numbers; of a table.")
+    ] = None
     budgets: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Columns step and epsilon (or rho): what each step gets, 0 for none. [default: equal shares]",
+        option(
+            "FILE.csv",
+            "Columns step and epsilon (or rho): what each step gets, 0 for none. [default: equal shares]",
         ),
-    ] = None,
+    ] = None
     gaps: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW", help="Folder: error, or empty (a missing file is a step without points)."
-        ),
-    ] = "error",
-    x: options.X = None,
-    y: options.Y = None,
-    crs: options.Crs = None,
-    project: options.Project = None,
-    cell: options.Cell = None,
-    cells_per_delta: options.CellsPerDelta = None,
-    sources: options.Sources = "boundary",
-    epsilon: options.Epsilon = None,
-    rho: options.Rho = None,
-    strategy: Annotated[str, typer.Option(metavar="NAME", help="As for `deltahist publish`.")] = "auto",
-    user: options.User = None,
-    max_per_user: Annotated[
-        str | None, typer.Option(metavar="K", help="Points of one user that are kept in each step.")
-    ] = None,
-    outside: options.Outside = "clamp",
+        Literal["error", "empty"],
+        option("HOW", "Folder: error, or empty (a missing file is a step without points)."),
+    ] = "error"
+
+    def number(self, clock: Clock) -> int:
+        """How many steps there are up to --until."""
+        number = clock.step(self.until, "--until") + 1
+        if not 1 <= number <= _MOST_STEPS:
+            raise InputError(
+                f"--until is {self.until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {self.start!r}"
+            )
+        return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place(Place):
+    sources: Sources = "boundary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows(Rows):
+    max_per_user: Annotated[str | None, option("K", "Points of one user that are kept in each step.")] = None
+
+
+@spread
+def stream(
+    *,
+    source: Annotated[
+        Path, argument("INPUT", "A table with a time column, or a folder with one file per step.")
+    ],
+    steps: _Steps,
+    coordinates: Coordinates,
+    place: _Place,
+    state: Annotated[Path, option("FILE", "The ledger; made at first, needed for every later run.")],
+    out: Annotated[Path, option("DIR", "Folder of the releases, one file per step.")],
+    spending: Spending,
+    strategy: Annotated[str, option("NAME", "As for `deltahist publish`.")] = "auto",
+    rows: _Rows,
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
@@ -91,33 +97,21 @@ def stream(
     """
     from deltahist.budget import Budget
     from deltahist.counts.steps import Clock
-    from deltahist.domain.counting import Counting
     from deltahist.publishers.stream import Stream, read_amounts
 
-    points = options.user_bound(user, max_per_user)
-    budget = options.budget(epsilon, rho)
-    clock = Clock.of(start, every)
-    steps = clock.step(until, "--until") + 1
-    window_length = options.whole_number(length, "--window")
-    if not 1 <= steps <= _MOST_STEPS:
-        raise InputError(
-            f"--until is {until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {start!r}"
-        )
-    near = options.space(bounds, cell, cells_per_delta, delta, sources, options.map_crs(crs, project, bounds))
-    if outside not in ("clamp", "drop") or (outside == "drop" and sources != "boundary"):
-        raise InputError(
-            f"--outside is {outside!r} with --sources {sources}: it must be clamp, or drop with --sources boundary"
-        )
-    labels = [clock.label(step) for step in range(steps)]
-    amounts = None if budgets is None else read_amounts(budgets, labels, next(iter(budget)))
-    counting = Counting(points, user is not None, ("points outside",) if outside == "drop" else ())
-    columns = {"user": user, "time": time}
-    plan = Stream(near, Budget(**budget), window_length, clock, state, strategy, counting, columns)
-    reading = {"x": x, "y": y, "crs": crs, "user": user, "max_per_user": user and points, "outside": outside}
-    with progress("publishing steps", steps, None if steps >= _LONG else False) as advance:
-        tally = plan.publish(
-            source, out, steps, amounts=amounts, gaps=gaps, tell=console.note, advance=lambda: advance(1), **reading
-        )
+    budget = spending.keywords()
+    clock = Clock.of(steps.start, steps.every)
+    number = steps.number(clock)
+    length = options.whole_number(steps.length, "--window")
+    near = place.near(coordinates)
+    counting = rows.counting(place.sources)
+    labels = [clock.label(step) for step in range(number)]
+    amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, next(iter(budget)))
+    columns = {"user": rows.user, "time": steps.time}
+    plan = Stream(near, Budget(**budget), length, clock, state, strategy, counting, columns)
+    how = {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
+    with progress("publishing steps", number, None if number >= _LONG else False) as advance:
+        tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)
     print(_summary(plan, out, tally))
     return tally
 
@@ -126,12 +120,10 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
     letter = "ε" if plan.budget.unit == "epsilon" else "ρ"
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
     near = plan.near
-    return "\n".join(
-        [
-            f"published    {tally['published']:,} steps to {out}{lost}",
-            f"strategy     {plan.mechanism.strategy.name}",
-            f"guarantee    {letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} "
-            f"steps, each by up to {near.delta_ground:g} {near.domain.unit}",
-            f"go on        with the same options, --state {plan.ledger} and a later --until",
-        ]
+    return console.facts(
+        published=f"{tally['published']:,} steps to {out}{lost}",
+        strategy=plan.mechanism.strategy.name,
+        guarantee=f"{letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
+        f"each by up to {near.delta_ground:g} {near.domain.unit}",
+        go_on=f"with the same options, --state {plan.ledger} and a later --until",
     )

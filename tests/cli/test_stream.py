@@ -427,7 +427,7 @@ def test_a_state_file_cut_short(folder, capsys):
         ({"time": "hour"}, "column 'hour'"),
         ({"time": "x"}, "missing, unreadable, NaN or infinite coordinates or times"),
         ({"outside": "drop", "sources": "none"}, "--outside is 'drop'"),
-        ({"gaps": "none"}, "gaps is 'none'"),
+        ({"gaps": "none"}, "'--gaps': 'none' is not one of 'error', 'empty'"),
         ({"source": "nowhere.csv"}, "does not exist"),
         ({"source": "daily"}, "time is 'when'"),
         ({"epsilon": "0"}, "--epsilon is '0'"),

@@ -1,0 +1,350 @@
+"""Groups of options that commands share, and `spread`, by which a command takes a group as one parameter.
+
+A group holds what was typed; its methods say what it stands for, as the library takes it. Choices are checked by Typer.
+Lengths, budgets, bounds and whole numbers stay texts that `deltahist.cli.options` reads: budgets must be exact, lengths
+have units, and Typer's own messages leave out the value that was typed and the likely cause.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from deltahist.cli import options
+from deltahist.errors import InputError, fits_memory
+
+if TYPE_CHECKING:
+    from deltahist.domain import Domain
+    from deltahist.domain.counting import Counting
+    from deltahist.neighbourhood import Neighbourhood
+
+#: Bytes per cell that counting, planning and noise take together; a grid beyond memory is refused at once.
+_BYTES_PER_CELL = 48
+
+
+def option(metavar: str, text: str, *names: str) -> Any:
+    """An option with a value; its name is that of the parameter unless names are given."""
+    return typer.Option(*names, metavar=metavar, help=text)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """What is given by its place."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+def spread(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give Typer every option of a command's groups by itself, and the command its groups.
+
+    A parameter whose type is a dataclass is a group. Required options come first, as in any signature; otherwise all
+    stand in the order of the parameters, and within a group in that of its fields.
+
+    >>> @spread
+    ... def allocate(*, weights: Path, spending: Spending) -> Any:
+    ...     return spending.epsilon
+    >>> list(inspect.signature(allocate).parameters)
+    ['weights', 'epsilon', 'rho']
+    >>> allocate(weights=Path("demand.csv"), epsilon="1", rho=None)
+    '1'
+    """
+    groups: dict[str, Any] = {}
+    flat = []
+    for each in _parameters(command):
+        if is_dataclass(each.annotation):
+            groups[each.name] = each.annotation
+            flat += _parameters(each.annotation)
+        else:
+            flat.append(each)
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        made = {
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        return command(**given, **made)
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        sorted(flat, key=lambda each: each.default is not each.empty)
+    )
+    return run
+
+
+def _parameters(taker: Any) -> list[inspect.Parameter]:
+    """What a function, or a dataclass when it is made, takes; with types instead of their names."""
+    kinds = get_type_hints(taker, include_extras=True)
+    return [
+        each.replace(annotation=kinds[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in inspect.signature(taker).parameters.values()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coordinates:
+    """Where a file's coordinates stand, in which CRS they are, and in which CRS the map is."""
+
+    x: Annotated[str | None, option("COL", "Column of x or longitude: a name, or a number from 0.")] = None
+    y: Annotated[str | None, option("COL", "Column of y or latitude; none in 1-D.")] = None
+    crs: Annotated[str | None, option("CRS", "CRS of the points, such as EPSG:4326.")] = None
+    project: Annotated[str | None, option("CRS", "Projected CRS of the map, such as EPSG:32618.")] = None
+
+    def columns(self, domain: Domain) -> dict[str, Any]:
+        """Keywords of what reads points: `x`, `y` and `crs`, as many columns as the map has dimensions."""
+        if domain.ndim == 1 and self.y is not None:
+            raise InputError(f"--y is {self.y!r}, but --bounds has two numbers: one dimension takes --x only")
+        if domain.ndim == 2 and (self.x is None) != (self.y is None):
+            missing = "x" if self.x is None else "y"
+            raise InputError(f"--{missing} is missing: two dimensions take both --x and --y")
+        return {"x": self.x, "y": self.y, "crs": self.crs}
+
+    def of_map(self, bounds: tuple[float, ...]) -> str | None:
+        """CRS of the map: --project, or a projected --crs.
+
+        Raises InputError if the points are in degrees and nothing says how to project them; the message has the
+        options to use.
+        """
+        from deltahist.domain.geometries import in_utm, looks_like_degrees
+        from deltahist.domain.operations import read_crs
+
+        if self.project is not None:
+            if read_crs(self.project, "--project").is_geographic:
+                raise InputError(
+                    f"--project is {self.project!r}: degrees are not lengths, it must be a projected CRS"
+                )
+            if self.crs is not None:
+                read_crs(self.crs, "--crs")
+            return self.project
+        if self.crs is None or not read_crs(self.crs, "--crs").is_geographic:
+            return self.crs
+        use = "--project with the projected CRS of the region, such as EPSG:32618, and --bounds in its metres"
+        if looks_like_degrees(bounds):
+            code, metres = in_utm(bounds)
+            use = f"--project {code} --bounds {','.join(f'{m:.0f}' for m in metres)}"
+        raise InputError(
+            f"--crs is {self.crs!r}: degrees are not lengths, so the points must be projected; add {use}"
+        )
+
+
+Delta = Annotated[
+    str, option("LENGTH", "δ: within this distance everyone is hidden with the full guarantee.")
+]
+Sources = Annotated[
+    str,
+    option(
+        "WHERE",
+        "Where people may appear or vanish: none, boundary, left or right (1-D), or a file of geometries.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The map with its cells, and who may be confused with whom on it."""
+
+    bounds: Annotated[
+        str,
+        option(
+            "W,S,E,N", "Corners of the map, in the projected CRS when there is one; LO,HI in one dimension."
+        ),
+    ]
+    delta: Delta
+    cell: Annotated[
+        str | None, option("LENGTH", "Side of a cell: 250m (ground metres), or a plain number. [default: δ]")
+    ] = None
+    cells_per_delta: Annotated[str | None, option("K", "Instead of --cell: cells with a side of δ / K.")] = (
+        None
+    )
+    sources: Sources = "none"
+
+    def near(self, coordinates: Coordinates) -> Neighbourhood:
+        """The neighbourhood on its domain, checked, with room in memory."""
+        from deltahist.domain import Domain
+        from deltahist.domain.geometries import read_sources
+        from deltahist.neighbourhood import Neighbourhood
+        from deltahist.neighbourhood.sources import is_far
+
+        box = options.corners(self.bounds, "--bounds")
+        crs = coordinates.of_map(box)
+        delta = options.length(self.delta, "--delta")
+        side = self._side(delta)
+        if crs is None:
+            for name, value in (("--delta", delta), ("--cell", side)):
+                if isinstance(value, str):
+                    raise InputError(
+                        f"{name} is {value!r}, but there is no CRS and so no metres: give a plain number in the "
+                        "units of --bounds, or --project (or a projected --crs)"
+                    )
+        else:
+            _refuse_degrees(box, crs, side)
+        try:
+            domain = Domain.from_cell(box, side, crs)
+        except (OverflowError, ZeroDivisionError):
+            raise InputError(
+                f"--bounds are {self.bounds!r} with cells of {side}: the one must not be beyond all measure for the "
+                "other"
+            ) from None
+        grid = " x ".join(f"{n:,}" for n in domain.shape)
+        fits_memory(_BYTES_PER_CELL * domain.size, f"a grid of {grid} cells")
+        near = Neighbourhood(domain, delta)
+        entry = read_sources(self.sources, domain, "--sources")
+        if entry is None:
+            return near
+        if not isinstance(entry, str) and is_far(entry, domain, near.radius):
+            raise InputError(
+                f"--sources is {self.sources!r}: none of it is within δ of the map (is it in another CRS?)"
+            )
+        return near.with_sources(entry)
+
+    def _side(self, delta: float | str) -> float | str:
+        """Side of a cell: as given, or δ / K."""
+        from deltahist.domain import metres
+
+        if self.cell is not None and self.cells_per_delta is not None:
+            raise InputError("both --cell and --cells-per-delta are given: it must be at most one of them")
+        if self.cell is not None:
+            return options.length(self.cell, "--cell")
+        parts = options.whole_number(self.cells_per_delta or "1", "--cells-per-delta")
+        if isinstance(delta, float):
+            return delta / parts
+        return delta if parts == 1 else f"{metres(delta) / parts!r}m"
+
+
+def _refuse_degrees(box: tuple[float, ...], crs: str, side: float | str) -> None:
+    """Raise InputError if bounds on a projected map are surely degrees: smaller than a cell."""
+    from deltahist.domain import metres
+    from deltahist.domain.geometries import in_utm, looks_like_degrees
+
+    if not looks_like_degrees(box):
+        return
+    cell = metres(side) if isinstance(side, str) else side
+    if max(box[2] - box[0], box[3] - box[1]) < cell:
+        code, there = in_utm(box)
+        other = f", which are {','.join(f'{m:.0f}' for m in there)} in {code}" if crs.upper() == code else ""
+        text = ",".join(f"{b:g}" for b in box)
+        raise InputError(
+            f"--bounds are {text}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
+            f"(these look like degrees{other})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What is spent: pure ε or ρ of zero-concentrated privacy."""
+
+    epsilon: Annotated[str | None, option("E", "Budget of pure ε; Laplace noise.")] = None
+    rho: Annotated[str | None, option("R", "Instead: budget of ρ-zCDP; Gaussian noise.")] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The one budget that is given, as keyword of `publish` and `plan`."""
+        if self.rho is not None and self.epsilon is None:
+            return {"rho": options.amount(self.rho, "--rho")}
+        if self.epsilon is not None and self.rho is None:
+            return {"epsilon": options.amount(self.epsilon, "--epsilon")}
+        given = "both --epsilon and --rho are" if self.rho is not None else "neither --epsilon nor --rho is"
+        raise InputError(
+            f"{given} given: it must be one of them (pure ε with Laplace noise, ρ-zCDP with Gaussian)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendingWithFailure(Spending):
+    """A budget of ε that may fail with some probability, too."""
+
+    probability: Annotated[
+        str | None,
+        option(
+            "P",
+            "With --epsilon: failure probability that is allowed (1e-6); Gaussian noise is then considered too.",
+        ),
+    ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The one budget that is given, with its failure probability, as keywords of `publish` and `plan`."""
+        budget = super().keywords()
+        if self.probability is None:
+            return budget
+        if self.rho is not None:
+            raise InputError(
+                f"--probability is {self.probability!r} with --rho: zCDP holds for every failure probability at once; "
+                "--probability goes with --epsilon"
+            )
+        probability = float(options.amount(self.probability, "--probability"))
+        if probability >= 1:
+            raise InputError(f"--probability is {self.probability!r}: it must be less than 1, such as 1e-6")
+        return {**budget, "probability": probability}
+
+
+MaxPerUser = Annotated[
+    str | None, option("K", "Points of one user that are kept; ε is what all K together pay.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Users:
+    """Whose data are protected: single points, or whole users with at most so many points each."""
+
+    user: Annotated[str | None, option("COL", "Column of user names: whole users are protected.")] = None
+    max_per_user: MaxPerUser = None
+
+    @property
+    def contributions(self) -> int:
+        """Points of one user that may move at once: 1 without users."""
+        if (self.user is None) != (self.max_per_user is None):
+            one, other = "--user", "--max-per-user"
+            pair = (
+                f"{other} is given without {one}" if self.user is None else f"{one} is given without {other}"
+            )
+            raise InputError(f"{pair}: both are needed to protect whole users")
+        return options.whole_number(self.max_per_user or "1", "--max-per-user")
+
+    def reading(self) -> dict[str, Any]:
+        """Keywords of what reads points; the options of rows are called as they are there."""
+        return {**vars(self), "max_per_user": None if self.user is None else self.contributions}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Users):
+    """Which rows count: how many of each user, and what becomes of points outside the bounds."""
+
+    outside: Annotated[
+        Literal["clamp", "drop"],
+        option("HOW", "clamp: points outside count at the edge; drop: needs --sources boundary."),
+    ] = "clamp"
+
+    def counting(self, sources: str) -> Counting:
+        """How rows become counts, as releases state it; points may only be dropped where they may vanish."""
+        from deltahist.domain.counting import Counting
+
+        if self.outside == "drop" and sources != "boundary":
+            raise InputError(
+                f"--outside is 'drop' with --sources {sources}: a point could vanish by moving out, so it must be "
+                "--sources boundary (or --outside clamp)"
+            )
+        dropped = ("points outside",) if self.outside == "drop" else ()
+        return Counting(self.contributions, self.user is not None, dropped)
+
+
+# Options by themselves that several commands share.
+Window = Annotated[str, option("STEPS", "Temporal δ: steps that share one budget.", "--window", "--length")]
+NonNegative = Annotated[
+    bool,
+    flag(
+        "--nonnegative",
+        "Answer from non-negative estimates: usually nearer to the truth where many cells are empty, no longer "
+        "unbiased; intervals cover at least as often.",
+    ),
+]
+BoxFile = Annotated[
+    Path | None, option("FILE.csv", "Boxes: columns west,south,east,north (1-D: low,high) and maybe name.")
+]
+ReleaseFile = Annotated[Path, argument("RELEASE", "A file that `deltahist publish` wrote.")]
