@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deltahist.domain.operations import Operation
-from deltahist.errors import InputError
+import deltahist as dh
 from deltahist.sample import sample_points
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def show(folder: Path, run: Callable[[Sequence[str]], Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise InputError(f"--out is {str(folder)!r}: that is a file, it must be a folder") from None
+        raise dh.InputError(f"--out is {str(folder)!r}: that is a file, it must be a folder") from None
     visits, city, picture = (folder / name for name in ("visits.csv", "city.parquet", "city.png"))
     sample = sample_points()
     sample.to_csv(visits, index=False)
@@ -73,28 +72,26 @@ def _run(run: Callable[[Sequence[str]], Any], arguments: Sequence[str]) -> Any:
     return run(arguments)
 
 
-def _compare(release: Any, kept: NDArray[np.int64], sample: pd.DataFrame) -> None:
+def _compare(release: dh.Release, kept: NDArray[np.int64], sample: pd.DataFrame) -> None:
     """Answers beside the truth, which is only known because the city is made up."""
-    from deltahist.answers import answer
-    from deltahist.decode import box_sums
-    from deltahist.workloads import boxes
-
     places = {"whole map": release.domain.bounds, **PLACES}
-    work = boxes(list(places.values()))
-    frame = answer(release, work)
-    truth = box_sums(kept.astype(np.float64), work.spans(release.domain))
-    everyone = _visits_within(release, sample, places.values())
+    work = dh.workloads.boxes(list(places.values()))
+    table = dh.answer(release, work)[["estimate", "low", "high"]].set_axis(list(places))
+    table["kept visits"] = dh.decode.box_sums(kept.astype(np.float64), work.spans(release.domain))
+    table["all visits"] = _visits_within(release, sample, places.values())
     print(
-        "\nAnswers from the release, beside the truth, which is known here only because the city is made up.\n"
-        "The release is about the visits that were kept, at most 5 of each user.\n"
+        "\nAnswers from the release, with 95% intervals, beside the truth, which is known here\n"
+        "only because the city is made up. The release is about the visits that were kept, at\n"
+        "most 5 of each user.\n"
     )
-    print(f"{'':20}{'estimate':>10}{'95% interval':>20}{'kept visits':>13}{'all visits':>12}")
-    for name, row, true, whole in zip(places, frame.itertuples(), truth, everyone, strict=True):
-        interval = f"{row.low:,.0f} to {row.high:,.0f}"
-        print(f"{name:20}{row.estimate:>10,.0f}{interval:>20}{true:>13,.0f}{whole:>12,}")
+    print(table.to_string(float_format="{:,.0f}".format, formatters={"all visits": "{:,}".format}))
 
 
-def _visits_within(release: Any, sample: pd.DataFrame, places: Iterable[Sequence[float]]) -> list[int]:
+def _visits_within(release: dh.Release, sample: pd.DataFrame, places: Iterable[Sequence[float]]) -> list[int]:
     """All visits in each place, before any bounding of users."""
-    x, y = Operation.off(release.domain, "EPSG:4326").back(sample["lon"].to_numpy(), sample["lat"].to_numpy())
+    import geopandas
+
+    degrees = geopandas.GeoSeries.from_xy(sample["lon"], sample["lat"], crs="EPSG:4326")
+    on_map = degrees.to_crs(release.domain.crs)
+    x, y = on_map.x, on_map.y
     return [int(((x >= w) & (x < e) & (y >= s) & (y < n)).sum()) for w, s, e, n in places]
