@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import tempfile
-import urllib.error
-import urllib.request
 import zlib
-from collections.abc import Iterator
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from datasets.registry import REGISTRY, Entry
 
-_CHUNK = 1 << 20
 _MOST = 2 << 30  # bytes; for files of which we do not know the size
 _TIMEOUT = 60.0  # seconds without an answer
 
@@ -42,7 +35,7 @@ def load(
     path : path, optional
         A local copy to read, plain or gzip. Nothing is downloaded then.
     cache : path, optional
-        Folder for downloads; by default `deltahist` in XDG_CACHE_HOME or ~/.cache.
+        Folder for downloads; by default the user's cache folder (`deltahist` in XDG_CACHE_HOME or ~/.cache).
     sha256 : str, optional
         The hash to insist on instead of the registry's, for a local file that the registry does not hold (the
         whole of an excerpt, say). Needs `path`.
@@ -64,7 +57,7 @@ def load(
     elif sha256 is not None:
         raise DataError("sha256= is for a local file: give path= as well")
     else:
-        file = _fetch(name, entry, _cache_folder(cache))
+        file = _fetch(name, entry, cache)
         hint = " (delete the file to download it again)"
         content = _verified(_read(file), entry.sha256, entry.size, str(file), hint)
     return _described(entry.parse(content), entry, whole=sha256 is not None)
@@ -129,61 +122,34 @@ def _unzipped(stored: bytes, most: int, place: str) -> bytes | None:
     return content
 
 
-def _cache_folder(cache: str | os.PathLike[str] | None) -> Path:
-    if cache is not None:
-        return Path(cache)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltahist"
-
-
-def _fetch(name: str, entry: Entry, folder: Path) -> Path:
-    """Path of the downloaded file, fetched now unless it is there already."""
+def _fetch(name: str, entry: Entry, cache: str | os.PathLike[str] | None) -> Path:
+    """Path of the downloaded file, fetched now unless it is there already; one that is refused leaves nothing."""
     if not entry.urls:
         raise DataError(
             f"{name} cannot be downloaded: no public file is known to be the one registered "
             f"({entry.excerpt}). Give path=, and sha256= as well for another version. "
             f"It came from {entry.origin}"
         )
-    target = folder / f"{name}-{entry.sha256[:12]}"
-    if target.exists():
+    import pooch
+
+    target = Path(cache or pooch.os_cache("deltahist")) / f"{name}-{entry.sha256[:12]}"
+    if target.exists():  # pooch would replace a spoilt one without a word
         return target
     problems = []
     for url in entry.urls:
         try:
-            _download(url, target, entry)
-        except (OSError, HTTPException, DataError) as problem:
-            problems.append(f"{url}: {getattr(problem, 'reason', None) or problem}")
+            pooch.retrieve(
+                url,
+                entry.sha256,
+                target.name,
+                target.parent,
+                downloader=pooch.HTTPDownloader(timeout=_TIMEOUT),
+            )
+        except (OSError, ValueError) as problem:  # no answer; another file
+            problems.append(f"{url}: {problem}")
         else:
             return target
     raise DataError(
         f"cannot download {name}: {'; '.join(problems)}. "
         "Without a network, fetch the file elsewhere and give path="
     )
-
-
-def _download(url: str, target: Path, entry: Entry) -> None:
-    """Fetch into a temporary file next to the target; rename it only if it is the right file."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _temporary(target.parent) as (handle, part):
-        with handle, urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
-            _copy(answer, handle, entry.size)
-        _verified(part.read_bytes(), entry.sha256, entry.size, "the download")
-        os.replace(part, target)
-
-
-@contextlib.contextmanager
-def _temporary(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    number, name = tempfile.mkstemp(dir=folder, suffix=".part")
-    try:
-        yield os.fdopen(number, "wb"), Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)  # it is gone already if it was renamed
-
-
-def _copy(source: BinaryIO, target: BinaryIO, most: int) -> None:
-    """Copy at most `most` bytes; a file that is longer than it should be is refused unread."""
-    got = 0
-    while chunk := source.read(_CHUNK):
-        got += len(chunk)
-        if got > most:
-            raise DataError(f"the download is longer than the expected {most:,} bytes")
-        target.write(chunk)

@@ -5,16 +5,19 @@ import hashlib
 import io
 import re
 import socket
-import urllib.request
 
 import numpy as np
 import pytest
+import requests
 
 from datasets import REGISTRY, DataError, load, registry
 from datasets.registry import Entry
 
 CSV = b"name,lat,lon\nfirst,40.5,-74.0\nsecond,41.0,-73.5\n"
 OTHER = b"name,lat,lon\nfirst,40.5,-74.0\nsecond,41.0,-73.6\n"
+
+
+TOWNS = "https://example.org/towns.csv"
 
 
 def sha(content):
@@ -28,6 +31,23 @@ def no_network(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Let addresses answer with these files, and all others that they have none."""
+
+    def answer(files):
+        def get(url, **_):
+            response = requests.Response()
+            found = files.get(url)
+            response.url, response.status_code = url, 404 if found is None else 200
+            response.raw = io.BytesIO(found) if isinstance(found, bytes) else found
+            return response
+
+        monkeypatch.setattr(requests, "get", get)
+
+    return answer
 
 
 @pytest.fixture
@@ -118,70 +138,69 @@ def test_another_version_with_the_callers_hash(register, tmp_path):
         load("towns", sha256=sha(OTHER))
 
 
-def test_download_once(register, tmp_path):
-    source = tmp_path / "source.csv"
-    source.write_bytes(CSV)
-    register(source.as_uri())
+def test_download_once(register, serve, tmp_path):
+    register(TOWNS)
     cache = tmp_path / "new" / "cache"
+    serve({TOWNS: CSV})
     assert len(load("towns", cache=cache)) == 2
-    source.unlink()
+    serve({})
     assert len(load("towns", cache=cache)) == 2  # from the cache
     assert len(list(cache.iterdir())) == 1
 
 
-def test_default_cache(register, tmp_path, monkeypatch):
+def test_default_cache(register, serve, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    source = tmp_path / "source.csv"
-    source.write_bytes(CSV)
-    register(source.as_uri())
+    register(TOWNS)
+    serve({TOWNS: CSV})
     load("towns")
     assert len(list((tmp_path / "xdg" / "deltahist").iterdir())) == 1
 
 
-def test_second_address_is_tried(register, tmp_path):
-    source = tmp_path / "source.csv"
-    source.write_bytes(CSV)
-    register((tmp_path / "absent.csv").as_uri(), source.as_uri())
+def test_second_address_is_tried(register, serve, tmp_path):
+    register("https://example.org/absent.csv", TOWNS)
+    serve({TOWNS: CSV})
     assert len(load("towns", cache=tmp_path / "cache")) == 2
 
 
-@pytest.mark.parametrize(
-    ("served", "message"),
-    [(CSV[:-9], f"should be {sha(CSV)}, but is {sha(CSV[:-9])}"), (CSV * 2, "longer than the expected")],
-    ids=["truncated", "too long"],
-)
-def test_refused_download_leaves_nothing_behind(register, tmp_path, served, message):
-    source = tmp_path / "source.csv"
-    source.write_bytes(served)
-    register(source.as_uri())
-    with pytest.raises(DataError, match=message):
+@pytest.mark.parametrize("served", [CSV[:-9], CSV * 2, OTHER], ids=["truncated", "too long", "another"])
+def test_refused_download_leaves_nothing_behind(register, serve, tmp_path, served):
+    register(TOWNS)
+    serve({TOWNS: served})
+    with pytest.raises(DataError, match=f"expected {sha(CSV)} but got {sha(served)}"):
         load("towns", cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_interrupted_download_leaves_nothing_behind(register, tmp_path, monkeypatch):
+def test_absent_file_leaves_nothing_behind(register, serve, tmp_path):
+    register(TOWNS)
+    serve({})
+    with pytest.raises(DataError, match=r"cannot download towns: .*404.*give path="):
+        load("towns", cache=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_interrupted_download_leaves_nothing_behind(register, serve, tmp_path):
     class Interrupted(io.BytesIO):
         def read(self, *_):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Interrupted())
-    register("https://example.org/towns.csv")
+    register(TOWNS)
+    serve({TOWNS: Interrupted(CSV)})
     with pytest.raises(KeyboardInterrupt):
         load("towns", cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_no_network(register, tmp_path):
-    register("https://example.org/towns.csv")
+    register(TOWNS)
     with pytest.raises(DataError, match=r"cannot download towns: .*unreachable.*give path="):
         load("towns", cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_spoilt_cache_is_noticed(register, tmp_path):
-    source = tmp_path / "source.csv"
-    source.write_bytes(CSV)
-    register(source.as_uri())
+def test_spoilt_cache_is_noticed(register, serve, tmp_path):
+    register(TOWNS)
+    serve({TOWNS: CSV})
     load("towns", cache=tmp_path / "cache")
     next((tmp_path / "cache").iterdir()).write_bytes(OTHER)
     with pytest.raises(DataError, match="delete the file"):
