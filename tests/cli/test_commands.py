@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import shapely
+from rich.cells import cell_len
 
 import deltahist as dh
-from deltahist.cli import main, run as run_module
+from deltahist.cli import console, main, run as run_module
 from deltahist.demo import PLACES
 
 BOUNDS = (583_000, 4_505_000, 588_000, 4_509_000)
@@ -518,6 +519,32 @@ def test_help_is_instant(command):
     assert not {"numpy", "scipy", "pandas", "pyarrow", "shapely", "pyproj", "matplotlib", "cvxpy"} & set(
         loaded
     )
+
+
+def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
+    lines = console.table(
+        ["name", "count"], [["[bold]a", "1"], ["東京 :smile:", "1,000"], ["x" * 300, "2"]]
+    ).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["[bold]a", "東京", "x" * 300]
+    assert len(lines) == 5
+    assert lines[0].split() == ["name", "count"]
+    assert set(lines[1]) == {"-", " "}
+    widths = [cell_len(line) for line in lines]
+    assert widths[0] == widths[2] == widths[3] == widths[4]
+
+
+def test_options_that_commands_share_may_differ(capsys):
+    """A stream's rows may appear and vanish unless something else is said; its users are bounded per step."""
+    assert "[default: none]" in " ".join(run(capsys, "publish", "--help").split())
+    output = run(capsys, "stream", "--help")
+    assert "[default: boundary]" in " ".join(output.split())
+    assert "kept in each step" in " ".join(output.split())
+    listed = output.partition("Options:")[2].splitlines()
+    names = [line.split()[0] for line in listed if line.startswith("  --")]
+    assert names[:8] == [
+        *("--start", "--until", "--window,", "--bounds", "--delta", "--state", "--out", "--every")
+    ]
+    assert names[-3:] == ["--user", "--max-per-user", "--outside"]
 
 
 def test_no_command_is_help(capsys):
