@@ -23,7 +23,7 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["import
 #: These stand at the publisher's keyboard: they may use both sides, and the package by its public names.
 TOP = {"sample", "cli", "demo"}
 #: Slow to import; `import deltahist` and `deltahist --help` do without.
-HEAVY = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "pandas", "pyproj", "rasterio"}
+HEAVY = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "pandas", "pyproj", "rasterio", "sqlalchemy"}
 
 
 def test_the_contracts_are_kept(monkeypatch):

@@ -138,15 +138,9 @@ class Window:
                     del self._memory[old]
             return Charge(Fraction(nano, NANO), self.unit)
         with self._ledger.transaction() as change:
-            rows = change.execute("SELECT step, nano FROM charge WHERE account = ?", (self.name,))
-            self._allow(dict(rows.fetchall()), step, nano, amount)
-            change.execute(
-                "INSERT INTO charge VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET nano = nano + excluded.nano",
-                (self.name, step, nano),
-            )
-            change.execute(
-                "DELETE FROM charge WHERE account = ? AND step <= ?", (self.name, step - self.length)
-            )
+            self._allow(change.charges(self.name), step, nano, amount)
+            change.charge(self.name, step, nano)
+            change.forget(self.name, step - self.length)
         return Charge(Fraction(nano, NANO), self.unit)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:

@@ -256,12 +256,16 @@ def test_two_threads_never_spend_what_one_has_seen(tmp_path, monkeypatch, kept):
     assert window.spent(1) == Fraction(4, 5)
 
 
-def test_a_busy_ledger_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltahist.budgets.ledger._PATIENCE", 0.05)
+@pytest.mark.parametrize("holding", ["BEGIN IMMEDIATE", "BEGIN; SELECT * FROM charge"])
+def test_a_busy_ledger_says_so(tmp_path, monkeypatch, holding):
+    """One that changes it lets no other begin; one that reads it lets no other commit."""
+    monkeypatch.setattr("deltahist.budgets.sqlite._PATIENCE", 0.05)
     window = dh.Window(length=2, epsilon=1, ledger=tmp_path / "a")
     holder = sqlite3.connect(tmp_path / "a", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(dh.InputError, match="locked"):
+    for statement in holding.split("; "):
+        holder.execute(statement).fetchall()
+    with pytest.raises(dh.InputError, match=r"locked .*nothing was charged"):
         window.charge(1, 0.5)
     holder.close()
+    assert window.last is None
     assert window.charge(1, 0.5) == Fraction(1, 2)

@@ -1,0 +1,120 @@
+"""What a ledger holds: tables of any database, and what is asked of them within one transaction."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
+
+#: 64 bits in every database; SQLite calls all its whole numbers INTEGER.
+_WHOLE = BigInteger().with_variant(Integer(), "sqlite")
+
+TABLES = MetaData()
+_ACCOUNT = Table(
+    "account",
+    TABLES,
+    Column("name", Text, primary_key=True),
+    Column("rule", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+_CHARGE = Table(
+    "charge",
+    TABLES,
+    Column("account", Text, ForeignKey("account.name"), primary_key=True),
+    Column("step", _WHOLE, primary_key=True),
+    Column("nano", _WHOLE, nullable=False),
+    sqlite_with_rowid=False,
+)
+_FACT = Table(
+    "fact",
+    TABLES,
+    Column("account", Text, ForeignKey("account.name"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Statements are made once; only parameters change.
+_OF, _KEY, _AT = bindparam("of", type_=Text()), bindparam("key", type_=Text()), bindparam("at", type_=_WHOLE)
+_RULES = select(_ACCOUNT.c.name, _ACCOUNT.c.rule)
+_RULE = select(_ACCOUNT.c.rule).where(_ACCOUNT.c.name == _OF)
+_AMEND = update(_ACCOUNT).where(_ACCOUNT.c.name == _OF).values(rule=bindparam("new"))
+_CHARGES = select(_CHARGE.c.step, _CHARGE.c.nano).where(_CHARGE.c.account == _OF).order_by(_CHARGE.c.step)
+_ADD = (
+    update(_CHARGE)
+    .where(_CHARGE.c.account == _OF, _CHARGE.c.step == _AT)
+    .values(nano=_CHARGE.c.nano + bindparam("more"))
+)
+_FORGET = delete(_CHARGE).where(_CHARGE.c.account == _OF, _CHARGE.c.step <= _AT)
+_VALUE = select(_FACT.c.value).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
+_REMOVE = delete(_FACT).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
+
+
+class Accounts:
+    """All accounts, as one transaction sees and changes them.
+
+    Rules and facts are JSON; charges are whole billionths.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def rules(self) -> dict[str, Any]:
+        """The rule of every account."""
+        return {name: json.loads(rule) for name, rule in self._connection.execute(_RULES)}
+
+    def rule(self, name: str) -> Any:
+        """The rule of an account; None if there is no such account."""
+        found = self._connection.scalar(_RULE, {"of": name})
+        return None if found is None else json.loads(found)
+
+    def open(self, name: str, rule: dict[str, Any]) -> None:
+        """Open an account that is not there yet."""
+        self._connection.execute(insert(_ACCOUNT), {"name": name, "rule": _text(rule)})
+
+    def amend(self, name: str, rule: dict[str, Any]) -> None:
+        """Put another rule in the place of an account's rule."""
+        self._connection.execute(_AMEND, {"of": name, "new": _text(rule)})
+
+    def charges(self, name: str) -> dict[int, int]:
+        """Billionths charged at each step that is still kept, in the order of steps."""
+        return {row.step: row.nano for row in self._connection.execute(_CHARGES, {"of": name})}
+
+    def charge(self, name: str, step: int, nano: int) -> None:
+        """Add billionths to what is charged at a step."""
+        added = self._connection.execute(_ADD, {"of": name, "at": step, "more": nano})
+        if not added.rowcount:
+            self._connection.execute(insert(_CHARGE), {"account": name, "step": step, "nano": nano})
+
+    def forget(self, name: str, step: int) -> None:
+        """Keep the charges after a step only."""
+        self._connection.execute(_FORGET, {"of": name, "at": step})
+
+    def fact(self, name: str, key: str) -> Any:
+        """Something else that was stored with an account; None if it was not."""
+        found = self._connection.scalar(_VALUE, {"of": name, "key": key})
+        return None if found is None else json.loads(found)
+
+    def store(self, name: str, key: str, value: Any) -> None:
+        """Store something else with an account, in the place of what was there."""
+        self._connection.execute(_REMOVE, {"of": name, "key": key})
+        self._connection.execute(insert(_FACT), {"account": name, "name": key, "value": json.dumps(value)})
+
+
+def _text(rule: dict[str, Any]) -> str:
+    return json.dumps(rule, sort_keys=True)

@@ -1,0 +1,192 @@
+"""A ledger's database in one SQLite file; whatever holds for SQLite only stands here.
+
+The file is made whole or not at all, looked at before it is used, and changed by one connection at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, select
+from sqlalchemy.exc import DBAPIError
+
+from deltahist.budgets.accounts import TABLES, Accounts
+from deltahist.errors import DamagedFile, InputError
+
+#: "dhLG": marks the file as a ledger.
+_APPLICATION = 1684556871
+VERSION = 1
+#: A pragma takes no parameters.
+_MARKS = ("PRAGMA application_id = 1684556871", "PRAGMA user_version = 1")
+#: Seconds to wait for another process's transaction.
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class SQLiteFile:
+    """The file of a ledger, with a connection of its own for each piece of work: nothing is shared with forks or
+    threads.
+
+    A change is on the disk before `change` ends (rollback journal, synchronous EXTRA).
+    """
+
+    path: Path
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Accounts]:
+        """The accounts as they stand at one moment."""
+        with self._transaction("BEGIN") as connection:
+            yield Accounts(connection)
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[Accounts]:
+        """The accounts, alone: others wait from the first look on, not only from the first change."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield Accounts(connection)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """A lock on a file beside the ledger; it ends with the process, however that ends."""
+        with self._translated(), contextlib.ExitStack() as held:
+            try:
+                engine = _engine(_uri(f"{self.path}-lock", "rwc"), 0.0)
+                # It is never committed: the file stays empty.
+                held.enter_context(_connection(engine, "BEGIN EXCLUSIVE")).begin()
+            except DBAPIError as problem:
+                if _code(problem) != sqlite3.SQLITE_BUSY:
+                    raise
+                raise InputError(
+                    f"{self._what} is in use: another process publishes from it; wait until it ends"
+                ) from None
+            yield
+
+    def create(self) -> None:
+        """Make the file, without accounts, unless another process has just made it."""
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise InputError(f"folder {str(folder)!r} of the ledger does not exist: make it first")
+        handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
+        os.close(handle)
+        try:
+            engine = _new_engine(_uri(name, "rw"), _PATIENCE)
+            with self._translated(), _connection(engine, "BEGIN") as connection, connection.begin():
+                for mark in _MARKS:
+                    connection.exec_driver_sql(mark)
+                TABLES.create_all(connection, checkfirst=False)
+            with open(name, "rb+") as file:
+                os.fsync(file.fileno())
+            # A link, unlike a renaming, never replaces a ledger that another process has just made.
+            with contextlib.suppress(FileExistsError):
+                os.link(name, self.path)
+            _sync_folder(folder)
+        finally:
+            os.unlink(name)
+
+    def check(self) -> None:
+        """Refuse a file that is not a whole ledger, before anything is done with it."""
+        if not self.path.is_file():
+            raise InputError(f"{self._what} is no file")
+        with self._transaction("BEGIN") as found:
+            if _pragma(found, "PRAGMA application_id") != _APPLICATION:
+                why = "it is empty (cut short?)" if self.path.stat().st_size == 0 else "it is something else"
+                raise DamagedFile(f"{self._what} is no ledger: {why}; nothing was charged")
+            version = _pragma(found, "PRAGMA user_version")
+            if version > VERSION:
+                raise InputError(
+                    f"{self._what} is of version {version}: this program knows versions up to {VERSION}"
+                )
+            verdict = _pragma(found, "PRAGMA quick_check")
+            # Compared within the transaction: other processes cannot let the file grow meanwhile.
+            size = _pragma(found, "PRAGMA page_count") * _pragma(found, "PRAGMA page_size")
+            there = self.path.stat().st_size
+            for table in TABLES.sorted_tables:
+                found.execute(select(func.count()).select_from(table))
+        if verdict != "ok" or size != there:
+            detail = verdict if verdict != "ok" else f"{there:,} bytes instead of {size:,}"
+            raise DamagedFile(f"{self._what} is damaged or cut short: {detail}; nothing was charged")
+
+    @property
+    def _what(self) -> str:
+        return f"ledger {str(self.path)!r}"
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[Connection]:
+        if not self.path.exists():
+            raise InputError(f"{self._what} is gone: nothing is published without it")
+        engine = _engine(_uri(self.path, "rw"), _PATIENCE)
+        with self._translated(), _connection(engine, begin) as connection, connection.begin():
+            yield connection
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Problems of the database, in the ledger's words."""
+        try:
+            yield
+        except DBAPIError as problem:
+            damaged = _code(problem) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+            raise (DamagedFile if damaged else InputError)(
+                f"{self._what} cannot be used: {problem.orig} (cut short, damaged, or held by another process?); "
+                "nothing was charged"
+            ) from None
+
+
+def _uri(path: str | Path, mode: str) -> URL:
+    # Resolved at every use: a path may be relative, or a link.
+    file = Path(path).resolve().as_uri()
+    return URL.create("sqlite", database=file, query={"uri": "true", "mode": mode})
+
+
+def _new_engine(uri: URL, patience: float) -> Engine:
+    """An engine that keeps no connection and begins transactions as each piece of work says."""
+    # The driver begins none of its own accord.
+    options = {"timeout": patience, "isolation_level": None}
+    engine = create_engine(uri, poolclass=NullPool, connect_args=options)
+
+    @event.listens_for(engine, "connect")
+    def durable(connection: sqlite3.Connection, record: Any) -> None:
+        connection.execute("PRAGMA synchronous = EXTRA")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options()["begin"])
+
+    return engine
+
+
+#: Statements stay compiled with their engine.
+_engine = functools.lru_cache(maxsize=64)(_new_engine)
+if hasattr(os, "register_at_fork"):
+    # Another thread may hold an engine's locks when a process forks.
+    os.register_at_fork(after_in_child=_engine.cache_clear)
+
+
+def _connection(engine: Engine, begin: str) -> Connection:
+    return engine.connect().execution_options(begin=begin)
+
+
+def _pragma(connection: Connection, statement: str) -> Any:
+    return connection.exec_driver_sql(statement).scalar()
+
+
+def _code(problem: DBAPIError) -> int | None:
+    """What SQLite calls the problem, without the details of the extended code."""
+    code = getattr(problem.orig, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
