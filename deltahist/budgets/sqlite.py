@@ -57,7 +57,7 @@ class SQLiteFile:
         """A lock on a file beside the ledger; it ends with the process, however that ends."""
         with self._translated(), contextlib.ExitStack() as held:
             try:
-                engine = _engine(_uri(f"{self.path}-lock", "rwc"), 0.0)
+                engine = _engine(Path(f"{self.path}-lock").resolve(), "rwc", 0.0)
                 # It is never committed: the file stays empty.
                 held.enter_context(_connection(engine, "BEGIN EXCLUSIVE")).begin()
             except DBAPIError as problem:
@@ -76,7 +76,7 @@ class SQLiteFile:
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
         os.close(handle)
         try:
-            engine = _new_engine(_uri(name, "rw"), _PATIENCE)
+            engine = _new_engine(Path(name).resolve(), "rw", _PATIENCE)
             with self._translated(), _connection(engine, "BEGIN") as connection, connection.begin():
                 for mark in _MARKS:
                     connection.exec_driver_sql(mark)
@@ -121,7 +121,8 @@ class SQLiteFile:
     def _transaction(self, begin: str) -> Iterator[Connection]:
         if not self.path.exists():
             raise InputError(f"{self._what} is gone: nothing is published without it")
-        engine = _engine(_uri(self.path, "rw"), _PATIENCE)
+        # Resolved at every use: a path may be relative, or a link.
+        engine = _engine(self.path.resolve(), "rw", _PATIENCE)
         with self._translated(), _connection(engine, begin) as connection, connection.begin():
             yield connection
 
@@ -138,17 +139,12 @@ class SQLiteFile:
             ) from None
 
 
-def _uri(path: str | Path, mode: str) -> URL:
-    # Resolved at every use: a path may be relative, or a link.
-    file = Path(path).resolve().as_uri()
-    return URL.create("sqlite", database=file, query={"uri": "true", "mode": mode})
-
-
-def _new_engine(uri: URL, patience: float) -> Engine:
-    """An engine that keeps no connection and begins transactions as each piece of work says."""
+def _new_engine(path: Path, mode: str, patience: float) -> Engine:
+    """An engine that keeps no connection, and whose transactions begin as each connection is told to."""
+    url = URL.create("sqlite", database=path.as_uri(), query={"uri": "true", "mode": mode})
     # The driver begins none of its own accord.
     options = {"timeout": patience, "isolation_level": None}
-    engine = create_engine(uri, poolclass=NullPool, connect_args=options)
+    engine = create_engine(url, poolclass=NullPool, connect_args=options)
 
     @event.listens_for(engine, "connect")
     def durable(connection: sqlite3.Connection, record: Any) -> None:
@@ -169,6 +165,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _connection(engine: Engine, begin: str) -> Connection:
+    """A connection of its own, whose transactions begin with a statement."""
     return engine.connect().execution_options(begin=begin)
 
 

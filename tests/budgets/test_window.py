@@ -163,6 +163,7 @@ near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
 step = (window.last or 0) + 1
 identity = dh.strategies.Identity(near.domain)
 dh.publish(np.array([3, 1, 0, 2]), near, identity, 1.0).save(folder / "warm.parquet")
+dh.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
 print("ready", flush=True)
 while True:
     epsilon = window.charge(step, window.available(step) / 2)
