@@ -152,8 +152,14 @@ def available_memory() -> int:
     return max(free, 0)
 
 
+#: Bytes that a process which can run at all will get: the machine is not asked for so little.
+_LITTLE = 1 << 20
+
+
 def fits_memory(needed: int, what: str) -> None:
     """Raise InputError if `needed` bytes are more than the machine has left, before anything is allocated."""
+    if needed <= _LITTLE:
+        return
     available = available_memory()
     if needed > available:
         raise InputError(

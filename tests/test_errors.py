@@ -91,5 +91,12 @@ def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch):
         fits_memory(3 * 2**30, "a map")
 
 
+def test_the_machine_is_not_asked_for_what_every_process_gets(monkeypatch):
+    monkeypatch.setattr(validate, "available_memory", lambda: 0)
+    fits_memory(2**20, "a small map")
+    with pytest.raises(dh.InputError, match="a map needs"):
+        fits_memory(2**20 + 1, "a map")
+
+
 def test_available_memory_is_plausible():
     assert 2**20 < validate.available_memory() < 2**50

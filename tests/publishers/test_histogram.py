@@ -145,9 +145,10 @@ def test_whole_floats_are_taken():
 def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
     import deltahist.errors as validate
 
-    monkeypatch.setattr(validate, "available_memory", lambda: 100)
+    monkeypatch.setattr(validate, "available_memory", lambda: 2**20)
+    domain = dh.Domain((0, 0, 256, 256), (256, 256))
     with pytest.raises(dh.InputError, match="GiB"):
-        dh.publish(COUNTS, NEAR, dh.strategies.Identity(DOMAIN), 1.0)
+        dh.publish(np.ones((256, 256), int), dh.Neighbourhood(domain, 1), dh.strategies.Identity(domain), 1.0)
 
 
 def test_auto_with_a_probability_takes_the_best_of_both_noises():
