@@ -69,7 +69,8 @@ class Counting:
 
         Raises InputError on fewer contributions than are known already.
         """
-        out = replace(self, dropped=(*self.dropped, *dropped))
+        more = tuple(dropped)
+        out = replace(self, dropped=(*self.dropped, *more)) if more else self
         if contributions is None:
             return out
         if whole(contributions=contributions) < self.contributions:

@@ -169,16 +169,26 @@ def _geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
     """G ≥ 0 with P(G ≥ k) = e^(−k / scale): its digits in base 1024 are independent."""
     out = np.zeros(number, dtype=np.int64)
     unit = 1
-    while scale * _SPREAD > _LONGEST:
-        out += unit * _digit_table(scale).draw(number, words)
-        unit, scale = unit * _BASE, scale / _BASE
-    table = _geometric_table(scale)
+    digits, table = _digits(scale)
+    for digit in digits:
+        out += unit * digit.draw(number, words)
+        unit *= _BASE
     left = np.arange(number)
     while len(left):  # beyond the table a geometric variable starts anew
         size = table.draw(len(left), words)
         out[left] += unit * size
         left = left[size == len(table.thresholds)]
     return out
+
+
+@functools.lru_cache(maxsize=64)
+def _digits(scale: Fraction) -> tuple[tuple[Table, ...], Table]:
+    """Laws of the digits of a geometric variable, the last one first, and of what is left of it."""
+    digits = []
+    while scale * _SPREAD > _LONGEST:
+        digits.append(_digit_table(scale))
+        scale /= _BASE
+    return tuple(digits), _geometric_table(scale)
 
 
 def _powers(scale: Fraction, number: int) -> list[tuple[int, int]]:

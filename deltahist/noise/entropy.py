@@ -14,6 +14,8 @@ from deltahist.errors import InputError
 _CIPHER_BLOCK = 16
 #: What is enciphered, again and again: a key stream is the cipher of zeros.
 _ZEROS = memoryview(bytes(1 << 16))
+#: The largest word.
+_MOST = (1 << 64) - 1
 
 
 class Words(Protocol):
@@ -55,7 +57,7 @@ class Seeded:
 
     def words(self, number: int) -> NDArray[np.uint64]:
         """The next `number` words of the generator."""
-        return self._rng.integers(0, 1 << 64, number, dtype=np.uint64, endpoint=False)
+        return self._rng.integers(0, _MOST, number, dtype=np.uint64, endpoint=True)
 
 
 def source(rng: np.random.Generator | None) -> Words:

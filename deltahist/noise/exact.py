@@ -75,7 +75,7 @@ class Table:
         found = np.searchsorted(self.thresholds, word, side="right")
         # A word equal to a threshold's first bits does not say on which side of it the real lies.
         below = np.maximum(found, 1) - 1
-        for i in np.flatnonzero(self.thresholds[below] == word):
+        for i in (self.thresholds[below] == word).nonzero()[0]:
             found[i] = self._decide(int(word[i]), words)
         return found.astype(np.int64, copy=False)
 
