@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deltahist import calibration
+from deltahist.mechanisms import calibration
 from deltahist.domain import Domain
 from deltahist.mechanisms import histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood

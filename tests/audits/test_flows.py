@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deltahist import calibration
+from deltahist.mechanisms import calibration
 from deltahist.budget import Budget
 from deltahist.domain.counting import Counting
 from deltahist.mechanisms import Mechanism, histogram as mechanism
