@@ -111,9 +111,7 @@ class Flow(Strategy):
                     f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}"
                 )
         if self.shares is not None:
-            object.__setattr__(
-                self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow")
-            )
+            object.__setattr__(self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow"))
 
     @classmethod
     def tuned(
@@ -284,46 +282,55 @@ class Flow(Strategy):
         )
 
     def split(self, noise: NDArray[Any]) -> Flows:
-        """Views of the draws by what they are."""
-        part = {g.name: noise[g.rows] for g in self.groups}
+        """The draws (..., draws) by what they are; views of a single release's."""
+        part = {g.name: noise[..., g.rows] for g in self.groups}
+        releases = noise.shape[:-1]
         straight = part[STRAIGHT]
         if self.domain.ndim == 1:
-            return Flows(straight.reshape(-1, 1), straight[:0].reshape(0, 1), None, None, (), (), part)
+            none = straight[..., :0].reshape(*releases, 0, 1)
+            return Flows(straight.reshape(*releases, -1, 1), none, None, None, (), (), part)
         nx, ny = self.blocks
         cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
         sums = self.sums_of(lambda kind: part[kind.name])
         at_x, at_y = ([sums_on(n, w) for w in self._widths] for n in (ny, nx))
         return Flows(
-            straight[:cut].reshape(nx - 1, ny),
-            straight[cut:].reshape(ny - 1, nx),
-            part[DIAGONAL][:half].reshape(nx - 1, ny - 1),
-            part[DIAGONAL][half:].reshape(nx - 1, ny - 1),
-            tuple(s[: (nx - 1) * p].reshape(nx - 1, p) for s, p in zip(sums, at_x, strict=True)),
-            tuple(s[(nx - 1) * at :].reshape(ny - 1, p) for s, at, p in zip(sums, at_x, at_y, strict=True)),
+            straight[..., :cut].reshape(*releases, nx - 1, ny),
+            straight[..., cut:].reshape(*releases, ny - 1, nx),
+            part[DIAGONAL][..., :half].reshape(*releases, nx - 1, ny - 1),
+            part[DIAGONAL][..., half:].reshape(*releases, nx - 1, ny - 1),
+            tuple(
+                s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, at_x, strict=True)
+            ),
+            tuple(
+                s[..., (nx - 1) * at :].reshape(*releases, ny - 1, p)
+                for s, at, p in zip(sums, at_x, at_y, strict=True)
+            ),
             part,
         )
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
+        """R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
         flows = self.split(noise)
-        out = np.zeros((self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
+        releases = noise.shape[:-1]
+        out = np.zeros((*releases, self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
         east, north = flows.east, flows.north
         if flows.rising is not None and flows.falling is not None:
             if self.widths:
                 across, up = self.lines
                 east = east + across.correction(flows.across_x(), flows.sums_x)
                 north = north + up.correction(flows.across_y(), flows.sums_y)
-            out[:-1, :-1] -= flows.rising
-            out[1:, 1:] += flows.rising
-            out[:-1, 1:] -= flows.falling
-            out[1:, :-1] += flows.falling
-            out[:, :-1] -= north.T
-            out[:, 1:] += north.T
-        out[:-1] -= east
-        out[1:] += east
-        flat = out.reshape(-1)
+            out[..., :-1, :-1] -= flows.rising
+            out[..., 1:, 1:] += flows.rising
+            out[..., :-1, 1:] -= flows.falling
+            out[..., 1:, :-1] += flows.falling
+            out[..., :-1] -= north.mT
+            out[..., 1:] += north.mT
+        out[..., :-1, :] -= east
+        out[..., 1:, :] += east
+        flat = out.reshape(*releases, -1)
         if self.arrivals is not None:
-            flat[self.entries] += flows.part[ARRIVALS]
-        return flat if self.plain else np.concatenate([flows.part["cells"], flat])
+            flat[..., self.entries] += flows.part[ARRIVALS]
+        return flat if self.plain else np.concatenate([flows.part["cells"], flat], axis=-1)
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         noise = np.zeros(self.draws)

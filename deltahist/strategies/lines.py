@@ -98,8 +98,8 @@ class Lines:
         return np.concatenate([np.zeros((1, self.gain.shape[1])), self.gain.cumsum(axis=0)])
 
     def surplus(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """s − Θ T (lines, p) for flows T (lines, n), in the sums' units, exact in whole numbers."""
-        given = np.concatenate(sums, axis=1)
+        """s − Θ T (..., lines, p) for flows T (..., lines, n), in the sums' units, exact in whole numbers."""
+        given = np.concatenate(sums, axis=-1)
         if flow.dtype.kind == "f":
             return given - flow @ self.weights.T
         if float(np.abs(flow).max(initial=0)) * float(self.weights.sum(axis=1).max()) >= _EXACT:
@@ -107,12 +107,12 @@ class Lines:
         return given - (flow.astype(np.float64) @ self.weights.T.astype(np.float64)).astype(flow.dtype)
 
     def correction(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """C (s − Θ T) (lines, n); of whole numbers, rounded so that sums from the line's start are nearest."""
+        """C (s − Θ T) (..., lines, n); of whole numbers, rounded so that sums from the line's start are nearest."""
         surplus = self.surplus(flow, sums)
         if surplus.dtype.kind == "f":
             return surplus / self.units @ self.gain.T
         along = np.rint(surplus / self.units @ self.prefix_gain.T)
-        return np.diff(along, axis=1).astype(surplus.dtype)
+        return np.diff(along, axis=-1).astype(surplus.dtype)
 
     def adjoint(
         self, weights: NDArray[np.float64], sums: Sequence[NDArray[np.float64]]
@@ -126,7 +126,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Flows:
-    """Draws of a flow, as arrays: lines along the first axis, places along the line on the second.
+    """Draws of a flow, as arrays: lines along the last axis but one, places along the line on the last.
 
     `east` (nx − 1, ny) crosses the line to the right of column x; `north` (ny − 1, nx) the one above row y.
     `rising` and `falling` (nx − 1, ny − 1) are moves from (x, y) to (x + 1, y + 1) and from (x, y + 1) to
@@ -146,8 +146,8 @@ class Flows:
         assert self.rising is not None
         assert self.falling is not None
         out = self.east.copy()
-        out[:, :-1] += self.rising
-        out[:, 1:] += self.falling
+        out[..., :-1] += self.rising
+        out[..., 1:] += self.falling
         return out
 
     def across_y(self) -> NDArray[Any]:
@@ -155,6 +155,6 @@ class Flows:
         assert self.rising is not None
         assert self.falling is not None
         out = self.north.copy()
-        out[:, :-1] += self.rising.T
-        out[:, 1:] -= self.falling.T
+        out[..., :-1] += self.rising.mT
+        out[..., 1:] -= self.falling.mT
         return out

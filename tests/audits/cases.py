@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deltahist.mechanisms import calibration
 from deltahist.domain import Domain
-from deltahist.mechanisms import histogram as mechanism
+from deltahist.mechanisms import calibration, histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet

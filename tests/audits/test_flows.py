@@ -12,10 +12,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deltahist.mechanisms import calibration
 from deltahist.budget import Budget
 from deltahist.domain.counting import Counting
-from deltahist.mechanisms import Mechanism, histogram as mechanism
+from deltahist.mechanisms import Mechanism, calibration, histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, Flow, Spectral, tuned
@@ -54,8 +53,7 @@ def releases(near, strategy, read, contributions=1, **budget):
         for group, law in zip(strategy.groups, laws, strict=True):
             size = noise[:, group.rows].shape
             noise[:, group.rows] = histogram.draw(law, size, rng) if np.prod(size) else 0
-        values = np.array([measured + strategy.scatter(row) for row in noise])
-        return np.column_stack([read(values), np.full(number, -1)])
+        return np.column_stack([read(measured + strategy.scatter(noise)), np.full(number, -1)])
 
     return draw
 

@@ -33,10 +33,20 @@ def test_noise_makes_up_for_every_edge_exactly():
         noise = rng.integers(-1000, 1000, flow.draws)
         before = flow.scatter(noise)
         assert before.dtype == np.int64
-        for edge in range(data.shape[1]):
-            for sign in (1, -1):
-                after = flow.scatter(noise + sign * change[:, edge])
-                assert np.array_equal(after - before, sign * data[:, edge]), (flow, near)
+        for sign in (1, -1):
+            after = flow.scatter(noise + sign * change.T)  # of all edges at once
+            assert np.array_equal(after - before, sign * data.T), (flow, near)
+
+
+def test_many_releases_at_once_are_what_each_is_alone():
+    for rng, _, flow in cases(100, 8):
+        for noise in (rng.integers(-1000, 1000, (2, 3, flow.draws)), rng.normal(size=(2, 3, flow.draws))):
+            together = flow.scatter(noise)
+            assert together.shape == (2, 3, flow.shape[0])
+            assert together.dtype == noise.dtype
+            assert all(
+                np.array_equal(together[i, j], flow.scatter(noise[i, j])) for i in range(2) for j in range(3)
+            )
 
 
 def test_the_cost_is_that_of_the_changes():
