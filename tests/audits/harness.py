@@ -28,6 +28,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -369,18 +370,30 @@ def hockey_stick(loss: NDArray[np.float64], chance: NDArray[np.float64], epsilon
 # -------------------------------------------------------------------------------------------- drawing
 
 
-def through_publish(near: Neighbourhood, strategy: Strategy, **options: object) -> Draw:
-    """Releases from the real `publish`, one call each."""
+def through_publish(
+    near: Neighbourhood, strategy: Strategy, *, made_once: bool = False, **options: Any
+) -> Draw:
+    """Releases from the real `publish`, one call each; with `made_once` all calls of a sample share a mechanism."""
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        call: dict[str, Any] = {"near": near, "strategy": strategy, **options}
+        if made_once:
+            call = {"near": mechanism_of(near, strategy, **options)}
         out = np.empty((number, strategy.shape[0] + 1), dtype=np.int64)
         for i in range(number):
-            release = histogram.publish(counts, near, strategy, rng=rng, **options)  # type: ignore[arg-type]
+            release = histogram.publish(counts, rng=rng, **call)
             out[i, :-1] = release.values
             out[i, -1] = -1 if release.total is None else release.total
         return out
 
     return draw
+
+
+def mechanism_of(
+    near: Neighbourhood, strategy: Strategy, *, contributions: int = 1, **budget: Fraction | float
+) -> Mechanism:
+    """What `publish` makes of the same words before it looks at counts."""
+    return Mechanism(near, strategy, Budget(**budget), Counting(contributions))  # type: ignore[arg-type]
 
 
 def at_once(
@@ -389,8 +402,7 @@ def at_once(
     """Releases drawn in one go: the laws of the mechanism and the same samplers as `publish` uses."""
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        mechanism = Mechanism(near, strategy, Budget(**budget), Counting(contributions))  # type: ignore[arg-type]
-        laws = mechanism.laws
+        laws = mechanism_of(near, strategy, contributions=contributions, **budget).laws
         out = np.full((number, strategy.shape[0] + 1), -1, dtype=np.int64)
         out[:, :-1] = strategy.measure(counts)
         for group, law in zip(strategy.groups, laws, strict=True):
