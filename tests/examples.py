@@ -140,14 +140,11 @@ def gap_neighbours(near):
     ]
     delta = Fraction(near.delta).limit_denominator(10**9)
     cells = list(itertools.product(*(range(n) for n in domain.shape)))
-
-    def gap2(u, v):
-        return sum((max(abs(a - b) - 1, 0) * s) ** 2 for a, b, s in zip(u, v, side, strict=True))
-
-    pairs = [
-        (i, j) for i, j in itertools.combinations(range(len(cells)), 2) if gap2(cells[i], cells[j]) < delta**2
-    ]
-    return pairs, [i for i, cell in enumerate(cells) if _touches(near, cell, side, delta)]
+    gaps = [[(max(d - 1, 0) * s) ** 2 for d in range(n)] for n, s in zip(domain.shape, side, strict=True)]
+    close = np.array([sum(apart) < delta**2 for apart in itertools.product(*gaps)]).reshape(domain.shape)
+    apart = np.abs(np.array(cells)[:, None] - np.array(cells))
+    pairs = np.argwhere(np.triu(close[*np.moveaxis(apart, -1, 0)], 1))
+    return [(i, j) for i, j in pairs.tolist()], [i for i, cell in enumerate(cells) if _touches(near, cell, side, delta)]
 
 
 def _touches(near, cell, side, delta):

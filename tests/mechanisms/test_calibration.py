@@ -16,24 +16,15 @@ CASES = 1000
 
 def brute_force(strategy, near, norm, rng):
     """Largest weighted change of A c over all data sets that differ from a random one by one neighbouring step."""
-    rows = strategy.matrix().toarray()
+    cell = np.eye(strategy.domain.size, dtype=np.int64)
+    rows = strategy @ cell
     share = np.empty(len(rows), dtype=object)
     for group in strategy.groups:
         share[group.rows] = group.share
     pairs, entry = gap_neighbours(near)
     data = rng.integers(1, 9, strategy.domain.size)
-    others = []
-    for u, v in pairs:
-        for a, b in ((u, v), (v, u)):
-            other = data.copy()
-            other[a] -= 1
-            other[b] += 1
-            others.append(other)
-    for v in entry:
-        for step in (1, -1):
-            other = data.copy()
-            other[v] += step
-            others.append(other)
+    moves = [cell[v] - cell[u] for pair in pairs for u, v in (pair, pair[::-1])]
+    others = [data + step for step in (*moves, *cell[entry], *-cell[entry])]
     if not others:
         return Fraction(0)
     change = np.abs(rows @ np.array(others).T - (rows @ data)[:, None])
@@ -46,7 +37,7 @@ def brute_force(strategy, near, norm, rng):
 def test_sensitivity_equals_brute_force_over_all_neighbouring_data_sets(name):
     rng = np.random.default_rng([2014, len(name)])
     sources = set()
-    for case in range(CASES):
+    for case in range(CASES // 4 if name == "Spectral" else CASES):  # each is an optimisation of its own
         domain = random_domain(rng)
         near = random_neighbourhood(rng, domain)
         strategy = STRATEGIES[name](rng, domain)
