@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deltahist.errors import InputError, exact, is_number, one_of, positive, whole
 
@@ -168,11 +170,16 @@ class Guarantee:
                 )
             return float(self.epsilon)
         assert self.rho is not None
-        alpha = 1 + np.logspace(-3, 7, 20001)
-        value = float(self.rho) * alpha + (
-            -math.log(probability) + (alpha - 1) * np.log1p(-1 / alpha) - np.log(alpha)
-        ) / (alpha - 1)
+        alpha, own, log = _orders()
+        value = float(self.rho) * alpha + (-math.log(probability) + own - log) / (alpha - 1)
         return max(0.0, float(value.min()))
+
+
+@functools.cache
+def _orders() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Orders α that are tried, with (α − 1) ln(1 − 1/α) and ln α."""
+    alpha = 1 + np.logspace(-3, 7, 20001)
+    return alpha, (alpha - 1) * np.log1p(-1 / alpha), np.log(alpha)
 
 
 #: Parts of the variance that are set aside to make the discrete Gaussian a rounded continuous one.
@@ -207,24 +214,30 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
         target = probability * math.exp(-kappa) * (1 - _FLOAT_ERROR)
-        best = min(best, gaussian_curve(mu, target) + 2 * kappa)
+        # Most parts cannot do better than the best so far, which one look tells.
+        if best == math.inf or gaussian_failure(mu, max(best - 2 * kappa, 0.0)) <= target:
+            best = min(best, gaussian_curve(mu, target) + 2 * kappa)
     return best
 
 
 def gaussian_curve(mu: float, probability: float) -> float:
     """Smallest ε with Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) ≤ probability, rounded up."""
-    from scipy.special import log_ndtr
-
-    def failure(epsilon: float) -> float:
-        first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-        # Where μ is small the two all but cancel: what their floats may be off is added.
-        off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)
-        return float(math.exp(first) * (1 + 1e-12) * -math.expm1(min(second - first, 0.0) - off))
-
     low, high = 0.0, 1.0
-    while failure(high) > probability:
+    while gaussian_failure(mu, high) > probability:
         high *= 2
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (middle, high) if failure(middle) > probability else (low, middle)
+        if not low < middle < high:  # no float lies between them
+            break
+        low, high = (middle, high) if gaussian_failure(mu, middle) > probability else (low, middle)
     return high * (1 + 1e-12)
+
+
+def gaussian_failure(mu: float, epsilon: float) -> float:
+    """Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), rounded up: the failure probability of continuous noise at ε."""
+    from scipy.special import log_ndtr
+
+    first, second = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    # Where μ is small the two all but cancel: what their floats may be off is added.
+    off = 4e-15 * (1 + abs(first) + abs(second) + epsilon)
+    return float(math.exp(first) * (1 + 1e-12) * -math.expm1(min(second - first, 0.0) - off))
