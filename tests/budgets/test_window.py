@@ -2,13 +2,9 @@
 
 import contextlib
 import multiprocessing
-import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from fractions import Fraction
@@ -19,6 +15,17 @@ from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
+
+#: What a publication imports when it needs it.
+PRELOADED = (
+    "deltahist.publishers",
+    "deltahist.releases",
+    "cryptography.hazmat.primitives.ciphers",
+    "deltahist.budgets.sqlite",
+    "pandas",
+    "pyarrow.parquet",
+    "pyarrow.pandas_compat",
+)
 
 AMOUNTS = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.999999999, 1e-9, 1.0])
 
@@ -152,44 +159,49 @@ def test_it_goes_with_every_mechanism_of_the_toolkit():
 
 # ------------------------------------------------------------------------------------- kills and company
 
-LOOP = """
-import sys
-from pathlib import Path
-import numpy as np
-import deltahist as dh
-folder = Path(sys.argv[1])
-window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
-near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
-step = (window.last or 0) + 1
-identity = dh.strategies.Identity(near.domain)
-dh.publish(np.array([3, 1, 0, 2]), near, identity, 1.0).save(folder / "warm.parquet")
-dh.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
-print("ready", flush=True)
-while True:
-    epsilon = window.charge(step, window.available(step) / 2)
-    dh.publish(np.array([3, 1, 0, 2]), near, identity, epsilon).save(
-        folder / f"{step}.parquet"
-    )
-    step += 1
-"""
+def _processes():
+    """Processes that start with everything imported: one server imports it and forks."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__, *PRELOADED])
+    return server
+
+
+def _publish_on(folder, done):
+    """Publish step after step, each for half of what is left, and say so when a step is saved."""
+    window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
+    near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    identity, counts = dh.strategies.Identity(near.domain), np.array([3, 1, 0, 2])
+    step = (window.last or 0) + 1
+    dh.publish(counts, near, identity, 1.0).save(folder / "warm.parquet")
+    dh.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
+    while True:
+        done.send(step)
+        epsilon = window.charge(step, window.available(step) / 2)
+        dh.publish(counts, near, identity, epsilon).save(folder / f"{step}.parquet")
+        step += 1
 
 
 def test_a_kill_at_any_point_never_overspends(tmp_path):
     """Twelve runs killed at random times: every release that is there was charged, and no window exceeds 1."""
-    script = tmp_path / "loop.py"
-    script.write_text(textwrap.dedent(LOOP))
+    processes = _processes()
     rng = random.Random(1)
     paid: dict[int, Fraction] = {}
+    pace = 0.0
     for _ in range(12):
-        run = subprocess.Popen(
-            [sys.executable, script, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert run.stdout.readline() == "ready\n", run.stderr.read()
-        time.sleep(rng.random() * 0.1)
-        os.kill(run.pid, signal.SIGKILL)
-        run.wait()
-        run.stdout.close()
-        run.stderr.close()
+        heard, done = processes.Pipe(duplex=False)
+        run = processes.Process(target=_publish_on, args=(tmp_path, done))
+        run.start()
+        done.close()
+        heard.recv()
+        for _ in range(rng.randrange(4)):
+            start = time.perf_counter()
+            heard.recv()
+            pace = time.perf_counter() - start
+        time.sleep(rng.random() * pace)  # somewhere in the next step, however fast the machine is
+        run.kill()
+        run.join()
+        assert run.exitcode == -signal.SIGKILL
+        heard.close()
         window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a.ledger")
         for file in tmp_path.glob("[0-9]*.parquet"):
             release = dh.Release.load(file)
@@ -216,9 +228,9 @@ def _spend(path, results, seed):
 
 def test_two_processes_share_one_budget(tmp_path):
     dh.Window(length=4, epsilon=1, ledger=tmp_path / "a")
-    spawn = multiprocessing.get_context("spawn")
-    results = spawn.Queue()
-    runs = [spawn.Process(target=_spend, args=(tmp_path / "a", results, seed)) for seed in (1, 2, 3)]
+    processes = _processes()
+    results = processes.Queue()
+    runs = [processes.Process(target=_spend, args=(tmp_path / "a", results, seed)) for seed in (1, 2, 3)]
     for run in runs:
         run.start()
     won = [charge for _ in runs for charge in results.get(timeout=120)]
