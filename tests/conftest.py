@@ -17,7 +17,14 @@ settings.load_profile("deltahist")
 _AUDITS = Path(__file__).parent / "audits"
 
 
+#: Where single tests take seconds: they start first, so that no worker is left alone with them at the end.
+_LONG = ("audits", "experiments", "mechanisms", "budgets/test_window.py", "cli/test_commands.py")
+_TESTS = Path(__file__).parent
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         if _AUDITS in item.path.parents:
             item.add_marker(pytest.mark.audit)
+    long = [_TESTS / place for place in _LONG]
+    items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in long))

@@ -10,6 +10,9 @@ import pytest
 from experiments import SCRIPTS
 from experiments.__main__ import main as run_all
 
+# All tests look at one run of all scripts: one worker makes it.
+pytestmark = pytest.mark.xdist_group("scripts")
+
 COLUMNS = {
     "table1_2": "published|first count|last count|simulated|exact, discrete|exact, continuous",
     "table3": "range size|queries|"
