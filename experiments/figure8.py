@@ -23,7 +23,7 @@ PARTS = {4: 60, 7: 42}
 
 def run(out: Path, small: bool) -> Found:
     """Write figure8.csv (mean errors of the first n steps over 1,000 draws) and figure8.png."""
-    repetitions, scenarios = (30, 20) if small else (1000, 100)
+    repetitions, scenarios = (15, 20) if small else (1000, 100)
     rows: list[dict[str, object]] = []
     found: Found = {}
     for window, chance in PANELS:
