@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -140,20 +141,32 @@ class Cumulative(Product):
         return tuple(_Sums(n, self.direction == "suffix") for n in self.domain.shape)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
-        # Entries are 0 or 1, so both norms count rows. Cell u (from 0; mirrored for prefix sums) is in the
-        # box of (u_x + 1)(u_y + 1) rows; two cells share (min u_x + 1)(min u_y + 1) of them. The difference
-        # grows with the move and towards the far corner; moves whose signs differ cost less.
+        """Largest C(e), the number of rows that hold one end of an edge e and not the other (2014, section 5.3).
+
+        Entries are 0 or 1, so that both norms count rows. Cells are counted from 0, for prefix sums from the far end.
+        Then the rows that hold a cell u are those of the cells up to u on every axis: r(u) = Π (u_i + 1) of them. An
+        arrival at u costs r(u); a move from u to v, which share the rows r(min(u, v)), costs
+
+            C(u, v) = r(u) + r(v) − 2 r(min(u, v)),   min axis by axis.
+        """
+        return max(self._dearest_move(near), self._dearest_arrival(near))
+
+    def _dearest_move(self, near: Neighbourhood) -> int:
+        """Largest C(u, v) over the moves: of a displacement d it is Π n_i − Π (n_i − d_i).
+
+        With v = u + d and no d_i below zero, C = r(u + d) − r(u). It does not fall as u grows, so that the worst v is
+        the far corner, nor as d grows, so that only the frontier matters. In 2-D a move across, from (x, y + d_y) to
+        (x + d_x, y), costs (x + 1) d_y + (y + 1) d_x: d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
+        """
         shape = self.domain.shape
-        most = 0
-        for move in near.frontier.tolist():
-            if self.domain.ndim == 1:
-                most = max(most, move[0])
-                continue
-            (nx, ny), (dx, dy) = shape, move
-            most = max(most, nx * ny - (nx - dx) * (ny - dy))
-        if near.source_cells.any():
-            cells = np.argwhere(near.source_cells)
-            if self.direction == "prefix":
-                cells = np.array(shape) - 1 - cells
-            most = max(most, int((cells + 1).prod(axis=1).max()))
-        return most
+        return max(
+            self.domain.size - math.prod(n - d for n, d in zip(shape, move, strict=True))
+            for move in near.frontier.tolist()
+        )
+
+    def _dearest_arrival(self, near: Neighbourhood) -> int:
+        """Largest r(u) over the cells u that touch a source; 0 where nobody arrives."""
+        cells = np.argwhere(near.source_cells)
+        if self.direction == "prefix":
+            cells = np.array(self.domain.shape) - 1 - cells
+        return int((cells + 1).prod(axis=1).max(initial=0))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,106 +162,114 @@ class Wavelet(Product):
         )
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        """Closed form over pairs of columns, see docs/theory.md.
+        """Largest cost of an edge, in closed form.
 
-        In 1-D the columns of two cells agree on the rows above the segment where they part, differ in sign
-        on that one row, and have no common row below. In 2-D the products of entries agree where both axes
-        agree or both differ.
+        Let A be the factor of one axis and w_r = s_r^p the weight of its row r, p the norm. Its columns cost by four
+        sums of weights per pair of cells u, u' (`Pair`): of the rows that hold u, h(u); those that hold u', h(u');
+        those whose entries agree at both, a; and those whose entries are opposite, f. An arrival at u costs h(u).
+        In 2-D the rows are products, and so are their weights: an arrival at (u, v) costs h(u) h(v), a move `_cost`.
         """
-        levels = [int(f.level_of_row[-1]) + 1 for f in self._haar]
-        shares = self.shares or (Fraction(1),) * max(levels)
-        weights, denominator = whole_shares(shares)
-        weight = [w**norm for w in weights]
-        pairs = [_pair_figures(f, weight, int(r)) for f, r in zip(self._haar, _ranges(near), strict=True)]
-        # For the L2 norm a row that changes sign counts 2² = 4 instead of 2.
-        sign = 2 if norm == 2 else 1
-
-        def cost(x: _Figures, y: _Figures) -> NDArray[Any]:
-            # x = (weight of u, weight of u', weight of rows that agree, weight of rows that differ in sign)
-            (hu, hu1, same_x, flip_x), (hv, hv1, same_y, flip_y) = x, y
-            agree = same_x * same_y + flip_x * flip_y
-            against = same_x * flip_y + flip_x * same_y
-            return hu * hv + hu1 * hv1 - 2 * agree + 2 * (sign - 1) * against
-
-        # Shares may be fractions of any length: beyond 62 bits Python's whole numbers take over.
-        small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
-        kind: Any = np.int64 if small else object
-
-        def columns(figures: set[tuple[int, ...]]) -> tuple[NDArray[Any], ...]:
-            return tuple(np.array(sorted(figures), dtype=kind).T)
-
-        most = 0
-        if self.domain.ndim == 1:
-            one = tuple(np.array([f], dtype=object) for f in (1, 1, 1, 0))
-            reachable = {p for d in pairs[0][: int(near.reach[0]) + 1] for p in d}
-            most = int(cost(columns(reachable), one).max())
-        else:
-            upto: list[set[tuple[int, ...]]] = []
-            for figures in pairs[1]:
-                upto.append(upto[-1] | figures if upto else set(figures))
-            # The reach along y only falls, so a pair's figures matter at the smallest dx that has them.
-            done: set[tuple[int, ...]] = set()
-            for dx, reach in enumerate(near.reach.tolist()):
-                fresh = pairs[0][dx] - done
-                done |= fresh
-                if fresh:
-                    x = tuple(c[:, None] for c in columns(fresh))
-                    y = tuple(c[None, :] for c in columns(upto[reach]))
-                    most = max(most, int(cost(x, y).max()))
+        shares = self.shares or (Fraction(1),) * (max(int(f.level_of_row[-1]) for f in self._haar) + 1)
+        numerators, denominator = whole_shares(shares)
+        weight = [s**norm for s in numerators]
+        most = self._dearest_move(near, weight, norm)
         if near.source_cells.any():
-            column = [_column_weights(f, weight) for f in self._haar]
-            arrival = column[0] if self.domain.ndim == 1 else np.multiply.outer(*column)
+            held = [_held_weight(f, weight) for f in self._haar]
+            arrival = held[0] if self.domain.ndim == 1 else np.multiply.outer(*held)
             most = max(most, int(arrival[near.source_cells].max()))
         return Fraction(most, denominator ** (norm * self.domain.ndim))
 
+    def _dearest_move(self, near: Neighbourhood, weight: list[int], norm: int) -> int:
+        """Largest cost of a move: all different pairs along x that are dx apart, with all those along y in reach.
 
-_Figures = tuple[NDArray[Any], ...]
+        The reach along y only falls as dx grows, so that a pair along x need be tried at its least dx alone.
+        """
+        if self.domain.ndim == 1:  # as on a plane of one row of cells, whose factor is the matrix [1]
+            reach = [0] * (int(near.reach[0]) + 1)
+            along_y = [{Pair(1, 1, 1, 0)}]
+        else:
+            reach = near.reach.tolist()
+            along_y = _different_pairs(self._haar[1], weight, reach[0])
+        along_x = _different_pairs(self._haar[0], weight, len(reach) - 1)
+        within = list(accumulate(along_y, operator.or_))  # pairs along y at most so many cells apart
+        # Shares may be fractions of any length: beyond 62 bits Python's whole numbers take over.
+        small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
+        kind: Any = np.int64 if small else object
+        most, tried = 0, set[Pair]()
+        for dx, dy in enumerate(reach):
+            fresh = along_x[dx] - tried
+            tried |= fresh
+            if fresh:
+                x = Pair(*np.array(sorted(fresh), dtype=kind).T[:, :, None])
+                y = Pair(*np.array(sorted(within[dy]), dtype=kind).T[:, None, :])
+                most = max(most, int(_cost(x, y, norm).max()))
+        return most
 
 
-def _ranges(near: Neighbourhood) -> list[int]:
-    """Longest displacement per axis."""
-    return [len(near.reach) - 1, int(near.reach[0])] if near.domain.ndim == 2 else [int(near.reach[0])]
+class Pair(NamedTuple):
+    """What two cells u, u' of an axis have in common: sums of row weights, each a number or an array of pairs."""
+
+    #: h(u): rows that hold u, that is, whose entry there is not zero.
+    first: Any
+    #: h(u').
+    second: Any
+    #: a: rows that hold both with the same sign.
+    agree: Any
+    #: f: rows that hold both with opposite signs.
+    opposite: Any
 
 
-def _column_weights(haar: _Haar, weight: list[int]) -> NDArray[Any]:
-    """Sum of the weights of the rows that hold each cell, as Python's whole numbers."""
-    magnitude = np.full(haar.n, weight[0], dtype=object)
+def _cost(x: Pair, y: Pair, norm: int) -> Any:
+    """Σ_r w_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'), x = (u, u') and y = (v, v').
+
+    The products that hold (u, v) weigh h_u h_v, those that hold (u', v') h_u' h_v'. Products that hold both are in
+    both figures: they agree where the factors agree on both axes or on neither, and change by nothing; else they
+    are opposite, and change by 2.
+    """
+    agree = x.agree * y.agree + x.opposite * y.opposite
+    opposite = x.agree * y.opposite + x.opposite * y.agree
+    return x.first * y.first + x.second * y.second - 2 * agree + (2**norm - 2) * opposite
+
+
+def _held_weight(haar: _Haar, weight: list[int]) -> NDArray[Any]:
+    """h(u): sum of the weights of the rows that hold each cell (n,), as Python's whole numbers."""
+    held = np.full(haar.n, weight[0], dtype=object)
     for level, (low, _, high) in enumerate(haar.levels, start=1):
         inside = np.zeros(haar.n + 1, dtype=np.int64)
         np.add.at(inside, low, 1)
         np.add.at(inside, high, -1)
-        magnitude[inside.cumsum()[:-1] > 0] += weight[level]
-    return magnitude
+        held[inside.cumsum()[:-1] > 0] += weight[level]
+    return held
 
 
-def _pair_figures(haar: _Haar, weight: list[int], longest: int) -> list[set[tuple[int, ...]]]:
-    """For each displacement up to `longest` the different (h_u, h_u', agreeing, opposite) row weights.
+def _different_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
+    """The different pairs of cells d apart, for d = 0, ..., longest.
 
+    Let u < u' part at level m, that of the coarsest segment with a split between them. On each level above, one row
+    holds both, in the same half: a = Σ_{l < m} w_l. On level m one row holds both, in opposite halves: f = w_m. No row
+    below holds both. So m, h(u) and h(u') are all there is to a pair, and few of these triples are different.
     Both orders of a pair are listed, since the other axis may run either way.
     """
-    n = haar.n
-    height = _column_weights(haar, weight)
-    depth_of_split = np.zeros(n + 1, dtype=np.int64)  # level of the segment that is split just before cell i
+    n, above = haar.n, [0, *accumulate(weight)]
+    split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
     for level, (_, mid, _) in enumerate(haar.levels, start=1):
-        depth_of_split[mid] = level
-    above = [0, *accumulate(weight)]
-    # Heights are packed by their rank, of which there are few, whatever the weights.
-    heights = sorted(set(height.tolist()))
-    place = {h: i for i, h in enumerate(heights)}
-    rank = np.array([place[h] for h in height.tolist()], dtype=np.int64)
-    code = len(heights)
-    out: list[set[tuple[int, ...]]] = [{(h, h, h, 0) for h in heights}]
-    # Cells u < u' part at the coarsest split between them: a running minimum over longer and longer moves.
-    parting = np.full(n, np.iinfo(np.int64).max)
+        split[mid] = level
+    held = _held_weight(haar, weight).tolist()
+    # Weights may be of any length: h is packed by its rank among the different values.
+    values = sorted(set(held))
+    rank_of = {h: i for i, h in enumerate(values)}
+    rank = np.array([rank_of[h] for h in held], dtype=np.int64)
+    out = [{Pair(h, h, h, 0) for h in values}]
+    parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, for d from 0 on
     for d in range(1, longest + 1):
-        parting = np.minimum(parting[: n - d], depth_of_split[d:n])
-        packed = np.unique((parting * code + rank[: n - d]) * code + rank[d:])
-        figures: set[tuple[int, ...]] = set()
-        for p in packed.tolist():
-            rest, second = divmod(p, code)
-            level, first = divmod(rest, code)
-            a, b = heights[first], heights[second]
-            figures.add((a, b, above[level], weight[level]))
-            figures.add((b, a, above[level], weight[level]))
-        out.append(figures)
+        parting = np.minimum(parting[: n - d], split[d:])
+        packed = np.unique((parting * len(values) + rank[: n - d]) * len(values) + rank[d:])
+        pairs: set[Pair] = set()
+        for triple in packed.tolist():
+            rest, second = divmod(triple, len(values))
+            level, first = divmod(rest, len(values))
+            a, f = above[level], weight[level]
+            pairs.add(Pair(values[first], values[second], a, f))
+            pairs.add(Pair(values[second], values[first], a, f))
+        out.append(pairs)
     return out
