@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
-from deltahist.decode.forms import Corner, Diagonal, Flows, Overlap, Side
+from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.moments import Moments, Terms
 from deltahist.decode.sums import box_sums
 from deltahist.strategies.flow import BITS, Flow
@@ -214,5 +214,5 @@ def _along(
 ) -> tuple[Side, Corner, Corner]:
     """The estimated flow through the borders before each edge, and the two tables of the corners (`forms`)."""
     own = np.array(sums)[line.level] if line.widths else np.zeros(0)
-    flows = Flows(line, straight + diagonal * line.diagonals, own)
-    return Side(flows), Corner(flows, 0), Corner(flows, 1)
+    flow = EstimatedFlow(line, straight + diagonal * line.diagonals, own)
+    return Side(flow), Corner(flow, 0), Corner(flow, 1)

@@ -115,7 +115,7 @@ class Prefixes(Form):
 
 
 @dataclass(frozen=True, eq=False)
-class Flows:
+class EstimatedFlow:
     """The estimated flow across a line, as forms over the edges of its borders.
 
     Let T be the flow through each border as the noise on single moves has it, with variances V (a diagonal matrix: of
@@ -154,26 +154,26 @@ class Flows:
 
 
 class Side(Form):
-    """Covariance of the estimated flow through the borders before each edge (`Flows`)."""
+    """Covariance of the estimated flow through the borders before each edge (`EstimatedFlow`)."""
 
-    def __init__(self, flows: Flows) -> None:
-        self.flows, self.size = flows, flows.line.n + 1
-        self.work = 1 + 2 * flows.gain.shape[1]
-        self.own = Overlap(np.concatenate([[0.0], flows.leaf.cumsum()]))
+    def __init__(self, flow: EstimatedFlow) -> None:
+        self.flow, self.size = flow, flow.line.n + 1
+        self.work = 1 + 2 * flow.gain.shape[1]
+        self.own = Overlap(np.concatenate([[0.0], flow.leaf.cumsum()]))
 
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        g, m = self.flows.gain, self.flows.mixed
+        g, m = self.flow.gain, self.flow.mixed
         both = np.einsum("ep,ep->e", m[i], g[j]) + np.einsum("ep,ep->e", g[i], m[j])
         return self.own.entries(i, j) - both
 
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:
-        mixed = self.flows.mixed @ self.flows.gain.T
+        mixed = self.flow.mixed @ self.flow.gain.T
         sums = self.own.sums
         return np.minimum.outer(sums, sums) - mixed - mixed.T
 
     def whole(self, weight: NDArray[np.float64]) -> float:
-        g, m = weight @ self.flows.gain, weight @ self.flows.mixed
+        g, m = weight @ self.flow.gain, weight @ self.flow.mixed
         return self.own.whole(weight) - 2 * float(m @ g)
 
 
@@ -186,14 +186,14 @@ class Corner(Form):
     is the one just before (shift 0) or just after X (shift 1); prefixes count it negatively, since a box ends there.
     """
 
-    def __init__(self, flows: Flows, shift: int) -> None:
-        self.flows, self.shift, self.size = flows, shift, flows.line.n + 1
-        self.work = 2 + 2 * flows.gain.shape[1]
+    def __init__(self, flow: EstimatedFlow, shift: int) -> None:
+        self.flow, self.shift, self.size = flow, shift, flow.line.n + 1
+        self.work = 2 + 2 * flow.gain.shape[1]
 
     def _half(self, corner: NDArray[np.int64], edge: NDArray[np.int64]) -> NDArray[np.float64]:
         inner = (corner >= 1) & (corner <= self.size - 2)
         border = np.clip(corner - 1 + self.shift, 0, self.size - 2)
-        along = np.einsum("ep,ep->e", self.flows.gain[edge], self.flows.theta.T[border])
+        along = np.einsum("ep,ep->e", self.flow.gain[edge], self.flow.theta.T[border])
         return np.where(inner, along - (border < edge), 0.0)
 
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -202,7 +202,7 @@ class Corner(Form):
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:
         n = self.size - 1
-        enters = np.tri(n + 1, n, -1) - self.flows.gain @ self.flows.theta
+        enters = np.tri(n + 1, n, -1) - self.flow.gain @ self.flow.theta
         half = np.zeros((n + 1, n + 1))
         half[1:n] = -enters[:, self.shift : n - 1 + self.shift].T
         return (half + half.T) / 2
@@ -211,5 +211,5 @@ class Corner(Form):
         inner = weight[1:-1]
         border = np.arange(1, self.size - 1) - 1 + self.shift
         later = np.cumsum(weight[::-1])[::-1]  # from each edge on
-        along = self.flows.theta.T[border] @ (weight @ self.flows.gain)
+        along = self.flow.theta.T[border] @ (weight @ self.flow.gain)
         return float(inner @ (along - later[border + 1]))

@@ -17,7 +17,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
-from deltahist.strategies.lines import Flows, Lines, sums_on
+from deltahist.strategies.lines import FlowDraws, Lines, sums_on
 from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT, Kind, Routes
 from deltahist.strategies.tuning import best_sums, blocks_reached, longest_move, outermost, usual_widths
 
@@ -281,23 +281,23 @@ class Flow(Strategy):
             for n in reversed(self.blocks)
         )
 
-    def split(self, noise: NDArray[Any]) -> Flows:
+    def split(self, noise: NDArray[Any]) -> FlowDraws:
         """The draws (..., draws) by what they are; views of a single release's."""
-        part = {g.name: noise[..., g.rows] for g in self.groups}
+        by_kind = {g.name: noise[..., g.rows] for g in self.groups}
         releases = noise.shape[:-1]
-        straight = part[STRAIGHT]
+        straight = by_kind[STRAIGHT]
         if self.domain.ndim == 1:
             none = straight[..., :0].reshape(*releases, 0, 1)
-            return Flows(straight.reshape(*releases, -1, 1), none, None, None, (), (), part)
+            return FlowDraws(straight.reshape(*releases, -1, 1), none, None, None, (), (), by_kind)
         nx, ny = self.blocks
         cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
-        sums = self.sums_of(lambda kind: part[kind.name])
+        sums = self.sums_of(lambda kind: by_kind[kind.name])
         at_x, at_y = ([sums_on(n, w) for w in self._widths] for n in (ny, nx))
-        return Flows(
+        return FlowDraws(
             straight[..., :cut].reshape(*releases, nx - 1, ny),
             straight[..., cut:].reshape(*releases, ny - 1, nx),
-            part[DIAGONAL][..., :half].reshape(*releases, nx - 1, ny - 1),
-            part[DIAGONAL][..., half:].reshape(*releases, nx - 1, ny - 1),
+            by_kind[DIAGONAL][..., :half].reshape(*releases, nx - 1, ny - 1),
+            by_kind[DIAGONAL][..., half:].reshape(*releases, nx - 1, ny - 1),
             tuple(
                 s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, at_x, strict=True)
             ),
@@ -305,55 +305,55 @@ class Flow(Strategy):
                 s[..., (nx - 1) * at :].reshape(*releases, ny - 1, p)
                 for s, at, p in zip(sums, at_x, at_y, strict=True)
             ),
-            part,
+            by_kind,
         )
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
-        flows = self.split(noise)
+        draws = self.split(noise)
         releases = noise.shape[:-1]
         out = np.zeros((*releases, self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
-        east, north = flows.east, flows.north
-        if flows.rising is not None and flows.falling is not None:
+        east, north = draws.east, draws.north
+        if draws.rising is not None and draws.falling is not None:
             if self.widths:
                 across, up = self.lines
-                east = east + across.correction(flows.across_x(), flows.sums_x)
-                north = north + up.correction(flows.across_y(), flows.sums_y)
-            out[..., :-1, :-1] -= flows.rising
-            out[..., 1:, 1:] += flows.rising
-            out[..., :-1, 1:] -= flows.falling
-            out[..., 1:, :-1] += flows.falling
+                east = east + across.correction(draws.across_x(), draws.sums_x)
+                north = north + up.correction(draws.across_y(), draws.sums_y)
+            out[..., :-1, :-1] -= draws.rising
+            out[..., 1:, 1:] += draws.rising
+            out[..., :-1, 1:] -= draws.falling
+            out[..., 1:, :-1] += draws.falling
             out[..., :-1] -= north.mT
             out[..., 1:] += north.mT
         out[..., :-1, :] -= east
         out[..., 1:, :] += east
         flat = out.reshape(*releases, -1)
         if self.arrivals is not None:
-            flat[..., self.entries] += flows.part[ARRIVALS]
-        return flat if self.plain else np.concatenate([flows.part["cells"], flat], axis=-1)
+            flat[..., self.entries] += draws.by_kind[ARRIVALS]
+        return flat if self.plain else np.concatenate([draws.by_kind["cells"], flat], axis=-1)
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         noise = np.zeros(self.draws)
-        flows = self.split(noise)
+        draws = self.split(noise)
         flat = weights[self.shape[0] - self.size :]
         sums = flat.reshape(self.blocks[0], -1)
-        flows.east[...] = np.diff(sums, axis=0)
-        if flows.rising is not None and flows.falling is not None:
-            flows.north[...] = np.diff(sums, axis=1).T
-            flows.rising[...] = sums[1:, 1:] - sums[:-1, :-1]
-            flows.falling[...] = sums[1:, :-1] - sums[:-1, 1:]
+        draws.east[...] = np.diff(sums, axis=0)
+        if draws.rising is not None and draws.falling is not None:
+            draws.north[...] = np.diff(sums, axis=1).T
+            draws.rising[...] = sums[1:, 1:] - sums[:-1, :-1]
+            draws.falling[...] = sums[1:, :-1] - sums[:-1, 1:]
             if self.widths:
                 across, up = self.lines
-                on_x = across.adjoint(flows.east, flows.sums_x)
-                on_y = up.adjoint(flows.north, flows.sums_y)
-                flows.east[...] += on_x
-                flows.north[...] += on_y
-                flows.rising[...] += on_x[:, :-1] + on_y.T[:-1]
-                flows.falling[...] += on_x[:, 1:] - on_y.T[1:]
+                on_x = across.adjoint(draws.east, draws.sums_x)
+                on_y = up.adjoint(draws.north, draws.sums_y)
+                draws.east[...] += on_x
+                draws.north[...] += on_y
+                draws.rising[...] += on_x[:, :-1] + on_y.T[:-1]
+                draws.falling[...] += on_x[:, 1:] - on_y.T[1:]
         if self.arrivals is not None:
-            flows.part[ARRIVALS][...] = flat[self.entries]
+            draws.by_kind[ARRIVALS][...] = flat[self.entries]
         if not self.plain:
-            flows.part["cells"][...] = weights[: self.domain.size]
+            draws.by_kind["cells"][...] = weights[: self.domain.size]
         return noise
 
     # -- what it costs -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Flows on a grid, and how the flow across a grid line is estimated from single borders and sums of borders."""
+"""The noise draws of a flow on a grid, and how the flow across a grid line is estimated from them."""
 
 from __future__ import annotations
 
@@ -102,6 +102,7 @@ class Lines:
         given = np.concatenate(sums, axis=-1)
         if flow.dtype.kind == "f":
             return given - flow @ self.weights.T
+        # Products of floats are much faster than those of whole numbers, and as exact while all sums are.
         if float(np.abs(flow).max(initial=0)) * float(self.weights.sum(axis=1).max()) >= _EXACT:
             return given - flow @ self.weights.T
         return given - (flow.astype(np.float64) @ self.weights.T.astype(np.float64)).astype(flow.dtype)
@@ -117,7 +118,10 @@ class Lines:
     def adjoint(
         self, weights: NDArray[np.float64], sums: Sequence[NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """From weights on the estimates (lines, n): those on the sums, filled in, and what T gets beside."""
+        """From weights w (lines, n) on the estimates T + C (s − Θ T): those on s, Cᵀw, and beside w those on T, −ΘᵀCᵀw.
+
+        The weights on the sums of each level are written into `sums`; those on T (lines, n) are returned.
+        """
         back = weights @ self.gain
         for level, part in enumerate(sums):
             part[...] = back[:, self.level == level] / (2 * self.widths[level])
@@ -125,12 +129,20 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Flows:
-    """Draws of a flow, as arrays: lines along the last axis but one, places along the line on the last.
+class FlowDraws:
+    """The draws of a `Flow` between nx × ny blocks, by what they are: views that can be read and filled.
 
-    `east` (nx − 1, ny) crosses the line to the right of column x; `north` (ny − 1, nx) the one above row y.
-    `rising` and `falling` (nx − 1, ny − 1) are moves from (x, y) to (x + 1, y + 1) and from (x, y + 1) to
-    (x + 1, y). A diagonal move counts on a line at its left, respectively lower, end.
+    Noise on borders and their sums has lines along the last axis but one, places along the line on the last; axes before
+    them are releases of their own.
+
+    Parameters
+    ----------
+    east : (nx − 1, ny) straight flow across the line to the right of each column x.
+    north : (ny − 1, nx) straight flow across the line above each row y.
+    rising, falling : (nx − 1, ny − 1) diagonal flow from (x, y) to (x + 1, y + 1), and from (x, y + 1) to (x + 1, y);
+        None in 1-D. It crosses two lines, and counts on each at its left, respectively lower, end.
+    sums_x, sums_y : noise of the sums along the lines that `east` and `north` cross, (lines, sums) per level.
+    by_kind : all draws (number,) by the name of their kind; the arrays above are views of these.
     """
 
     east: NDArray[Any]
@@ -139,10 +151,10 @@ class Flows:
     falling: NDArray[Any] | None
     sums_x: Sequence[NDArray[Any]]
     sums_y: Sequence[NDArray[Any]]
-    part: dict[str, NDArray[Any]]
+    by_kind: dict[str, NDArray[Any]]
 
     def across_x(self) -> NDArray[Any]:
-        """Flow to the east at every place of every line along y."""
+        """T of the lines along y (nx − 1, ny): all flow to the east, as the single draws have it."""
         assert self.rising is not None
         assert self.falling is not None
         out = self.east.copy()
@@ -151,7 +163,7 @@ class Flows:
         return out
 
     def across_y(self) -> NDArray[Any]:
-        """Flow to the north at every place of every line along x."""
+        """T of the lines along x (ny − 1, nx): all flow to the north; what falls flows south."""
         assert self.rising is not None
         assert self.falling is not None
         out = self.north.copy()

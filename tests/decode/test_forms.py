@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deltahist.decode.features import Quadratic
-from deltahist.decode.forms import Corner, Diagonal, Flows, Overlap, Prefixes, Side
+from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Prefixes, Side
 from deltahist.strategies.lines import Lines
 from deltahist.strategies.product import _Sums
 from deltahist.strategies.wavelet import _Haar
@@ -21,10 +21,10 @@ def forms():
     for n, widths in ((1, ()), (5, ()), (9, (2,)), (12, (3,)), (20, (2, 5))):
         line = Lines(n, widths, 1.0, 1.7, tuple(rng.random(len(widths)) + 0.5))
         own = np.array(line.sums)[line.level] if widths else np.zeros(0)
-        flows = Flows(line, 1.0 + 1.7 * line.diagonals, own)
-        yield f"side of {n} with sums {widths}", Side(flows)
+        flow = EstimatedFlow(line, 1.0 + 1.7 * line.diagonals, own)
+        yield f"side of {n} with sums {widths}", Side(flow)
         for shift in (0, 1):
-            yield f"corner {shift} of {n} with sums {widths}", Corner(flows, shift)
+            yield f"corner {shift} of {n} with sums {widths}", Corner(flow, shift)
 
 
 FORMS = dict(forms())
@@ -73,4 +73,4 @@ def test_the_flow_across_a_line_is_that_of_its_noise():
     own_part = np.eye(11) - line.gain @ line.theta
     covariance = (own_part * leaf) @ own_part.T + (line.gain * own) @ line.gain.T
     prefix = np.tril(np.ones((12, 11)), -1)
-    assert np.allclose(Side(Flows(line, leaf, own)).table, prefix @ covariance @ prefix.T)
+    assert np.allclose(Side(EstimatedFlow(line, leaf, own)).table, prefix @ covariance @ prefix.T)
