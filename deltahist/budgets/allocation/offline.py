@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.budgets.allocation.optimum import imbalance, least, next_centre
 from deltahist.budgets.allocation.windows import (
     Constraints,
     check_budget,
@@ -39,7 +40,7 @@ def allocate_offline(
     """What to spend at each step when all weights are known: least Σ w_i Err(ε_i), no window above its limit.
 
     Source: 2014, section 7.1, Problem 1 (with windows from the first step on), and Problem 2 with `past`.
-    Derivation of the solver: docs/allocation.md.
+    The method is derived in `optimum`, what it achieves is measured in docs/allocation.md.
 
     Parameters
     ----------
@@ -72,14 +73,7 @@ def allocate_offline(
             f"window is {length:,} steps, longer than the data, {len(wanted) + np.size(past):,} steps: there is no "
             "whole window to limit; use a shorter one, or add weights of 0"
         )
-    steps = np.flatnonzero(wanted > 0)
-    if len(steps) and len(before):
-        # Steps in a window that the past has used up get nothing, whatever the rest do.
-        reach = length - np.arange(min(length - 1, len(before)), 0, -1)
-        spent = np.cumsum(before[::-1])[::-1]
-        blocked = reach[limit - spent[-len(reach) :] < NANO * 1e-9 * length]
-        if len(blocked):
-            steps = steps[steps >= blocked.max()]
+    steps = _open_steps(wanted, before, length, limit)
     out = np.zeros(len(wanted))
     if not len(steps):
         return out
@@ -101,67 +95,100 @@ def allocate_offline(
     return rounded_down(out, before, length, limit) / NANO
 
 
+def _open_steps(
+    weights: NDArray[np.float64], past: NDArray[np.int64], length: int, limit: int
+) -> NDArray[np.int64]:
+    """The steps with weight (m,) for which the past, at most length − 1 amounts, has left something.
+
+    The window that holds the last k amounts of the past holds the first length − k steps. Where less than a billionth
+    for each step is left of it, these steps get nothing, whatever the rest do.
+    """
+    back = np.arange(len(past), 0, -1)
+    left = limit - np.cumsum(past[::-1])[::-1]  # of the window that holds the last `back` amounts
+    closed = (length - back)[left < length]
+    steps = np.flatnonzero(weights > 0)
+    return steps[steps >= closed.max(initial=0)]
+
+
 def interior_point(
     weights: NDArray[np.float64], limits: Constraints, power: float
 ) -> tuple[NDArray[np.float64], float]:
     """Amounts (m,) of least Σ w x^−a within the windows' limits, and the certified relative gap.
 
-    Primal and dual together: windows have slack z and prices λ with λ z → 0, and every step's price s = Σ λ of its
-    windows satisfies a w = s x^(a+1), of which the logarithm is linearised. Windows couple steps that lie close, so
-    that Newton's system is banded.
-
     Parameters
     ----------
     weights : (m,) above zero. limits : windows over the m steps. power : a.
     """
-    from scipy.linalg.lapack import dpbtrf, dpbtrs
-
-    number, a = len(weights), power
     width = int((limits.last - limits.first + 1).max())
-    fits_memory(8 * (width + 20) * number, f"an allocation of {number:,} steps")
-    # Weights in units of their largest: prices then are of a size that floats hold.
-    w = weights / weights.max()
-    # What each window would give if it were alone, and prices that are rather too high: those fall fast.
-    x = 0.8 * limits.shares(w ** (1 / (a + 1)))
-    z = limits.limit - limits.total(x)
-    price = limits.largest(a * w * x ** (-a - 1))
-    factor = a ** (1 / (a + 1)) + a ** (-a / (a + 1))
-    best, gap, more = x, np.inf, _POLISH
-
-    def solved(target: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-        """Newton's direction towards λ z = target."""
-        change = target / z - price
-        dx, _ = dpbtrs(band, -s * off - limits.spread(change, number), lower=1)
-        dz = -limits.total(dx)
-        return dx, dz, change - price / z * dz
-
+    fits_memory(8 * (width + 20) * len(weights), f"an allocation of {len(weights):,} steps")
+    point = _Point(weights, limits, power)
+    best, gap, polish = point.x, np.inf, _POLISH
     for _ in range(_ITERATIONS):
-        s = limits.spread(price, number)
-        off = (a + 1) * np.log(x) + np.log(s) - np.log(a * w)
-        value = float((w * x**-a).sum())
-        # The least of w x^−a + s x over x, summed, less the prices of the limits.
-        bound = float((factor * w ** (1 / (a + 1)) * s ** (a / (a + 1))).sum() - limits.limit @ price)
+        value, bound = point.bounds()
         if value - bound < max(gap, _GAP) * value:
-            best, gap = x, max(0.0, 1 - bound / value)
+            best, gap = point.x, max(0.0, 1 - bound / value)
         # The error is flat at its least: a few more steps settle the amounts as well.
-        more -= gap < _GAP
-        if not more:
-            break
-        band = limits.coupled(price / z, number)
-        band[0] += (a + 1) * s / x
-        band, failed = dpbtrf(band, lower=1, overwrite_ab=1)
-        if failed:
-            break
-        dx, dz, dl = solved(np.zeros(len(z)))
-        near, far = min(_room(z, dz), _room(x, dx)), _room(price, dl)
-        centre = float(price @ z) / len(z)
-        after = float((price + far * dl) @ (z + near * dz)) / len(z)
-        dx, dz, dl = solved((after / centre) ** 3 * centre - dz * dl)
-        near, far = min(1.0, 0.95 * _room(z, dz), 0.95 * _room(x, dx)), min(1.0, 0.95 * _room(price, dl))
-        x, z, price = x + near * dx, z + near * dz, price + far * dl
-        if not (np.isfinite(x).all() and (z > 0).all() and (x > 0).all() and (price > 0).all()):
+        polish -= gap < _GAP
+        if not polish or not point.improve():
             break
     return best, gap
+
+
+class _Point:
+    """Where the method stands: amounts x (m,) of the steps, slacks z and prices λ of the windows.
+
+    The conditions, the bound and the directions are derived in `optimum`. Windows couple only steps that lie close, so
+    that the matrix of the directions is banded, as wide as the most steps in a window.
+    """
+
+    def __init__(self, weights: NDArray[np.float64], limits: Constraints, power: float) -> None:
+        self.limits, self.power = limits, power
+        # Weights in units of their largest: prices then are of a size that floats hold.
+        self.w = weights / weights.max()
+        # A little less than each window would give if it were alone, and prices that are rather too high: those fall
+        # fast.
+        self.x = 0.8 * limits.shares(self.w ** (1 / (power + 1)))
+        self.z = limits.limit - limits.total(self.x)
+        self.price = limits.largest(power * self.w * self.x ** (-power - 1))
+
+    def bounds(self) -> tuple[float, float]:
+        """The error of the amounts, and what no amounts' error is below."""
+        self.step_price = self.limits.spread(self.price, len(self.x))
+        error = float((self.w * self.x**-self.power).sum())
+        lowest = least(self.w, self.step_price, self.power).sum() - self.limits.limit @ self.price
+        return error, float(lowest)
+
+    def improve(self) -> bool:
+        """One step, from the step prices that `bounds` has left; False where floats carry no further."""
+        from scipy.linalg.lapack import dpbtrf
+
+        band = self.limits.coupled(self.price / self.z, len(self.x))
+        band[0] += (self.power + 1) * self.step_price / self.x
+        band, failed = dpbtrf(band, lower=1, overwrite_ab=1)
+        if failed:
+            return False
+        off = imbalance(self.x, self.step_price, self.w, self.power)
+        dx, dz, dl = self._direction(band, off, np.zeros(len(self.z)))
+        near, far = min(_room(self.z, dz), _room(self.x, dx)), _room(self.price, dl)
+        now = float(self.price @ self.z) / len(self.z)
+        reached = float((self.price + far * dl) @ (self.z + near * dz)) / len(self.z)
+        dx, dz, dl = self._direction(band, off, next_centre(now, reached) - dz * dl)
+        near = min(1.0, 0.95 * _room(self.z, dz), 0.95 * _room(self.x, dx))
+        far = min(1.0, 0.95 * _room(self.price, dl))
+        self.x, self.z, self.price = self.x + near * dx, self.z + near * dz, self.price + far * dl
+        positive_all = (self.z > 0).all() and (self.x > 0).all() and (self.price > 0).all()
+        return bool(np.isfinite(self.x).all() and positive_all)
+
+    def _direction(
+        self, factored: NDArray[np.float64], off: NDArray[np.float64], target: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], ...]:
+        """(dx, dz, dλ) towards λ z = target and no imbalance: `off` now; the matrix as its Cholesky band."""
+        from scipy.linalg.lapack import dpbtrs
+
+        change = target / self.z - self.price
+        dx, _ = dpbtrs(factored, -self.step_price * off - self.limits.spread(change, len(self.x)), lower=1)
+        dz = -self.limits.total(dx)
+        return dx, dz, change - self.price / self.z * dz
 
 
 def _room(value: NDArray[np.float64], change: NDArray[np.float64]) -> float:

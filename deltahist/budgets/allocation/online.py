@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budgets.allocation.models import Model, Sampler, futures
+from deltahist.budgets.allocation.optimum import Array, imbalance, least, next_centre
 from deltahist.budgets.allocation.windows import check_budget, check_past, check_weights
 from deltahist.budgets.nano import NANO
 from deltahist.errors import InputError, positive, whole
 
-Array = NDArray[np.float64]
 #: Windows ahead that scenarios reach.
 _AHEAD = 3
 #: Relative gap at which a decision is settled; it moves the decision by about its square root.
@@ -38,9 +38,13 @@ def allocate_online(
 ) -> float:
     """What to spend now, when the weights up to now are known and a model says what may come.
 
-    The amount e minimises w_i e^−a plus the mean over scenarios of the least error of their future: one convex
-    program in which all scenarios share e and have allocations of their own. It may be any amount that the
-    windows leave, so that whatever weights follow, and whenever this stops, no window exceeds its limit.
+    The amount e minimises w_i e^−a plus the mean over scenarios of the least error of their future:
+
+        minimise w_i e^−a + (1/N) Σ_n Σ_(j>i) w_nj x_nj^−a   over e and all x_nj,
+
+    one convex program in which all N scenarios share e and have allocations x_n of their own, each within the windows.
+    It may be any amount that the windows leave, so that whatever weights follow, and whenever this stops, no window
+    exceeds its limit. Nothing is discretised: the error left is that of the scenarios' number and reach (3 windows).
     Source: 2014, section 7.2 and Problem 2, with one program in place of 100 candidates times 1,000 solutions.
 
     Parameters
@@ -119,33 +123,43 @@ def limits_ahead(past: Array, length: int, horizon: int) -> Array:
 def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
     """Amounts (R,) for the present step of R independent problems, each with N scenarios, in units of the limit.
 
-    One primal-dual interior-point method for all: arrays are (steps, R, N), so that the banded elimination is a
-    loop over steps and band whose every operation runs over all problems and scenarios. The first amount, e, is
-    shared by the scenarios of a problem and eliminated last, when what each scenario leaves of its equation is
-    added up. Problems that have converged drop out.
+    One primal-dual interior-point method for all (`_Scenarios`). Problems that have converged drop out.
 
     Parameters
     ----------
     now : (R,) present weights, above zero. ahead : (H − 1, R, N) future weights.
     limits : (H, R), above zero, of the windows that end at each step, past amounts taken off.
     """
-    batch = _Batch(now, ahead, limits, length, power)
+    point = _Scenarios(now, ahead, limits, length, power)
     out = np.empty(len(now))
     left = np.arange(len(now))
     for _ in range(_ITERATIONS):
-        settled = batch.prices()
-        out[left] = batch.x[0, :, 0]
+        settled = point.settled()
+        out[left] = point.first
         if settled.all():
             break
         if settled.any():
             left = left[~settled]
-            batch.keep(~settled)
-        batch.improve()
+            point.keep(~settled)
+        point.improve()
     return out
 
 
-class _Batch:
-    """State of the interior-point method: amounts x, slacks z of windows and their prices."""
+class _Scenarios:
+    """Where the method stands: amounts x of the steps, slacks z and prices λ of the windows, all (H, R, N).
+
+    Each of the R problems is: minimise N w_0 e^−a + Σ_n Σ_(t>0) w_tn x_tn^−a over e and all x_tn, x_0n = e, so that in
+    every scenario n the window that ends at step t holds no more than b_t: N times the mean error of the futures. The
+    conditions and directions are those that `optimum` derives, scenario by scenario, but for the amount e that all
+    share: the equations of their first steps are added up into one,
+
+        s_0 e^(a+1) = a N w_0,   s_0 = Σ_n s_0n.
+
+    Newton's matrix of a scenario is banded: steps less than a window apart are coupled. It is eliminated from the last
+    step down to the second, so that e comes last, with what every scenario leaves of its first equation added up.
+    Steps go along the first axis: elimination is a loop over steps and band whose every operation runs over all
+    problems and scenarios. Steps of weight 0 keep x = 0 and have no part in it.
+    """
 
     def __init__(self, now: Array, ahead: Array, limits: Array, length: int, power: float) -> None:
         shape = (len(ahead) + 1, *ahead.shape[1:])
@@ -154,78 +168,82 @@ class _Batch:
         self.w = np.concatenate([np.broadcast_to(now[:, None], shape[1:])[None], ahead]) / scale[:, None]
         self.on = self.w > 0
         self.limits = np.broadcast_to(limits[:, :, None], shape)
-        # What each window would give if it were alone, in proportion to what its steps ask for.
+        # What each window would give if it were alone, in proportion to what its steps ask for; of these the least.
         demand = np.where(self.on, self.w ** (1 / (power + 1)), 0.0)
         asked = self._total(demand)
-        share = self.limits / np.where(asked > 0, asked, 1.0)
-        x = share.copy()
-        for later in range(1, self.length):
-            x[:-later] = np.minimum(x[:-later], share[later:])
-        x *= demand
+        x = demand * self._over_windows(np.minimum, self.limits / np.where(asked > 0, asked, 1.0))
         x[0] = x[0].min(axis=1, keepdims=True)
         self.x = 0.7 * x
         self.z = self.limits - self._total(self.x)
         # Prices that are rather too high: those fall fast.
         needed = np.where(self.on, power * self.w * self._safe() ** (-power - 1), 0.0)
-        self.price = needed.copy()
-        for back in range(1, self.length):
-            self.price[back:] = np.maximum(self.price[back:], needed[:-back])
+        self.price = self._over_steps(np.maximum, needed)
         self.price[asked == 0] = 1e-6 * self.price.max()
+
+    @property
+    def first(self) -> Array:
+        """e (R,)."""
+        return self.x[0, :, 0]
 
     def _safe(self) -> Array:
         """Amounts, with one where the weight is zero."""
         return np.where(self.on, self.x, 1.0)
 
-    def _total(self, x: Array) -> Array:
-        """Sum of the window that ends at each step."""
-        out = x.copy()
+    def _over_steps(self, combine: np.ufunc, values: Array) -> Array:
+        """Values of steps, combined over those that each window holds: it ends at its own step."""
+        out = values.copy()
         for back in range(1, self.length):
-            out[back:] += x[:-back]
+            combine(out[back:], values[:-back], out=out[back:])
         return out
+
+    def _over_windows(self, combine: np.ufunc, values: Array) -> Array:
+        """Values of windows, combined over those that hold each step: they end there and later."""
+        out = values.copy()
+        for later in range(1, self.length):
+            combine(out[:-later], values[later:], out=out[:-later])
+        return out
+
+    def _total(self, x: Array) -> Array:
+        """C x."""
+        return self._over_steps(np.add, x)
 
     def _spread(self, price: Array) -> Array:
-        """Sum over the windows that hold each step."""
-        out = price.copy()
-        for later in range(1, self.length):
-            out[:-later] += price[later:]
-        return out
+        """Cᵀλ."""
+        return self._over_windows(np.add, price)
 
-    def prices(self) -> NDArray[np.bool_]:
-        """Work out every step's price and how far its condition is off; which problems are settled."""
-        a, safe, number = self.power, self._safe(), self.x.shape[2]
-        weights = np.where(self.on, self.w, 1.0)
-        self.s = self._spread(self.price)
-        self.off = np.where(self.on, (a + 1) * np.log(safe) + np.log(self.s) - np.log(a * weights), 0.0)
-        self.now, self.shared = number * self.w[0, :, 0], self.s[0].sum(axis=1)
-        self.first = self.x[0, :, 0]
-        self.off_now = (a + 1) * np.log(self.first) + np.log(self.shared) - np.log(a * self.now)
-        factor = a ** (1 / (a + 1)) + a ** (-a / (a + 1))
+    def settled(self) -> NDArray[np.bool_]:
+        """Which problems (R,) are within the gap; works out every step's price, and by how much it is off."""
+        a, number = self.power, self.x.shape[2]
+        safe, weights = self._safe(), np.where(self.on, self.w, 1.0)
+        self.step_price = self._spread(self.price)
+        self.off = np.where(self.on, imbalance(safe, self.step_price, weights, a), 0.0)
+        now, self.shared_price = number * self.w[0, :, 0], self.step_price[0].sum(axis=1)
+        self.shared_off = imbalance(self.first, self.shared_price, now, a)
 
-        def least(w: Array, s: Array) -> Array:
-            return np.asarray(factor * w ** (1 / (a + 1)) * s ** (a / (a + 1)))
-
-        value = self.now * self.first**-a + np.where(self.on, weights * safe**-a, 0.0)[1:].sum(axis=(0, 2))
-        bound = least(self.now, self.shared) + np.where(self.on, least(weights, self.s), 0.0)[1:].sum(
-            axis=(0, 2)
-        )
+        error = now * self.first**-a + self._ahead(weights * safe**-a)
+        bound = least(now, self.shared_price, a) + self._ahead(least(weights, self.step_price, a))
         bound = bound - (self.limits * self.price).sum(axis=(0, 2))
-        return np.asarray(value - bound < _GAP * value)
+        return np.asarray(error - bound < _GAP * error)
+
+    def _ahead(self, values: Array) -> Array:
+        """Sum (R,) over the later steps with weight, of all scenarios."""
+        return np.asarray(np.where(self.on, values, 0.0)[1:].sum(axis=(0, 2)))
 
     def keep(self, problems: NDArray[np.bool_]) -> None:
         """Go on with some problems only."""
-        for name in ("w", "on", "limits", "x", "z", "price", "s", "off"):
+        for name in ("w", "on", "limits", "x", "z", "price", "step_price", "off"):
             setattr(self, name, getattr(self, name)[:, problems])
-        for name in ("now", "shared", "first", "off_now"):
+        for name in ("shared_price", "shared_off"):
             setattr(self, name, getattr(self, name)[problems])
 
     def improve(self) -> None:
-        """One predictor and corrector step."""
-        self._eliminate()
+        """One step, from the prices that `settled` has left."""
+        self._eliminate(self._matrix())
         dx, dz, dl = self._direction(np.zeros((1, 1, 1)))
-        centre = (self.price * self.z).mean(axis=(0, 2))
+        now = (self.price * self.z).mean(axis=(0, 2))
         near, far = self._rooms(dx, dz, dl, 1.0)
-        after = ((self.price + far * dl) * (self.z + near * dz)).mean(axis=(0, 2))
-        dx, dz, dl = self._direction(((after / centre) ** 3 * centre)[:, None] - dz * dl)
+        reached = ((self.price + far * dl) * (self.z + near * dz)).mean(axis=(0, 2))
+        dx, dz, dl = self._direction(next_centre(now, reached)[:, None] - dz * dl)
         near, far = self._rooms(dx, dz, dl, 0.95)
         self.x, self.z, self.price = self.x + near * dx, self.z + near * dz, self.price + far * dl
 
@@ -238,48 +256,63 @@ class _Batch:
 
         return np.minimum(room(self.z, dz), room(self._safe(), dx)), room(self.price, dl)
 
-    def _eliminate(self) -> None:
-        """Factor Newton's matrix from the last step down to the second.
+    def _matrix(self) -> Array:
+        """Newton's matrix Cᵀ diag(λ/z) C + diag((a + 1) s/x) as its bands (length, H, R, N).
 
-        rows[d][t] is the entry of steps t and t − d: the windows that hold both are those that hold t + 1 and t − d,
-        and the one that ends at t. Steps without weight have no part in it.
+        Entry [d, t] is that of steps t and t − d: the stiffness of all windows that hold both. Those are the ones that
+        hold t + 1 and t − d, which is entry [d + 1, t + 1], and the one that ends at t. What the shared amount adds to
+        its own entry is left out.
         """
-        depth, n = self.length, len(self.x)
-        self.pull = self.price / self.z
-        rows = np.zeros((depth, *self.x.shape))
-        for d in range(depth - 1, -1, -1):
-            rows[d] = self.pull
-            if d + 1 < depth:
-                rows[d, :-1] += rows[d + 1, 1:]
-        curve = (self.power + 1) * self.s / self._safe()
-        curve[0] = 0.0
-        rows[0] += curve
-        for d in range(1, depth):
-            rows[d, d:] *= self.on[d:] & self.on[:-d]
-        self.pivot, self.factors = rows[0], np.zeros_like(rows)
-        for t in range(n - 1, 0, -1):
-            reach = min(depth - 1, t)
-            factor = rows[1 : reach + 1, t] / rows[0, t]
+        self.stiffness = self.price / self.z
+        bands = np.zeros((self.length, *self.x.shape))
+        for d in range(self.length - 1, -1, -1):
+            bands[d] = self.stiffness
+            if d + 1 < self.length:
+                bands[d, :-1] += bands[d + 1, 1:]
+        curvature = (self.power + 1) * self.step_price / self._safe()
+        curvature[0] = 0.0
+        bands[0] += curvature
+        for d in range(1, self.length):
+            bands[d, d:] *= self.on[d:] & self.on[:-d]
+        return bands
+
+    def _eliminate(self, bands: Array) -> None:
+        """Factor the matrix, whose bands are overwritten, from the last step down to the second.
+
+        Step t with pivot p_t takes factor_dt = band_dt / p_t times its row from that of step t − d, for every d in the
+        band. What is left are the pivots and, added up over the scenarios, the pivot of the shared amount.
+        """
+        self.pivot, self.factors = bands[0], np.zeros_like(bands)
+        for t in range(len(self.x) - 1, 0, -1):
+            reach = min(self.length - 1, t)
+            factor = bands[1 : reach + 1, t] / bands[0, t]
             self.factors[1 : reach + 1, t] = factor
-            for k in range(1, reach + 1):
-                rows[0 : reach - k + 1, t - k] -= factor[k - 1] * rows[k : reach + 1, t]
-        self.shared_pivot = rows[0, 0].sum(axis=1) + (self.power + 1) * self.shared / self.first
+            for d in range(1, reach + 1):
+                bands[0 : reach - d + 1, t - d] -= factor[d - 1] * bands[d : reach + 1, t]
+        own = (self.power + 1) * self.shared_price / self.first
+        self.shared_pivot = self.pivot[0].sum(axis=1) + own
 
     def _direction(self, target: Array) -> tuple[Array, Array, Array]:
-        """Newton's direction towards price · slack = target."""
-        n = len(self.x)
+        """(dx, dz, dλ) towards λ z = target, with the matrix as `_eliminate` has left it."""
         change = target / self.z - self.price
         side = -self._spread(change)
-        side[1:] -= (self.s * self.off)[1:]
+        side[1:] -= (self.step_price * self.off)[1:]
         side *= self.on
-        for t in range(n - 1, 0, -1):
-            for k in range(1, min(self.length - 1, t) + 1):
-                side[t - k] -= self.factors[k, t] * side[t]
-        dx = np.empty_like(side)
-        dx[0] = ((side[0].sum(axis=1) - self.shared * self.off_now) / self.shared_pivot)[:, None]
-        for t in range(1, n):
-            dx[t] = side[t] / self.pivot[t]
-            for k in range(1, min(self.length - 1, t) + 1):
-                dx[t] -= self.factors[k, t] * dx[t - k]
+        dx = self._solved(side)
         dz = -self._total(dx)
-        return dx, dz, change - self.pull * dz
+        return dx, dz, change - self.stiffness * dz
+
+    def _solved(self, side: Array) -> Array:
+        """dx for the right-hand sides: down to the second step, the shared amount, and up again; `side` is used up."""
+        steps = range(1, len(side))
+        for t in reversed(steps):
+            for d in range(1, min(self.length - 1, t) + 1):
+                side[t - d] -= self.factors[d, t] * side[t]
+        dx = np.empty_like(side)
+        shared = side[0].sum(axis=1) - self.shared_price * self.shared_off
+        dx[0] = (shared / self.shared_pivot)[:, None]
+        for t in steps:
+            dx[t] = side[t] / self.pivot[t]
+            for d in range(1, min(self.length - 1, t) + 1):
+                dx[t] -= self.factors[d, t] * dx[t - d]
+        return dx
