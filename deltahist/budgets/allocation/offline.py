@@ -152,43 +152,47 @@ class _Point:
         self.price = limits.largest(power * self.w * self.x ** (-power - 1))
 
     def bounds(self) -> tuple[float, float]:
-        """The error of the amounts, and what no amounts' error is below."""
+        """The error of the amounts, and what no amounts' error is below; works out step prices and imbalances."""
         self.step_price = self.limits.spread(self.price, len(self.x))
+        self.off = imbalance(self.x, self.step_price, self.w, self.power)
         error = float((self.w * self.x**-self.power).sum())
         lowest = least(self.w, self.step_price, self.power).sum() - self.limits.limit @ self.price
         return error, float(lowest)
 
     def improve(self) -> bool:
-        """One step, from the step prices that `bounds` has left; False where floats carry no further."""
-        from scipy.linalg.lapack import dpbtrf
-
-        band = self.limits.coupled(self.price / self.z, len(self.x))
-        band[0] += (self.power + 1) * self.step_price / self.x
-        band, failed = dpbtrf(band, lower=1, overwrite_ab=1)
-        if failed:
+        """One step, from what `bounds` has left; False where floats carry no further."""
+        if not self._factor():
             return False
-        off = imbalance(self.x, self.step_price, self.w, self.power)
-        dx, dz, dl = self._direction(band, off, np.zeros(len(self.z)))
+        dx, dz, dl = self._direction(np.zeros(len(self.z)))
         near, far = min(_room(self.z, dz), _room(self.x, dx)), _room(self.price, dl)
         now = float(self.price @ self.z) / len(self.z)
         reached = float((self.price + far * dl) @ (self.z + near * dz)) / len(self.z)
-        dx, dz, dl = self._direction(band, off, next_centre(now, reached) - dz * dl)
+        dx, dz, dl = self._direction(next_centre(now, reached) - dz * dl)
         near = min(1.0, 0.95 * _room(self.z, dz), 0.95 * _room(self.x, dx))
         far = min(1.0, 0.95 * _room(self.price, dl))
         self.x, self.z, self.price = self.x + near * dx, self.z + near * dz, self.price + far * dl
-        positive_all = (self.z > 0).all() and (self.x > 0).all() and (self.price > 0).all()
-        return bool(np.isfinite(self.x).all() and positive_all)
+        inside = (self.z > 0).all() and (self.x > 0).all() and (self.price > 0).all()
+        return bool(np.isfinite(self.x).all() and inside)
 
-    def _direction(
-        self, factored: NDArray[np.float64], off: NDArray[np.float64], target: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], ...]:
-        """(dx, dz, dλ) towards λ z = target and no imbalance: `off` now; the matrix as its Cholesky band."""
+    def _factor(self) -> bool:
+        """Cᵀ diag(λ/z) C + diag((a + 1) s/x) as its Cholesky band; whether it is positive definite in floats."""
+        from scipy.linalg.lapack import dpbtrf
+
+        self.stiffness = self.price / self.z
+        band = self.limits.coupled(self.stiffness, len(self.x))
+        band[0] += (self.power + 1) * self.step_price / self.x
+        self.factored, failed = dpbtrf(band, lower=1, overwrite_ab=1)
+        return not failed
+
+    def _direction(self, target: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        """(dx, dz, dλ) towards λ z = target."""
         from scipy.linalg.lapack import dpbtrs
 
         change = target / self.z - self.price
-        dx, _ = dpbtrs(factored, -self.step_price * off - self.limits.spread(change, len(self.x)), lower=1)
+        side = -self.step_price * self.off - self.limits.spread(change, len(self.x))
+        dx, _ = dpbtrs(self.factored, side, lower=1)
         dz = -self.limits.total(dx)
-        return dx, dz, change - self.price / self.z * dz
+        return dx, dz, change - self.stiffness * dz
 
 
 def _room(value: NDArray[np.float64], change: NDArray[np.float64]) -> float:
