@@ -29,8 +29,17 @@ _SMALL_TREE = 24
 class TreeDecoder(Decoder):
     """Nested grids, coarse to fine, the last one of single cells.
 
-    Up: the best estimate of a block from its own value and its children's, weighted by precision. Down: what
-    the parent knows better is shared among its children in proportion to their variances.
+    Up, from the cells to the whole domain: the best estimate z of a block from its own value y, of variance v, and from
+    its children's sum S = Σ z of variance V_S, weighted by precision:
+
+        z = S + t (y − S),   t = V_S / (v + V_S),   of variance u = v V_S / (v + V_S).
+
+    Down: what is known of the block from above, x instead of S, is shared among its children in proportion to their
+    variances u, which add up to V_S:
+
+        x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
+
+    In the code S is `sums`, V_S `below`, u `upward`, z `best` or `estimates`, t `_trust`, x `cells`.
     """
 
     strategy: Hierarchical
@@ -70,54 +79,58 @@ class TreeDecoder(Decoder):
         """Variance of the best estimate from a block and all below it, per level."""
         return self._passed[1]
 
-    def _parts(self, rows: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    def _by_level(self, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Released values (k,) as one array of blocks per level."""
         return [
-            rows[g.rows].reshape(b) for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)
+            values[g.rows].reshape(b) for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)
         ]
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        parts = self._parts(values)
-        best = parts[-1]
+        own = self._by_level(values)
+        best = own[-1]
         sums: list[NDArray[np.float64]] = []
         estimates = [best]
         for level in range(len(self.children) - 1, -1, -1):
             total = sum_blocks(best, self.children[level])
-            best = total + self._trust(level) * (parts[level] - total)
+            best = total + self._trust(level) * (own[level] - total)
             sums.insert(0, total)
             estimates.insert(0, best)
         cells = estimates[0]
         for level, total in enumerate(sums):
-            below = self.below[level]
-            surplus = np.divide(cells - total, below, out=np.zeros_like(total), where=below > 0)
             fine = estimates[level + 1]
+            surplus = self._per_variance(cells - total, level)
             cells = fine + self.upward[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
         return cells.ravel()
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The passes of `solve`, transposed and in reverse order."""
+        """The passes of `solve`, transposed and in reverse order: what x weighs is passed on to z and S, then to y."""
         levels = len(self.children)
         on_cells = query.reshape(self.domain.shape)
         on_estimate: list[NDArray[np.float64]] = [np.zeros(0)] * (levels + 1)
         on_sum: list[NDArray[np.float64]] = [np.zeros(0)] * levels
+        # x_child = z_child + u_child / V_S · (x − S), from the cells up
         for level in range(levels - 1, -1, -1):
-            sums, below = (
-                sum_blocks(self.upward[level + 1] * on_cells, self.children[level]),
-                self.below[level],
+            on_surplus = self._per_variance(
+                sum_blocks(self.upward[level + 1] * on_cells, self.children[level]), level
             )
-            share = np.divide(sums, below, out=np.zeros_like(below), where=below > 0)
-            on_estimate[level + 1] = on_cells
-            on_sum[level] = -share
-            on_cells = share
+            on_estimate[level + 1], on_sum[level] = on_cells, -on_surplus
+            on_cells = on_surplus
         on_estimate[0] = on_cells
-        rows = []
+        # z = S + t (y − S) with S the children's sum, from the whole domain down
+        on_values = []
         for level in range(levels):
             trust = self._trust(level)
-            rows.append((on_estimate[level] * trust).ravel())
+            on_values.append((on_estimate[level] * trust).ravel())
             on_sum[level] = on_sum[level] + on_estimate[level] * (1 - trust)
             fine = on_estimate[level + 1]
             on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self.children[level], fine.shape)
-        rows.append(on_estimate[levels].ravel())
-        return np.concatenate(rows)
+        on_values.append(on_estimate[levels].ravel())
+        return np.concatenate(on_values)
+
+    def _per_variance(self, surplus: NDArray[np.float64], level: int) -> NDArray[np.float64]:
+        """Something of each block over the variance V_S of its children's sum; 0 where that has no noise."""
+        below = self.below[level]
+        return np.divide(surplus, below, out=np.zeros_like(below), where=below > 0)
 
     def _trust(self, level: int) -> NDArray[np.float64]:
         """Weight of a block's own value against its children's sum."""
@@ -159,29 +172,25 @@ class TreeDecoder(Decoder):
         )
 
     def terms(self, order: int) -> Terms | None:
-        """V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md).
+        """V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md, section 3).
+
+        λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells; 1/λ_l is 0 beyond the last level, and for the whole domain
+        where its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
 
         Blocks cut off at the domain's upper edges are taken as whole, with unknown counts beyond the edge:
         knowing those to be zero can only help, so that the variance is never understated.
         """
-        if order == 4:
+        if order == 4 or min(self.level_variance) <= 0:
             return None
         widths = [[min(w, self._padded(n)) for w in self.strategy.widths] for n in self.domain.shape]
-        area = [float(np.prod(sides)) for sides in zip(*widths, strict=True)]
-        if min(self.level_variance) <= 0:
-            return None
-        precision = np.cumsum([a / v for a, v in zip(area[::-1], self.level_variance[::-1], strict=True)])[
-            ::-1
-        ]
+        cells = np.prod(np.array(widths, dtype=np.float64), axis=0)  # S_l, coarse to fine
+        precision = np.cumsum((cells / np.array(self.level_variance))[::-1])[::-1]
         inverse = np.append(1 / precision, 0.0)
         if self.total_known:
             inverse[0] = 0.0
         return [
-            (
-                (inverse[level] - inverse[level + 1]) / area[level],
-                tuple(BlockPower(w[level], 2) for w in widths),
-            )
-            for level in range(len(area))
+            ((inverse[level] - inverse[level + 1]) / size, tuple(BlockPower(w[level], 2) for w in widths))
+            for level, size in enumerate(cells)
         ]
 
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -218,4 +227,5 @@ class TreeDecoder(Decoder):
         return out
 
     def _padded(self, n: int) -> int:
+        """Side of the smallest block that holds n cells."""
         return next(w for w in reversed(self.strategy.widths) if w >= n)

@@ -169,7 +169,13 @@ class _Part:
 
 
 def _parts(near: Neighbourhood, gram: NDArray[np.float64], free: bool) -> list[_Part]:
-    """Even and odd functions along every axis whose reflection changes nothing; else the one whole space."""
+    """Even and odd functions along every axis whose reflection changes nothing; else the one whole space.
+
+    Where reflecting the domain changes neither V nor the edges, the mean of X and its reflection is no worse than X
+    (the problem is convex): X may be taken symmetric, and maps even functions to even ones, odd ones to odd ones. In
+    2-D that makes four problems of a quarter of the size. Where the total is free, X acts on functions that add up to
+    zero.
+    """
     shape = near.domain.shape
     cube = gram.reshape(shape * 2)
     along = []
@@ -188,7 +194,7 @@ def _parts(near: Neighbourhood, gram: NDArray[np.float64], free: bool) -> list[_
         within = _orthogonal(ones) if free and ones @ ones > 0.5 else np.eye(len(form))
         value, vector = scipy.linalg.eigh(within.T @ form @ within)
         keep = value > _RANK * np.trace(gram)
-        parts.append(_Part(basis, within @ (vector[:, keep] * np.sqrt(value[keep]))))
+        parts.append(_Part(basis, within @ (vector[:, keep] * np.sqrt(value[keep]))))  # FFᵀ = V
     return parts
 
 
@@ -212,34 +218,56 @@ def _maximise(
 ) -> tuple[NDArray[np.float64], float, int]:
     """The best feasible X (N, N), the best lower bound, and the steps taken.
 
-    λ_e ← λ_e · (eᵀXe)^p, on logarithms with Nesterov's momentum. p = 2 would find λ in one step if the edges
-    had nothing in common; it grows while f does, and starts again from half, without momentum, when f falls.
+    Every λ gives both: with X the geometric mean for it, f(λ)² is a lower bound, and X over its largest eᵀXe is
+    feasible, of the variance tr(V X⁻¹) max eᵀXe = f max eᵀXe. The mean of eᵀXe over λ is tr(L X) = f, so that λ is the
+    best where eᵀXe / f is one wherever λ_e > 0; what is above one asks for more of λ (`_Ascent`).
     """
-    number = len(edges)
-    primal, dual, best = math.inf, 0.0, np.zeros((0, 0))
-    at = before = np.zeros(number)
-    power, moved, last, step = 2.0, 0, 0.0, 0
+    primal, dual, best, step = math.inf, 0.0, np.zeros((0, 0)), 0
+    # Not below a millionth of the mean (for a gap of 10⁻³): an edge may have to come back.
+    ascent = _Ascent(len(edges), floor=gap / 1000 / len(edges))
     while primal > (1 + gap) * dual and step < MOST_STEPS:
         step += 1
-        weight = np.exp(at - at.max())
-        # Not below a millionth of the mean (for a gap of 10⁻³): an edge may have to come back.
-        weight = np.maximum(weight / weight.sum(), gap / 1000 / number)
-        weight /= weight.sum()
+        weight = ascent.weight()
         form, value, bound = _mean(parts, _laplacian(weight, edges, size))
         squares = edge_squares(form, edges)
         most = float(squares.max())
         dual = max(dual, bound * bound)
         if value * most < primal:
             primal, best = value * most, form / most
-        if bound < last:
-            power, moved = max(1.0, power / 2), 0
-        else:
-            power = min(1.1 * power, 12.0)
-        last = bound
-        here = np.log(weight) + power * np.log(np.maximum(squares / value, 1e-12))
-        at = here if not moved else here + moved / (moved + 3) * (here - before)
-        before, moved = here, moved + 1
+        ascent.step(weight, squares / value, bound)
     return best, dual, step
+
+
+class _Ascent:
+    """Steps of λ uphill: λ_e ← λ_e · (eᵀXe / f)^p, on logarithms with Nesterov's momentum.
+
+    p = 2 would find λ in one step if the edges had nothing in common; it grows while f does, and starts again from
+    half, without momentum, when f falls.
+    """
+
+    def __init__(self, number: int, floor: float) -> None:
+        self.floor = floor
+        #: ln λ to go on from, up to a constant, and where the last step led before momentum.
+        self.at = self.before = np.zeros(number)
+        self.power, self.moved, self.last = 2.0, 0, 0.0
+
+    def weight(self) -> NDArray[np.float64]:
+        """λ (M,), adding up to one, none far below the floor."""
+        weight = np.exp(self.at - self.at.max())
+        weight = np.maximum(weight / weight.sum(), self.floor)
+        weight /= weight.sum()
+        return np.asarray(weight)
+
+    def step(self, weight: NDArray[np.float64], relative: NDArray[np.float64], bound: float) -> None:
+        """Go on from λ, where eᵀXe / f is `relative` (M,) and f is `bound`."""
+        if bound < self.last:
+            self.power, self.moved = max(1.0, self.power / 2), 0
+        else:
+            self.power = min(1.1 * self.power, 12.0)
+        here = np.log(weight) + self.power * np.log(np.maximum(relative, 1e-12))
+        momentum = self.moved / (self.moved + 3)
+        self.at = here + momentum * (here - self.before) if self.moved else here
+        self.last, self.before, self.moved = bound, here, self.moved + 1
 
 
 def _laplacian(weight: NDArray[np.float64], edges: NDArray[np.int64], size: int) -> NDArray[np.float64]:
@@ -256,7 +284,9 @@ def _laplacian(weight: NDArray[np.float64], edges: NDArray[np.int64], size: int)
 def _mean(parts: list[_Part], laplacian: NDArray[np.float64]) -> tuple[NDArray[np.float64], float, float]:
     """The geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ) (in floats a little less).
 
-    X = F (FᵀLF)^-½ Fᵀ with V = FFᵀ, which takes a V of any rank: X L X = V on its range.
+    With V = FFᵀ it is X = F (FᵀLF)^-½ Fᵀ, which takes a V of any rank: X L X = F Fᵀ = V, which is X⁻¹ V X⁻¹ = L where
+    X has an inverse. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) = f(λ), part by part the sum of the roots of the
+    eigenvalues of FᵀLF. These are known to within rounding: X takes none below that, the bound what is surely there.
     """
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
