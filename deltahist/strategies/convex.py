@@ -72,7 +72,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Solution:
     """A solution: its domain, the symmetric int64 matrix (N, N), and what is certified of it."""
 
     domain: Domain
@@ -80,7 +80,7 @@ class Kept:
     certificate: Certificate
 
 
-def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Kept:
+def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Solution:
     """The optimal strategy in whole numbers, certified.
 
     Parameters
@@ -97,7 +97,7 @@ def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Kept:
     # With nobody to come or go nothing changes the total: it may be measured at any precision.
     free = not near.source_cells.any()
     if not len(edges):
-        return Kept(domain, np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
+        return Solution(domain, np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
     parts = _parts(near, gram, free)
     if not sum(part.factor.shape[1] for part in parts):
         raise InputError("the workload asks for nothing that noise must hide: the total alone is public")
@@ -114,7 +114,7 @@ def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Kept:
             f"{certificate.gap:.1%} of the optimum (use the strategy Spectral, or larger cells)"
         )
     assert invertible(matrix)
-    return Kept(domain, matrix, certificate)
+    return Solution(domain, matrix, certificate)
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from deltahist.strategies._packed import pack, unpack
 from deltahist.strategies.base import Strategy, refuse_pure
 from deltahist.strategies.convex import (
     Certificate,
-    Kept,
+    Solution,
     edge_squares,
     entries_fit,
     exact_gram,
@@ -71,7 +71,7 @@ class Optimal(Strategy):
     near: Neighbourhood | None = None
     workload: Workload | None = None
     gap: float = 1e-3
-    kept: Kept | None = field(default=None, repr=False)
+    kept: Solution | None = field(default=None, repr=False)
     determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("optimal",)
 
@@ -103,7 +103,7 @@ class Optimal(Strategy):
         return (self.domain.size, self.domain.size)
 
     @functools.cached_property
-    def solution(self) -> Kept:
+    def solution(self) -> Solution:
         """The matrix and its certificate; here is where the optimisation runs."""
         if self.kept is not None:
             return self.kept
@@ -208,7 +208,7 @@ class Optimal(Strategy):
         )
         if not entries_fit(out) or not invertible(out):
             raise InputError("the matrix of strategy Optimal is damaged: it is too large or not invertible")
-        return cls(kept=Kept(domain, out, Certificate(primal, dual)))
+        return cls(kept=Solution(domain, out, Certificate(primal, dual)))
 
 
 def _check_size(domain: Domain) -> None:

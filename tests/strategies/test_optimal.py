@@ -214,7 +214,7 @@ def test_rounding_to_whole_numbers_loses_less_than_a_tenth_of_the_gap():
 def test_a_public_total_costs_nothing_and_a_whole_number_on_all_entries_changes_no_cost():
     near = neighbourhood((5, 5), 1)
     A = Optimal(near)
-    more = convex.Kept(near.domain, A.matrix_ + 1000, A.certificate)
+    more = convex.Solution(near.domain, A.matrix_ + 1000, A.certificate)
     for norm in (1, 2):
         assert Optimal(kept=more).edge_cost(near, norm) == A.edge_cost(near, norm)
     whole = dh.workloads.boxes([[0, 0, 5, 5]])
