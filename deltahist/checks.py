@@ -73,8 +73,8 @@ def check_groups(strategy: Strategy) -> None:
     """Raise InputError unless the groups of a strategy hold every noise draw once."""
     held, number = np.zeros(strategy.draws, dtype=bool), 0
     for group in strategy.groups:
-        number += len(held[group.rows])
-        held[group.rows] = True
+        number += len(held[group.members])
+        held[group.members] = True
     if number != strategy.draws or not held.all():
         raise InputError(
             f"groups of {strategy.name} name {number:,} noise draws, {int(held.sum()):,} different ones: they must "

@@ -78,7 +78,7 @@ class Decoder:
     def _per_draw(self, figures: Sequence[float]) -> NDArray[np.float64]:
         out = np.empty(self.strategy.draws)
         for group, figure in zip(self.strategy.groups, figures, strict=True):
-            out[group.rows] = figure
+            out[group.members] = figure
         return out
 
     @functools.cached_property

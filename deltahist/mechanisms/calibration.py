@@ -81,7 +81,7 @@ def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fr
     # Shares may be fractions of any length: their products are Python's whole numbers, which never overflow.
     total = np.zeros(change.shape[1], dtype=object)
     for group, share in zip(strategy.groups, shares, strict=True):
-        total += share**norm * change[group.rows].sum(axis=0).astype(object)
+        total += share**norm * change[group.members].sum(axis=0).astype(object)
     return Fraction(max(total.tolist(), default=0), denominator**norm)
 
 

@@ -115,7 +115,7 @@ def publish(
         )
     drawn = np.zeros(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, mechanism.laws, strict=True):
-        drawn[group.rows] = draw(law, len(drawn[group.rows]), rng)
+        drawn[group.members] = draw(law, len(drawn[group.members]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
     total = int(private.sum()) if mechanism.total_known else None
     return Release(mechanism, values, total, publishable=rng is None)

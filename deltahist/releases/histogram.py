@@ -104,7 +104,7 @@ class Release(BaseRelease):
         Columns: `group` (int16, index into the description's groups) and `value` (int64). The file appears
         whole or not at all.
         """
-        save_described(path, {"group": _group_of_rows(self.strategy), "value": self.values}, self.describe())
+        save_described(path, {"group": _part_of_values(self.strategy), "value": self.values}, self.describe())
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
@@ -122,7 +122,7 @@ class Release(BaseRelease):
         if (total is not None) != mechanism.total_known:
             raise damaged(path, "states a number of points against its own membership rule")
         if description["groups"] != [g.name for g in strategy.parts] or not np.array_equal(
-            table.column("group").to_numpy(), _group_of_rows(strategy)
+            table.column("group").to_numpy(), _part_of_values(strategy)
         ):
             raise damaged(path, "has groups of rows that are not its strategy's")
         release = cls(
@@ -172,9 +172,9 @@ def _total(value: Any) -> int:
     return number
 
 
-def _group_of_rows(strategy: Strategy) -> NDArray[np.int16]:
-    """Number of the group of each released value."""
+def _part_of_values(strategy: Strategy) -> NDArray[np.int16]:
+    """Number of the part, in the file its group, of each released value (k,)."""
     group = np.empty(strategy.shape[0], dtype=np.int16)
     for i, part in enumerate(strategy.parts):
-        group[part.rows] = i
+        group[part.members] = i
     return group

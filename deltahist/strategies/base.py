@@ -24,29 +24,57 @@ if TYPE_CHECKING:
     from deltahist.workloads import Workload
 
 
+#: What indexes an array of draws, or of released values.
+Members = slice | NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class Group:
-    """Noise draws of one scale; of a strategy whose noise is added row by row, the rows that get them.
+    """Noise draws of one scale (`Strategy.groups`), or released values of one meaning (`Strategy.parts`).
+
+    Where noise is added row by row, draw j is that of row j and of value j, and the two are the same.
 
     Parameters
     ----------
-    name : what the rows are, for people.
-    rows : which draws, a slice or an index array.
+    name : what they are, for people.
+    members : which draws, or values: a slice or an index array; `noise[group.members]` are those of the group.
     share : the draws count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
         largest sum over edges of share · |change|.
     unit : what a draw of one is in points.
+    rows : the former name of `members`, which still serves.
     """
 
     name: str
-    rows: slice | NDArray[np.int64]
+    members: Members
     share: Fraction = Fraction(1)
     unit: Fraction = Fraction(1)
 
-    def __post_init__(self) -> None:
-        for name in ("share", "unit"):
-            value = getattr(self, name)
+    def __init__(
+        self,
+        name: str,
+        members: Members | None = None,
+        share: Fraction = Fraction(1),
+        unit: Fraction = Fraction(1),
+        *,
+        rows: Members | None = None,
+    ) -> None:
+        if (members is None) == (rows is None):
+            raise InputError(f"group {name!r} must say once which draws are its members")
+        for field, value in (
+            ("name", name),
+            ("members", rows if members is None else members),
+            ("share", share),
+            ("unit", unit),
+        ):
+            object.__setattr__(self, field, value)
+        for field, value in (("share", share), ("unit", unit)):
             if not isinstance(value, Fraction) or value <= 0:
-                raise InputError(f"{name} of group {self.name!r} is {value!r}: it must be a fraction above zero")
+                raise InputError(f"{field} of group {name!r} is {value!r}: it must be a fraction above zero")
+
+    @property
+    def rows(self) -> Members:
+        """The former name of `members`."""
+        return self.members
 
 
 class Strategy(LinearOperator):
@@ -93,7 +121,7 @@ class Strategy(LinearOperator):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The groups of rows, each with its share of ε; together they hold every row once."""
+        """The groups of noise draws, each with its share of ε; together they hold every draw once."""
         return (Group("all rows", slice(0, self.shape[0])),)
 
     @property
@@ -103,7 +131,7 @@ class Strategy(LinearOperator):
 
     @property
     def draws(self) -> int:
-        """Number of noise draws."""
+        """Number of noise draws in all; which of them a group has is `Group.members`."""
         return self.shape[0]
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:

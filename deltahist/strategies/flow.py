@@ -283,7 +283,7 @@ class Flow(Strategy):
 
     def split(self, noise: NDArray[Any]) -> FlowDraws:
         """The draws (..., draws) by what they are; views of a single release's."""
-        by_kind = {g.name: noise[..., g.rows] for g in self.groups}
+        by_kind = {g.name: noise[..., g.members] for g in self.groups}
         releases = noise.shape[:-1]
         straight = by_kind[STRAIGHT]
         if self.domain.ndim == 1:

@@ -84,7 +84,7 @@ class Grids(Strategy):
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         out = np.zeros((*self.domain.shape, X.shape[1]), dtype=X.dtype)
         for group, starts, blocks in zip(self.groups, self.starts, self.blocks, strict=True):
-            out += spread_blocks(X[group.rows].reshape(*blocks, -1), starts, self.domain.shape)
+            out += spread_blocks(X[group.members].reshape(*blocks, -1), starts, self.domain.shape)
         return out.reshape(self.domain.size, -1)
 
     def matrix(self) -> scipy.sparse.csr_array:

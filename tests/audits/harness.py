@@ -137,7 +137,7 @@ def row_weights(strategy: Strategy) -> tuple[NDArray[np.object_], int]:
     shares, denominator = whole_shares([group.share for group in strategy.groups])
     out = np.zeros(strategy.shape[0], dtype=object)
     for group, share in zip(strategy.groups, shares, strict=True):
-        out[group.rows] = share
+        out[group.members] = share
     return out, denominator
 
 
@@ -406,13 +406,13 @@ def at_once(
         out = np.full((number, strategy.shape[0] + 1), -1, dtype=np.int64)
         out[:, :-1] = strategy.measure(counts)
         for group, law in zip(strategy.groups, laws, strict=True):
-            shape = out[:, :-1][:, group.rows].shape
+            shape = out[:, :-1][:, group.members].shape
             if law.parameter == 0:
                 continue
             if law.kind == "laplace":
-                out[:, :-1][:, group.rows] += histogram.discrete_laplace(law.parameter, shape, rng=rng)
+                out[:, :-1][:, group.members] += histogram.discrete_laplace(law.parameter, shape, rng=rng)
             else:
-                out[:, :-1][:, group.rows] += histogram.discrete_gaussian(
+                out[:, :-1][:, group.members] += histogram.discrete_gaussian(
                     variance=law.parameter, shape=shape, rng=rng
                 )
         return out

@@ -66,11 +66,11 @@ def draws(release, number, rng):
     """Noise (number, k) of many releases."""
     out = np.empty((number, release.strategy.shape[0]))
     for group, law in zip(release.strategy.groups, release.laws, strict=True):
-        shape = out[:, group.rows].shape
+        shape = out[:, group.members].shape
         if law.kind == "laplace":
-            out[:, group.rows] = dh.noise.discrete_laplace(law.parameter, shape, rng=rng)
+            out[:, group.members] = dh.noise.discrete_laplace(law.parameter, shape, rng=rng)
         else:
-            out[:, group.rows] = dh.noise.discrete_gaussian(variance=law.parameter, shape=shape, rng=rng)
+            out[:, group.members] = dh.noise.discrete_gaussian(variance=law.parameter, shape=shape, rng=rng)
     return out
 
 

@@ -51,8 +51,8 @@ def releases(near, strategy, read, contributions=1, **budget):
         measured = strategy.measure(counts)
         noise = np.empty((number, strategy.draws), dtype=np.int64)
         for group, law in zip(strategy.groups, laws, strict=True):
-            size = noise[:, group.rows].shape
-            noise[:, group.rows] = histogram.draw(law, size, rng) if np.prod(size) else 0
+            size = noise[:, group.members].shape
+            noise[:, group.members] = histogram.draw(law, size, rng) if np.prod(size) else 0
         return np.column_stack([read(measured + strategy.scatter(noise)), np.full(number, -1)])
 
     return draw

@@ -93,7 +93,7 @@ def test_anything_within_the_diameter_is_any_move_at_all(name):
         columns = strategy.matrix().toarray().astype(object)
         shares = np.empty(len(columns), dtype=object)
         for group in strategy.groups:
-            shares[group.rows] = group.share
+            shares[group.members] = group.share
         worst = max(
             sum(abs(columns[:, u] - columns[:, v]) * shares, Fraction(0))
             for u in range(near.domain.size)

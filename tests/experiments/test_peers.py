@@ -90,10 +90,10 @@ def test_a_strategy_spends_its_budget_and_no_more(name):
     rows = strategy.matrix().toarray().astype(float)
     for group, law in zip(strategy.groups, laws, strict=True):
         if law.parameter:
-            rows[group.rows] /= float(law.parameter)
+            rows[group.members] /= float(law.parameter)
         else:
-            assert np.all(rows[group.rows] == rows[group.rows][:, :1])
-            rows[group.rows] = 0
+            assert np.all(rows[group.members] == rows[group.members][:, :1])
+            rows[group.members] = 0
     assert costliest_move(rows) == pytest.approx(1.0, rel=1e-12)
 
 

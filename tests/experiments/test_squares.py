@@ -72,7 +72,7 @@ def test_averages_of_real_releases_have_the_computed_error():
         release = dh.publish(counts, near, grids.strategy, epsilon=1, rng=rng)
         answers = np.zeros_like(total)
         for group, starts in zip(grids.strategy.groups, grids.strategy.starts, strict=True):
-            blocks = release.values[group.rows].reshape([len(s) for s in starts]).astype(float)
+            blocks = release.values[group.members].reshape([len(s) for s in starts]).astype(float)
             fine = blocks
             for axis, first in enumerate(starts):
                 width = np.diff(first, append=grids.domain.shape[axis])

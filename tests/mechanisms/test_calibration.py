@@ -20,7 +20,7 @@ def brute_force(strategy, near, norm, rng):
     rows = strategy @ cell
     share = np.empty(len(rows), dtype=object)
     for group in strategy.groups:
-        share[group.rows] = group.share
+        share[group.members] = group.share
     pairs, entry = gap_neighbours(near)
     data = rng.integers(1, 9, strategy.domain.size)
     moves = [cell[v] - cell[u] for pair in pairs for u, v in (pair, pair[::-1])]

@@ -79,7 +79,7 @@ def test_the_log_likelihood_of_the_draws_moves_by_epsilon_at_most():
             continue
         scale = np.empty(flow.draws, dtype=object)
         for group, law in zip(flow.groups, laws, strict=True):
-            scale[group.rows] = law.parameter
+            scale[group.members] = law.parameter
         change = np.abs(flow.changes(near).toarray())
         spent = [
             sum((Fraction(int(u)) / b for u, b in zip(c, scale, strict=True) if u), Fraction(0))
@@ -110,8 +110,8 @@ def test_the_operator_equals_its_matrix_and_its_description_makes_it_again():
         again = from_description(near.domain, flow.describe())
         assert again.describe() == flow.describe()
         assert again.groups == flow.groups
-        assert sum(g.rows.stop - g.rows.start for g in flow.groups) == flow.draws
-        assert sum(g.rows.stop - g.rows.start for g in flow.parts) == flow.shape[0]
+        assert sum(g.members.stop - g.members.start for g in flow.groups) == flow.draws
+        assert sum(g.members.stop - g.members.start for g in flow.parts) == flow.shape[0]
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"rho": 0.05}])

@@ -36,7 +36,7 @@ def test_hierarchies_are_nested_from_the_whole_domain_to_the_cells(nx, ny, branc
 
 def test_shares_belong_to_levels_from_the_top():
     A = Hierarchical(dh.Domain((0, 1), (4,)), shares=(1, 2, Fraction(1, 2)))
-    assert [(g.share, len(range(7)[g.rows])) for g in A.groups] == [(1, 1), (2, 2), (Fraction(1, 2), 4)]
+    assert [(g.share, len(range(7)[g.members])) for g in A.groups] == [(1, 1), (2, 2), (Fraction(1, 2), 4)]
 
 
 @pytest.mark.parametrize("size", [10**9, 10**19, 10**30])

@@ -54,7 +54,7 @@ def test_groups_hold_every_row_once(name):
         seen = np.zeros(A.shape[0], dtype=int)
         for group in A.groups:
             assert group.share > 0
-            seen[group.rows] += 1
+            seen[group.members] += 1
         assert (seen == 1).all()
 
 
