@@ -61,7 +61,7 @@ def facts(promise: Promise) -> dict[str, Any]:
         "unit": domain.unit,
         "neighbour_relation": _relation(promise),
         "delta": near.delta_ground,
-        "delta_cells": list(near.cells),
+        "delta_cells": list(near.delta_cells),
         "lattice_steps_lost": steps_lost,
         # A geometry's vertices are rounded to the lattice as well as the points.
         "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step) + torn),

@@ -224,9 +224,14 @@ class Neighbourhood:
         return self.domain.ground(math.hypot(*sides))
 
     @property
-    def cells(self) -> tuple[float, ...]:
+    def delta_cells(self) -> tuple[float, ...]:
         """δ in cells, per axis."""
         return tuple(float(Fraction(self.radius, k)) for k in self.domain.steps)
+
+    @property
+    def cells(self) -> tuple[float, ...]:
+        """The former name of `delta_cells`."""
+        return self.delta_cells
 
     def describe(self) -> dict[str, Any]:
         """A JSON-ready public description; the domain's own is apart."""
@@ -252,7 +257,7 @@ class Neighbourhood:
 
     def _warn_of_long_moves(self) -> None:
         # Cells per axis; the worst axis is named.
-        for cells, side in zip(self.cells, self.domain.cell, strict=True):
+        for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):
             spare = cells - math.floor(cells)
             if cells > 1 and 0 < spare <= _NEEDLESS:
                 better = self.domain.ground(side) * cells / math.floor(cells)

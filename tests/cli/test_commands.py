@@ -63,7 +63,7 @@ def test_publish_makes_the_release_that_was_asked_for(folder):
     release = dh.Release.load(folder / "city.parquet")
     assert release.domain.crs == "EPSG:32618"
     assert release.domain.low == BOUNDS[:2]
-    assert release.neighbourhood.cells == (2, 2)
+    assert release.neighbourhood.delta_cells == (2, 2)
     assert release.epsilon == 1
     assert release.total == 3_000
     assert release.publishable
@@ -155,7 +155,7 @@ def test_one_dimension_with_an_end_as_source(tmp_path, capsys):
     )
     release = dh.Release.load(tmp_path / "a.parquet")
     assert release.domain.shape == (100,)
-    assert release.neighbourhood.cells == (5,)
+    assert release.neighbourhood.delta_cells == (5,)
     assert release.total is None
     answer = json.loads(run(capsys, "query", tmp_path / "a.parquet", "--box", "0,100", "--format", "json"))
     assert answer[0]["box"] == [0, 100]
