@@ -163,9 +163,15 @@ class Decoder:
             )
         return out
 
-    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Number of noise draws whose plain sum the noise of each answer is; None if it never is."""
+    def draws_summed(
+        self, spans: Sequence[Span], variance: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None:
+        """Number of noise draws (m,) whose plain sum each answer's noise is, 0 for no such sum; None if it never is."""
         return None
+
+    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """The former name of `draws_summed`."""
+        return self.draws_summed(spans, variance)
 
     @property
     def speck(self) -> float:

@@ -41,7 +41,8 @@ class Moments:
 
     `freedom` is infinite where the variance is exact or a bound, else the number of simulated noise fields.
     `unresolved` (m,) is the share of the query's squared norm that the strategy does not determine, or None.
-    `draws` (m,) is the number of noise draws whose plain sum the answer's noise is, 0 where it is no such sum.
+    `draws` (m,) is the number of noise draws whose plain sum the answer's noise is, 0 where it is no such sum; of those
+    that there are in all, `Strategy.draws`.
     """
 
     variance: NDArray[np.float64]
@@ -73,7 +74,7 @@ class Solver(Protocol):
     def estimate(self, values: NDArray[np.float64], total: int | None) -> NDArray[np.float64]: ...
     def terms(self, order: int) -> Terms | None: ...
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]: ...
-    def draws(
+    def draws_summed(
         self, spans: Sequence[Span], variance: NDArray[np.float64]
     ) -> NDArray[np.float64] | None: ...
 
@@ -96,7 +97,7 @@ class _Closed:
         spans = work.spans(decoder.domain)
         variance = np.maximum(evaluate(self._terms(decoder), spans), 0.0)
         variance[variance < decoder.speck] = 0.0
-        kurtosis, draws = decoder.kurtosis(spans, variance), decoder.draws(spans, variance)
+        kurtosis, draws = decoder.kurtosis(spans, variance), decoder.draws_summed(spans, variance)
         return Moments(variance, kurtosis, draws=draws, note=decoder.note)
 
     def mean(self, decoder: Solver, work: AllRanges) -> float:

@@ -63,7 +63,7 @@ class CellsDecoder(Decoder):
             (-3 * weight / n**3, _times(square, square)),
         ]
 
-    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+    def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         cells = np.ones(len(variance))
         for low, high in spans:
             cells *= high - low
@@ -116,7 +116,9 @@ class ProductDecoder(Decoder):
         spread = float(np.prod([t.total for t in self.tables]))
         return [*own, (-law.variance() / spread, tuple(WithTotal(t) for t in self.tables))]
 
-    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def draws_summed(
+        self, spans: Sequence[Span], variance: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None:
         if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
             return None
         # Differences of sums: every released value enters with coefficient −1, 0 or 1.

@@ -82,7 +82,8 @@ class TreeDecoder(Decoder):
     def _by_level(self, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Released values (k,) as one array of blocks per level."""
         return [
-            values[g.members].reshape(b) for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)
+            values[g.members].reshape(b)
+            for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)
         ]
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
