@@ -22,9 +22,9 @@ def sums_on(n: int, width: int) -> int:
 def hats(n: int, width: int) -> NDArray[np.int64]:
     """Weights (sums_on(n, width), n) of the borders in each sum, in units of 1 / (2 width).
 
-    Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first and
-    behind the last centre it stays one. At every border the weights add up to one. Sums over separate blocks would be
-    weighted one inside and nothing outside: a range then ends inside a block with nothing between.
+    Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first
+    and behind the last centre it stays one. At every border the weights add up to one. Sums over separate blocks
+    would be weighted one inside and nothing outside: a range then ends inside a block with nothing between.
     """
     centre = 2 * width * np.arange(sums_on(n, width)) + width - 1
     place = np.clip(2 * np.arange(n), centre[0], centre[-1])
@@ -35,8 +35,8 @@ def hats(n: int, width: int) -> NDArray[np.int64]:
 class Lines:
     """Least squares along a line of n borders, the same for all lines of one direction.
 
-    T is the flow through each border as the noise on single moves has it, Θ T its weighted sums (`hats`), s those sums
-    with noise of their own. The estimate is T + C (s − Θ T) with C = V Θᵀ (Θ V Θᵀ + W)⁻¹ for
+    T is the flow through each border as the noise on single moves has it, Θ T its weighted sums (`hats`), s those
+    sums with noise of their own. The estimate is T + C (s − Θ T) with C = V Θᵀ (Θ V Θᵀ + W)⁻¹ for
     the variances V of T and W of s. A move shifts s and Θ T alike, so that s − Θ T does not change, and the
     estimate shifts by exactly the move, whatever C is and however C (s − Θ T) is rounded.
 
@@ -118,7 +118,8 @@ class Lines:
     def adjoint(
         self, weights: NDArray[np.float64], sums: Sequence[NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """From weights w (lines, n) on the estimates T + C (s − Θ T): those on s, Cᵀw, and beside w those on T, −ΘᵀCᵀw.
+        """From weights w (lines, n) on the estimates T + C (s − Θ T): those on s, Cᵀw, and beside w those on T,
+        −ΘᵀCᵀw.
 
         The weights on the sums of each level are written into `sums`; those on T (lines, n) are returned.
         """
@@ -132,8 +133,8 @@ class Lines:
 class FlowDraws:
     """The draws of a `Flow` between nx × ny blocks, by what they are: views that can be read and filled.
 
-    Noise on borders and their sums has lines along the last axis but one, places along the line on the last; axes before
-    them are releases of their own.
+    Noise on borders and their sums has lines along the last axis but one, places along the line on the last; axes
+    before them are releases of their own.
 
     Parameters
     ----------
