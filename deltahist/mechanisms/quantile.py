@@ -52,9 +52,7 @@ def rank_of(q: float, number: int) -> int:
     return min(max(math.ceil(q * number - 1e-9), 1), number)
 
 
-
-
-def exponent_of(epsilon: Fraction | None, rho: Fraction | None, contributions: int) -> Fraction:
+def rate_of(epsilon: Fraction | None, rho: Fraction | None, contributions: int) -> Fraction:
     """Rate ε/(2K) of e^(−rate · moves) for the methods that draw places by the moves they need.
 
     A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
@@ -108,7 +106,7 @@ def quantile_methods(
     size, reach = float(near.domain.size * near.domain.steps[0]), float(near.radius)
     spacing, step = size / number, near.domain.step[0]
     errors = {}
-    rate = float(exponent_of(eps, rho_exact, times))
+    rate = float(rate_of(eps, rho_exact, times))
     errors["inverse"] = _mean_of_places(spacing, reach, rate, size)
     errors["exponential"] = _mean_of_places(spacing, size, rate, size)
     if eps is not None:
@@ -217,7 +215,7 @@ class QuantileMechanism(BaseMechanism):
     @property
     def rate(self) -> Fraction:
         """Rate of the methods that draw places by the moves they need."""
-        return exponent_of(*self.budget.exact, self.counting.contributions)
+        return rate_of(*self.budget.exact, self.counting.contributions)
 
     @property
     def smooth(self) -> Smooth | None:

@@ -60,9 +60,9 @@ def laplace(words: Words) -> Iterator[_Interval]:
     sign = _sign(words)
     uniform = _Real(words)
     while True:
-        low, high = uniform.bounds
-        if low > 0:
-            yield _signed(sign, _widened(-high.ln(), -low.ln()))
+        if uniform.bounds[0] > 0:
+            low, high = _logarithm(uniform.bounds)
+            yield _signed(sign, _widened(-high, -low))
         uniform.refine()
 
 
@@ -72,7 +72,7 @@ def lognormal(sigma: Fraction, words: Words) -> Iterator[_Interval]:
     while True:
         exponent = decimal.Decimal(sigma.numerator) / decimal.Decimal(sigma.denominator)
         (low, high), (least, most) = next(magnitude), next(normal)
-        factors = _widened((exponent * least).exp(), (exponent * most).exp(), absolute=False)
+        factors = _widened(*_exponential((exponent * least, exponent * most)), absolute=False)
         ends = [z * f for z in (low, high) for f in factors]
         yield _widened(min(ends), max(ends))
 
@@ -88,11 +88,24 @@ def _normal(words: Words) -> Iterator[_Interval]:
                 break
             if high < 1 and low > 0:
                 # ln s / s rises with s below 1.
-                factors = _widened((-2 * high.ln() / high).sqrt(), (-2 * low.ln() / low).sqrt())
+                least, most = _logarithm((low, high))
+                factors = _widened((max(-2 * most, Decimal(0)) / high).sqrt(), (-2 * least / low).sqrt())
                 ends = [a * f for a in u for f in factors]
                 yield _widened(min(ends), max(ends))
             for real in pair:
                 real.refine()
+
+
+def _logarithm(x: _Interval) -> _Interval:
+    """Bounds of ln x for x above zero, from one logarithm: ln(low + w) ≤ ln(low) + w/low."""
+    low = x[0].ln()
+    return low, low + (x[1] - x[0]) / x[0]
+
+
+def _exponential(x: _Interval) -> _Interval:
+    """Bounds of e^x; those of a short interval from one exponential: e^(low + w) ≤ e^low / (1 − w) for w < 1."""
+    low, width = x[0].exp(), x[1] - x[0]
+    return low, low / (1 - width) if width < 1 else x[1].exp()
 
 
 def _square(x: _Interval) -> _Interval:

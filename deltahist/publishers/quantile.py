@@ -1,10 +1,10 @@
-"""Medians and other quantiles of points on a line: smooth sensitivity, and places drawn by the moves they need."""
+"""Publishing medians and other quantiles of points on a line."""
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -20,16 +20,13 @@ from deltahist.mechanisms.smooth import FLOOR, SIGMA, Smooth
 from deltahist.mechanisms.sorted import check_all_there
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source
-from deltahist.noise.exact import exp_bounds
 from deltahist.noise.heavy import rounded
+from deltahist.noise.places import draw_place
 from deltahist.publishers.histogram import draw
 from deltahist.releases import Quantile
 
 #: Points on each side of the quantile that are looked at first.
 _NEAR = 4096
-#: Bits of the fixed-point weights of places at first, and what their tail may weigh: 2 to the minus this.
-_BITS = 192
-_TAIL = 80
 
 
 def publish_quantile(
@@ -88,14 +85,16 @@ def publish_quantile(
     check_all_there(counting)
     steps = _steps(points, near)
     mechanism = QuantileMechanism(near, q, len(steps), Budget(epsilon, rho, probability), method, counting)
-    words = source(rng)
-    window = _Window(steps, mechanism.rank, near)
-    if mechanism.smooth is not None:
-        step = _smooth(window, mechanism.smooth, counting.contributions, words)
-    elif mechanism.laws:
-        step = window.centre + int(draw(mechanism.laws[0], 1, rng)[0])
+    noise, laws, words = mechanism.smooth, mechanism.laws, source(rng)
+    window = _Window(steps, mechanism.rank, mechanism.steps - 1)
+    if noise is not None:
+        step = _noisy(window, noise, near.radius, counting.contributions, words)
+    elif laws:
+        step = window.quantile + int(draw(laws[0], 1, rng)[0])
     else:
-        step = _place(window, mechanism.reach, mechanism.rate, mechanism.steps, words)
+        step = window.quantile + draw_place(
+            window.nearest, window.room, mechanism.reach, mechanism.rate, words
+        )
     value = np.array([min(max(step, 0), mechanism.steps - 1)], dtype=np.int64)
     return Quantile(mechanism, value, publishable=rng is None)
 
@@ -135,8 +134,8 @@ def smooth_sensitivity(
     check_quantile(q, near)
     positive(beta=beta)
     steps = _steps(points, near)
-    window = _Window(steps, rank_of(q, len(steps)), near)
-    return window.smooth(float(beta), whole(contributions=contributions)) * near.domain.step[0]
+    window = _Window(steps, rank_of(q, len(steps)), near.domain.size * near.domain.steps[0] - 1)
+    return window.smooth(near.radius, float(beta), whole(contributions=contributions)) * near.domain.step[0]
 
 
 def _steps(points: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
@@ -149,173 +148,115 @@ def _steps(points: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
 
 
 class _Window:
-    """Sorted lattice steps around one rank, fetched from unsorted points as far as they are needed."""
+    """The points around the quantile in order, found among unsorted ones as far as they are needed.
 
-    def __init__(self, steps: NDArray[np.int64], rank: int, near: Neighbourhood) -> None:
-        self._steps, self._rank, self._near = steps, rank, near
-        self._last = near.domain.size * near.domain.steps[0] - 1
+    As in docs/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank; x_i is the lower end of the domain for
+    i < 1 and the upper one for i > n.
+
+    Parameters
+    ----------
+    steps : (n,) int64, private; their order changes.
+    rank : r. last : the domain's last lattice step.
+    """
+
+    def __init__(self, steps: NDArray[np.int64], rank: int, last: int) -> None:
+        self._steps, self._rank, self._last = steps, rank, last
         self._half = 0
-        self.fetch(_NEAR)
+        self._fetch(_NEAR)
 
-    def fetch(self, half: int) -> None:
-        """Have at least `half` points on either side, or all; beyond them lie the ends of the domain."""
+    def _fetch(self, half: int) -> None:
+        """Have x_(r − half), …, x_(r + half) at least, or all there are."""
         if half <= self._half:
             return
-        half = min(max(half, 4 * self._half), len(self._steps) + 1)
-        first, last = max(0, self._rank - 1 - half), min(len(self._steps) - 1, self._rank - 1 + half)
-        if last - first + 1 < len(self._steps):
+        number, centre = len(self._steps), self._rank - 1
+        half = min(max(half, 4 * self._half), number + 1)
+        first, last = max(0, centre - half), min(number - 1, centre + half)
+        if last - first + 1 < number:
             self._steps.partition(sorted({first, last}))
-        part = np.sort(self._steps[first : last + 1])
-        below, above = half - (self._rank - 1 - first), half - (last - self._rank + 1)
-        self._around = np.concatenate([np.zeros(below, np.int64), part, np.full(above, self._last, np.int64)])
+        self._around = np.empty(2 * half + 1, dtype=np.int64)
+        start, stop = half - (centre - first), half + (last - centre) + 1
+        self._around[:start], self._around[stop:] = 0, self._last
+        self._around[start:stop] = np.sort(self._steps[first : last + 1])
         self._half = half
 
     @property
-    def centre(self) -> int:
-        """The quantile itself."""
+    def quantile(self) -> int:
+        """x_r, as it is."""
         return int(self._around[self._half])
 
-    def above(self, number: int) -> NDArray[np.int64]:
-        """Steps of the quantile and of the points above it, rising, at most `number` and no ends of the domain."""
-        self.fetch(min(number, len(self._steps)))
-        return self._around[self._half : self._half + min(number, len(self._steps) - self._rank + 1)]
+    @property
+    def room(self) -> tuple[int, int]:
+        """Lattice steps above the quantile and below it."""
+        return self._last - self.quantile, self.quantile
 
-    def below(self, number: int) -> NDArray[np.int64]:
-        """Steps of the quantile and of the points below it, falling."""
-        self.fetch(min(number, len(self._steps)))
-        return self._around[self._half - min(number, self._rank) + 1 : self._half + 1][::-1]
+    def nearest(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Distances x_i − x_r for i = r, r + 1, … and x_r − x_i for i = r, r − 1, …: at most `number` each, no ends."""
+        above, below = min(number, len(self._steps) - self._rank + 1), min(number, self._rank)
+        self._fetch(max(above, below))
+        centre, around = self._half, self._around
+        return (
+            around[centre : centre + above] - around[centre],
+            around[centre] - around[centre - below + 1 : centre + 1][::-1],
+        )
 
     def longest(self, t: int, together: int) -> int:
-        """min(δ, A(t)): stretches of (t + 1) K gaps that hold the quantile; without a move it must be at an end."""
+        """A(t), the longest stretch of (t + 1) K gaps that holds the quantile; without a move it must be at an end."""
         gaps = min((t + 1) * together, len(self._steps) + 1)
-        self.fetch(gaps)
-        stretch = (
-            self._around[self._half : self._half + gaps + 1]
-            - self._around[self._half - gaps : self._half + 1]
-        )
-        if t == 0:
-            stretch = stretch[[0, -1]]
-        return min(self._near.radius, int(stretch.max()))
+        self._fetch(gaps)
+        around = self._around[self._half - gaps : self._half + gaps + 1]
+        stretch = around[gaps:] - around[: gaps + 1]
+        return int(stretch.max() if t else max(stretch[0], stretch[-1]))
 
-    def smooth(self, beta: float, together: int) -> float:
-        """max over t of e^(−βt) min(δ, A(t)), by branch and bound: A does not fall, so that between a and b no
-        value exceeds e^(−β(a+1)) A(b).
-        """
-        best, limit = 0.0, -(-(len(self._steps) + 1) // together)
-        known: dict[int, int] = {}
-
-        def value(t: int) -> float:
-            nonlocal best
-            known[t] = self.longest(t, together)
-            best = max(best, math.exp(-beta * t) * known[t])
-            return best
-
-        marks = [0]
-        value(0)
-        # Beyond the first t with a stretch of δ, and where even δ would not do, nothing can be gained.
-        while known[marks[-1]] < self._near.radius and marks[-1] < limit:
-            following = min(2 * marks[-1] + 1, limit)
-            if math.exp(-beta * (marks[-1] + 1)) * self._near.radius <= best:
-                break
-            value(following)
-            marks.append(following)
-        todo = list(itertools.pairwise(marks))
-        while todo:
-            a, b = todo.pop()
-            if b - a > 1 and math.exp(-beta * (a + 1)) * known[b] > best:
-                middle = (a + b) // 2
-                value(middle)
-                todo += [(a, middle), (middle, b)]
-        return best
+    def smooth(self, reach: int, beta: float, together: int) -> float:
+        """S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D."""
+        # With so many moves the stretch is the whole line.
+        most = -(-(len(self._steps) + 1) // together)
+        return _largest(lambda t: min(reach, self.longest(t, together)), reach, beta, most)
 
 
-def _smooth(window: _Window, noise: Smooth, together: int, words: Words) -> int:
+def _largest(local: Callable[[int], int], limit: int, beta: float, most: int) -> float:
+    """max of e^(−βt) f(t) over 0 ≤ t ≤ most, by branch and bound.
+
+    f does not fall and is at most `limit`. So no value between a and b is above e^(−β(a+1)) f(b): where that is no more
+    than the best so far, nothing is to be gained.
+
+    >>> asked = []
+    >>> _largest(lambda t: asked.append(t) or min(1 + t, 50), 50, 0.5, 1000), asked  # 2 e^(−½) = 1.21
+    (1.2130613194252668, [0, 1, 3, 7, 2])
+    """
+    known: dict[int, int] = {}
+    best = 0.0
+
+    def look_at(t: int) -> None:
+        nonlocal best
+        known[t] = local(t)
+        best = max(best, math.exp(-beta * t) * known[t])
+
+    def bound(a: int, value: int) -> float:
+        return math.exp(-beta * (a + 1)) * value
+
+    look_at(0)
+    looked_at = [0]
+    # t = 0, 1, 3, 7, …: until f is as large as it can be, or even that would not do.
+    while known[looked_at[-1]] < limit and looked_at[-1] < most and bound(looked_at[-1], limit) > best:
+        looked_at.append(min(2 * looked_at[-1] + 1, most))
+        look_at(looked_at[-1])
+    between = list(itertools.pairwise(looked_at))
+    while between:
+        a, b = between.pop()
+        if b - a > 1 and bound(a, known[b]) > best:
+            middle = (a + b) // 2
+            look_at(middle)
+            between += [(a, middle), (middle, b)]
+    return best
+
+
+def _noisy(window: _Window, noise: Smooth, reach: int, together: int, words: Words) -> int:
+    """x_r + S_β Z/s, rounded."""
     # Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a smooth
     # bound and a constant is one as well (docs/privacy/quantiles.md).
-    scale = max(Fraction(window.smooth(noise.beta, together)), Fraction(FLOOR)) * noise.factor
-    return rounded(noise.method.removeprefix("smooth-"), window.centre, scale, words, sigma=SIGMA)
-
-
-def _place(window: _Window, reach: int, rate: Fraction, size: int, words: Words) -> int:
-    """A lattice step drawn with probability ∝ e^(−rate · moves), exactly.
-
-    Steps that take equally many moves form a stretch on either side, so that a number of moves is drawn first.
-    Weights are fixed-point bounds; far stretches are not looked at unless the drawn real falls where they matter.
-    """
-    drawn, bits = 0, 0
-    levels = max(8, math.ceil((math.log(size) + _TAIL * math.log(2)) / float(rate)))
-    for attempt in range(64):
-        above = _stretches(window.above(levels + 1), reach, levels, size - 1, 1)
-        below = _stretches(-window.below(levels + 1), reach, levels, 0, -1)
-        more = _BITS << attempt
-        low, high = _weights(np.diff(above) + np.diff(below), rate, more)
-        left = size - 1 - int(above[-1] - above[0]) - int(below[-1] - below[0])
-        rest = left * exp_bounds(rate * (levels + 1), more)[1]
-        while bits < more:
-            drawn, bits = drawn << 64 | int(words.words(1)[0]), bits + 64
-        # The real lies in [drawn, drawn + 1) / 2^bits; times the whole weight it falls into one stretch, or is open.
-        whole_low, whole_high = low[-1], high[-1] + rest
-        least, most = drawn * whole_low >> bits, ((drawn + 1) * whole_high >> bits) + 1
-        level = bisect.bisect_right(high, least)
-        if level < len(high) and most <= low[level] and (level == 0 or least >= high[level - 1]):
-            if level == 0:
-                return window.centre
-            a, b = int(above[level] - above[level - 1]), int(below[level] - below[level - 1])
-            pick = _below_number(a + b, words)
-            return int(above[level - 1]) + 1 + pick if pick < a else -int(below[level - 1]) - 1 - (pick - a)
-        levels *= 2
-    raise AssertionError("a real number cannot stay undecided for so long")
-
-
-def _stretches(points: NDArray[np.int64], reach: int, levels: int, end: int, sign: int) -> NDArray[np.int64]:
-    """Ends e_0 ≤ e_1 ≤ ...: steps in (e_(l−1), e_l] take l moves; one side, mirrored if sign is −1.
-
-    Passing a point, and every further δ beyond it, costs one more move: the l-th smallest of x_i + k δ, in turn.
-    """
-    last = end * sign
-    low, high = int(points[0]), int(min(last, points[0] + levels * reach))
-
-    def passed(place: int) -> int:
-        near = points[points < place]
-        return int((-(-(place - near) // reach)).sum())
-
-    # The furthest place that takes at most `levels` moves.
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if passed(middle) <= levels else (low, middle - 1)
-    inside = points[points < low] if low > points[0] else points[:0]
-    number = -(-(low - inside) // reach)
-    start = np.repeat(inside, number)
-    turn = np.arange(len(start)) - np.repeat(np.cumsum(number) - number, number)
-    ends = np.sort(start + turn * reach)
-    # The l-th smallest mark ends the stretch of l − 1 moves; the last stretch ends where one more would be needed.
-    ends = np.append(ends, low) if len(ends) else np.array([points[0]])
-    return np.append(ends, np.full(levels + 1 - len(ends), ends[-1]))[: levels + 1]
-
-
-def _weights(widths: NDArray[np.int64], rate: Fraction, bits: int) -> tuple[list[int], list[int]]:
-    """Cumulative bounds of 1 + Σ_l widths[l − 1] e^(−rate l), in units of 2^−bits."""
-    unit = exp_bounds(rate, bits + 32)
-    low_power, high_power = 1 << (bits + 32), 1 << (bits + 32)
-    low, high = [1 << bits], [1 << bits]
-    for width in widths.tolist():
-        low_power = low_power * unit[0] >> (bits + 32)
-        high_power = (high_power * unit[1] >> (bits + 32)) + 1
-        low.append(low[-1] + (width * low_power >> 32))
-        high.append(high[-1] + (width * high_power >> 32) + 1)
-    return low, high
-
-
-def _below_number(number: int, words: Words) -> int:
-    """A uniform whole number below `number`, by rejection."""
-    size = (number - 1).bit_length()
-    while True:
-        drawn = 0
-        for word in words.words(max(1, -(-size // 64))):
-            drawn = drawn << 64 | int(word)
-        drawn &= (1 << size) - 1
-        if drawn < number:
-            return drawn
+    scale = max(Fraction(window.smooth(reach, noise.beta, together)), Fraction(FLOOR)) * noise.factor
+    return rounded(noise.method.removeprefix("smooth-"), window.quantile, scale, words, sigma=SIGMA)
 
 
 def quantile(*arguments: Any, **options: Any) -> Quantile:

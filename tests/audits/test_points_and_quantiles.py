@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.mechanisms.quantile import exponent_of
+from deltahist.mechanisms.quantile import rate_of
 from deltahist.mechanisms.smooth import smooth_noise
 from deltahist.mechanisms.sorted import noise_law
 from deltahist.publishers import quantile as median, sorted as points
@@ -125,7 +125,7 @@ def law_of(method, data):
     x = NEAR.domain.lattice(data)[:, 0].astype(float)
     budget = BUDGETS[method]
     if method in ("inverse", "exponential"):
-        rate = float(exponent_of(budget.get("epsilon"), budget.get("rho"), 1))
+        rate = float(rate_of(budget.get("epsilon"), budget.get("rho"), 1))
         reach = NEAR.radius if method == "inverse" else 100 * STEP
         fine = np.arange(0, 100 * STEP, STEP // 50) + STEP // 100
         moves = np.zeros(len(fine))
@@ -231,12 +231,12 @@ def test_quantiles_hold(method):
 
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
-    right, places = median.rounded, exponent_of
+    right, places = median.rounded, rate_of
     scaled_noise(monkeypatch, Fraction(1, 2))
     monkeypatch.setattr(
         median, "rounded", lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k)
     )
-    monkeypatch.setattr("deltahist.mechanisms.quantile.exponent_of", lambda *budget: 2 * places(*budget))
+    monkeypatch.setattr("deltahist.mechanisms.quantile.rate_of", lambda *budget: 2 * places(*budget))
     assert quantile_audit(method, RELEASES.get(method, 3000))
 
 

@@ -144,30 +144,30 @@ def test_the_choices_are_the_library_s():
 @pytest.mark.parametrize("method", ["inverse", "global", "smooth-student"])
 def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, monkeypatch, method):
     """What is drawn for three points of each user is what the library draws for contributions=3."""
-    from deltahist.publishers import quantile as median
+    from deltahist.publishers import quantile as publishing
 
     line = [*("--epsilon", "1"), *("--user", "id", "--max-per-user", "3"), *("--method", method)]
     drawn = []
 
     def record(name):
-        plain = getattr(median, name)
+        plain = getattr(publishing, name)
         monkeypatch.setattr(
-            median, name, lambda *args, **more: drawn.append((name, args)) or plain(*args, **more)
+            publishing, name, lambda *args, **more: drawn.append((name, args)) or plain(*args, **more)
         )
 
-    for name in ("_place", "draw", "_smooth"):
+    for name in ("draw_place", "draw", "_noisy"):
         record(name)
     assert quantile(folder, *line, "--out", folder / "q.json") == 0
     assert "for each user (3 points)" in capsys.readouterr().out
     said = json.loads((folder / "q.json").read_text())
     assert (said["contributions"], said["unit"]) == (3, "user")
     ((name, args),) = drawn
-    if name == "_place":
-        assert args[2] == Fraction(1, 6)  # ε / (2 K)
+    if name == "draw_place":
+        assert args[3] == Fraction(1, 6)  # ε / (2 K)
     elif name == "draw":  # the quantile moves by δ at most, however many points do
         assert args[0].parameter == dh.Neighbourhood(dh.Domain((0, 150), (1000,)), 1).radius
     else:
-        assert args[2] == 3
+        assert args[3] == 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Quantiles: smooth sensitivity and moves against brute force over all data sets, exact laws, bad input."""
 
 import collections
-import functools
 import itertools
 import math
 from fractions import Fraction
@@ -11,48 +10,12 @@ import pytest
 import scipy.stats
 
 import deltahist as dh
-from deltahist.mechanisms.quantile import METHODS, exponent_of, rank_of
+from deltahist.mechanisms.quantile import METHODS, rank_of, rate_of
 from deltahist.mechanisms.smooth import smooth_noise
-from deltahist.noise.entropy import source
-from deltahist.publishers import quantile as median
+from deltahist.publishers import quantile
+from tests.moves import distances, moves_of, neighbours
 
 LINE = dh.Domain((0, 1), (100,))
-
-
-class Steps:
-    """A neighbourhood of a few lattice steps: what the private side asks of it."""
-
-    def __init__(self, places, reach):
-        self.radius = reach
-        self.domain = self
-        self.size, self.steps = 1, (places,)
-
-
-@functools.cache
-def neighbours(points, places, reach, together):
-    """All data sets after at most `together` points have moved by at most `reach`."""
-    out = {points}
-    for which in itertools.combinations(range(len(points)), min(together, len(points))):
-        ranges = [range(max(0, points[i] - reach), min(places - 1, points[i] + reach) + 1) for i in which]
-        for to in itertools.product(*ranges):
-            other = list(points)
-            for i, place in zip(which, to, strict=True):
-                other[i] = place
-            out.add(tuple(sorted(other)))
-    return frozenset(out)
-
-
-@functools.cache
-def distances(points, places, reach, together):
-    """Number of moves to every other data set."""
-    found, todo = {points: 0}, collections.deque([points])
-    while todo:
-        here = todo.popleft()
-        for other in neighbours(here, places, reach, together):
-            if other not in found:
-                found[other] = found[here] + 1
-                todo.append(other)
-    return found
 
 
 CASES = [(3, 8, 2, 1), (4, 7, 3, 1), (5, 5, 1, 1), (3, 7, 20, 1), (1, 9, 2, 1), (4, 5, 2, 2), (4, 6, 1, 3)]
@@ -70,10 +33,28 @@ def test_smooth_sensitivity_by_brute_force(number, places, reach, together):
         }
         for points in sets:
             away = distances(points, places, reach, together)
-            window = median._Window(rng.permutation(points), rank, Steps(places, reach))
+            window = quantile._Window(rng.permutation(points), rank, places - 1)
             for beta in (0.05, 0.6, 2.0):
                 plain = max(local[y] * math.exp(-beta * away[y]) for y in sets)
-                assert window.smooth(beta, together) == pytest.approx(plain, rel=1e-12)
+                assert window.smooth(reach, beta, together) == pytest.approx(plain, rel=1e-12)
+
+
+@pytest.mark.parametrize("near_first", [1, 4096])
+def test_the_window_holds_the_points_around_the_quantile(near_first, monkeypatch):
+    """Distances and stretches against the sorted list, whatever was fetched before."""
+    monkeypatch.setattr(quantile, "_NEAR", near_first)
+    rng = np.random.default_rng(4)
+    for number in (1, 2, 3, 10, 60):
+        points = rng.integers(0, 50, number)
+        x = np.sort(points)
+        for rank in {1, 2, (number + 1) // 2, number} & set(range(1, number + 1)):
+            window = quantile._Window(rng.permutation(points), rank, 49)
+            assert window.quantile == x[rank - 1]
+            assert window.room == (49 - x[rank - 1], x[rank - 1])
+            for most in (1, 2, 7, 10**30):
+                above, below = window.nearest(most)
+                assert above.tolist() == (x[rank - 1 :] - x[rank - 1])[:most].tolist()
+                assert below.tolist() == (x[rank - 1] - x[:rank])[::-1][:most].tolist()
 
 
 def plain_smooth(points, rank, reach, last, beta):
@@ -94,18 +75,18 @@ def test_branch_and_bound_finds_the_largest(beta):
         points = rng.integers(0, 10 ** int(rng.integers(2, 6)), number)
         reach = int(10 ** rng.integers(0, 6))
         for rank in (1, (number + 1) // 2, number):
-            window = median._Window(points.copy(), rank, Steps(10**5, reach))
+            window = quantile._Window(points.copy(), rank, 10**5 - 1)
             expected = plain_smooth(points.tolist(), rank, reach, 10**5 - 1, beta)
-            assert window.smooth(beta, 1) == pytest.approx(expected, rel=1e-12), kind
+            assert window.smooth(reach, beta, 1) == pytest.approx(expected, rel=1e-12), kind
 
 
 def test_far_points_are_fetched_when_they_are_needed():
     points = np.random.default_rng(3).permutation(np.repeat(np.arange(100) * 1000, 300))
-    window = median._Window(points.copy(), 15_000, Steps(10**6, 10**5))
-    assert window.smooth(1e-4, 1) == pytest.approx(
+    window = quantile._Window(points.copy(), 15_000, 10**6 - 1)
+    assert window.smooth(10**5, 1e-4, 1) == pytest.approx(
         plain_smooth_fast(points, 15_000, 10**5, 10**6 - 1, 1e-4), rel=1e-12
     )
-    assert window._half > median._NEAR
+    assert window._half > quantile._NEAR
 
 
 def plain_smooth_fast(points, rank, reach, last, beta):
@@ -121,36 +102,6 @@ def plain_smooth_fast(points, rank, reach, last, beta):
     return best
 
 
-@pytest.mark.parametrize(
-    ("number", "places", "reach"), [(3, 8, 2), (4, 6, 1), (2, 9, 20), (1, 9, 2), (5, 5, 2)]
-)
-def test_moves_to_make_a_place_the_quantile_by_brute_force(number, places, reach):
-    levels = number * places
-    for points in itertools.combinations_with_replacement(range(places), number):
-        for rank in range(1, number + 1):
-            plain = np.full(places, 99)
-            for other, moves in distances(points, places, reach, 1).items():
-                plain[other[rank - 1]] = min(plain[other[rank - 1]], moves)
-            window = median._Window(np.array(points), rank, Steps(places, reach))
-            above = median._stretches(window.above(levels + 1), reach, levels, places - 1, 1)
-            below = median._stretches(-window.below(levels + 1), reach, levels, 0, -1)
-            found = np.zeros(places, dtype=int)
-            for level in range(1, levels + 1):
-                found[above[level - 1] + 1 : above[level] + 1] = level
-                found[-below[level] : -below[level - 1]] = level
-            assert found.tolist() == plain.tolist()
-
-
-def moves_of(points, rank, reach, places):
-    """Moves to every place, from the definition: the nearest points on the way go there."""
-    x = np.sort(points)
-    out = []
-    for place in range(places):
-        between = x[rank - 1 :][x[rank - 1 :] < place] if place > x[rank - 1] else x[:rank][x[:rank] > place]
-        out.append(int(sum(-(-abs(int(place - v)) // reach) for v in between)))
-    return np.array(out)
-
-
 def rate_by_definition(budget, together):
     """λ of e^(−λ moves): a log-ratio of at most ε for K moves on either side; ε = √(8ρ) for zCDP."""
     epsilon = float(budget["epsilon"]) if "epsilon" in budget else math.sqrt(8 * float(budget["rho"]))
@@ -162,7 +113,7 @@ def rate_by_definition(budget, together):
     "budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}, {"rho": Fraction(8)}]
 )
 def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
-    found = exponent_of(budget.get("epsilon"), budget.get("rho"), together)
+    found = rate_of(budget.get("epsilon"), budget.get("rho"), together)
     assert float(found) == pytest.approx(rate_by_definition(budget, together), rel=1e-11)
     if "rho" in budget:  # a log-ratio within an interval of length ε is (ε²/8)-zCDP
         assert (2 * found * together) ** 2 / 8 <= budget["rho"]
@@ -181,7 +132,7 @@ def test_a_rho_that_no_rate_holds_is_refused():
 def test_the_law_of_places_is_as_private_as_was_promised(method, budget, together):
     """The largest log-ratio of the exact laws, over all data sets and neighbours of a small line."""
     number, size, reach = 3, 7, 2
-    rate = float(exponent_of(budget.get("epsilon"), budget.get("rho"), together))
+    rate = float(rate_of(budget.get("epsilon"), budget.get("rho"), together))
     moved = reach if method == "inverse" else size
     laws = {}
     for x in itertools.combinations_with_replacement(range(size), number):
@@ -196,56 +147,6 @@ def test_the_law_of_places_is_as_private_as_was_promised(method, budget, togethe
         assert 0.49 * float(budget["epsilon"]) < worst <= float(budget["epsilon"]) * (1 + 1e-12)
     else:
         assert 0.5 * float(budget["rho"]) < spread**2 / 8 <= float(budget["rho"]) * (1 + 1e-11)
-
-
-@pytest.mark.parametrize("method", ["inverse", "exponential"])
-@pytest.mark.parametrize("budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}])
-def test_places_have_their_probabilities(method, budget):
-    """Chi-square over all places of a small lattice. False alarms: 1 in 1,000 each."""
-    points, places, reach = np.array([3, 4, 4, 9, 15, 15, 30]), 40, 4
-    rate = exponent_of(budget.get("epsilon"), budget.get("rho"), 1)
-    moves = moves_of(points, 4, reach if method == "inverse" else places, places)
-    chance = np.exp(-rate_by_definition(budget, 1) * moves)
-    chance /= chance.sum()
-    words = source(np.random.default_rng(4))
-    drawn = [
-        median._place(
-            median._Window(points.copy(), 4, Steps(places, reach)),
-            reach if method == "inverse" else places,
-            rate,
-            places,
-            words,
-        )
-        for _ in range(4000)
-    ]
-    seen = np.bincount(drawn, minlength=places)
-    large = chance * 4000 >= 5
-    table = np.append(seen[large], seen[~large].sum()), np.append(chance[large], chance[~large].sum()) * 4000
-    keep = table[1] > 0
-    assert scipy.stats.chisquare(table[0][keep], table[1][keep]).pvalue > 1e-3
-
-
-def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them(monkeypatch):
-    """With a tail bound that is far too short at first, the law is the same."""
-    monkeypatch.setattr(median, "_TAIL", -40)
-    points, places = np.array([5, 20, 21]), 60
-    words = source(np.random.default_rng(5))
-    drawn = [
-        median._place(median._Window(points.copy(), 2, Steps(places, 2)), 2, Fraction(1, 8), places, words)
-        for _ in range(4000)
-    ]
-    chance = np.exp(-moves_of(points, 2, 2, places) / 8)
-    chance /= chance.sum()
-    expected = chance * 4000
-    large = expected >= 5
-    seen = np.bincount(drawn, minlength=places)
-    # False alarms: 1 in 1,000.
-    assert (
-        scipy.stats.chisquare(
-            np.append(seen[large], seen[~large].sum()), np.append(expected[large], expected[~large].sum())
-        ).pvalue
-        > 1e-3
-    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -357,7 +258,7 @@ def test_the_floor_is_smooth_and_hardly_ever_matters():
     sets = list(itertools.combinations_with_replacement(range(places), number))
 
     def floored(x):
-        return max(median._Window(np.array(x), 2, Steps(places, reach)).smooth(beta, 1), 1.0)
+        return max(quantile._Window(np.array(x), 2, places - 1).smooth(reach, beta, 1), 1.0)
 
     values = {x: floored(x) for x in sets}
     for x in sets:

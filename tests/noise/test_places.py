@@ -1,0 +1,184 @@
+"""Places drawn by moves: moves against brute force over all data sets, the law, bits drawn on demand."""
+
+import itertools
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from deltahist.noise import places
+from deltahist.noise.entropy import source
+from tests.moves import distances, moves_of
+
+
+def sides_of(points, rank):
+    """Distances of the points from the quantile, above it and below it, rising."""
+    x = np.sort(points)
+    return x[rank - 1 :] - x[rank - 1], (x[rank - 1] - x[:rank])[::-1]
+
+
+def drawn_places(points, rank, reach, size, rate, words, number):
+    """Places of a line of `size`, drawn many times."""
+    here, sides = int(np.sort(points)[rank - 1]), sides_of(points, rank)
+    room = (size - 1 - here, here)
+    return [
+        here + places.draw_place(lambda most: tuple(d[:most] for d in sides), room, reach, rate, words)
+        for _ in range(number)
+    ]
+
+
+def chances(points, rank, reach, size, rate):
+    """P(z) for every place, from the definition."""
+    chance = np.exp(-float(rate) * moves_of(points, rank, reach, size))
+    return chance / chance.sum()
+
+
+def p_value(drawn, chance):
+    """Chi-square over all places, the rarest taken together."""
+    expected, seen = chance * len(drawn), np.bincount(drawn, minlength=len(chance))
+    large = expected >= 5
+    seen, expected = (np.append(x[large], x[~large].sum()) for x in (seen, expected))
+    return scipy.stats.chisquare(seen[expected > 0], expected[expected > 0]).pvalue
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "reach"), [(3, 8, 2), (4, 6, 1), (2, 9, 20), (1, 9, 2), (5, 5, 2)]
+)
+def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
+    """Stretches against the fewest moves to any data set with that quantile, for every data set and rank."""
+    for points in itertools.combinations_with_replacement(range(size), number):
+        for rank in range(1, number + 1):
+            plain = np.full(size, 99)
+            for other, moves in distances(points, size, reach, 1).items():
+                plain[other[rank - 1]] = min(plain[other[rank - 1]], moves)
+            here = points[rank - 1]
+            found = np.zeros(size, dtype=int)
+            for side, room, sign in zip(
+                sides_of(points, rank), (size - 1 - here, here), (1, -1), strict=True
+            ):
+                ends = places.stretches(side, reach, room, number * size)
+                assert ends[0] == 0
+                assert ends[-1] == room
+                for moves, (after, last) in enumerate(itertools.pairwise(ends), start=1):
+                    found[here + sign * np.arange(after + 1, last + 1)] = moves
+            assert found.tolist() == plain.tolist()
+
+
+def test_no_more_stretches_than_asked_for():
+    """The first ones are the same, however many are asked for, and need no more points than that."""
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        number, reach = int(rng.integers(1, 60)), int(10 ** rng.integers(0, 5))
+        side = np.sort(rng.integers(0, 10 ** int(rng.integers(1, 6)), number))
+        side[0], room = 0, int(side[-1] + rng.integers(0, 10**4))
+        marks = np.sort((side[:, None] + np.arange(300) * reach).ravel())
+        for most in (1, 8, 40, 250):
+            ends = places.stretches(side[: most + 1], reach, room, most)
+            expected = np.minimum(marks[: most + 1], room)
+            assert ends.tolist() == expected[: len(ends)].tolist()
+            assert (expected[len(ends) :] == room).all()
+
+
+@pytest.mark.parametrize("reach", [4, 40])
+@pytest.mark.parametrize("rate", [Fraction(3, 4), Fraction(1, 50)])
+def test_places_have_their_probabilities(rate, reach):
+    """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
+    points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40
+    words = source(np.random.default_rng(4))
+    drawn = drawn_places(points, 4, reach, size, rate, words, 4000)
+    assert p_value(drawn, chances(points, 4, reach, size, rate)) > 1e-3
+
+
+def test_a_wrong_rate_is_caught():
+    """The power of the test above: a rate a fifth too high. Of five other seeds the largest p-value is 2 in 10⁷."""
+    points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40
+    drawn = drawn_places(points, 4, 4, size, Fraction(9, 10), source(np.random.default_rng(4)), 4000)
+    assert p_value(drawn, chances(points, 4, 4, size, Fraction(3, 4))) < 1e-3
+
+
+def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them(monkeypatch):
+    """With a tail bound that is far too short at first, the law is the same. False alarms: 1 in 1,000."""
+    monkeypatch.setattr(places, "_TAIL", -40)
+    points, size, rate = np.array([5, 20, 21]), 60, Fraction(1, 8)
+    drawn = drawn_places(points, 2, 2, size, rate, source(np.random.default_rng(5)), 2000)
+    assert p_value(drawn, chances(points, 2, 2, size, rate)) > 1e-3
+
+
+def test_partial_sums_are_bounds():
+    """Against the sums at 200 digits: they hold the value, and are closer than a part in 2^150."""
+    widths, rest, rate, bits = [1, 7, 0, 10**9, 3], 10**12, Fraction(1, 3), 192
+    low, high = places.partial_sums(widths, rest, rate, bits)
+    with localcontext(prec=200):
+        factor, unit, total = (-Decimal(1) / 3).exp(), Decimal(2) ** bits, Decimal(0)
+        for moves, width in enumerate(widths):
+            total += width * factor**moves
+            assert low[moves] <= total * unit <= high[moves]
+            assert high[moves] - low[moves] < total * unit / 2**150
+        assert low[-1] == low[-2]
+        assert 0 <= high[-1] - high[-2] - rest * factor**5 * unit < unit / 2**100
+
+
+class Scripted:
+    """Words from a list, counted."""
+
+    def __init__(self, values):
+        self.values, self.used = list(values), 0
+
+    def words(self, number):
+        out = self.values[self.used : self.used + number]
+        assert len(out) == number
+        self.used += number
+        return np.array(out, dtype=np.uint64)
+
+
+def test_further_bits_decide_a_tie():
+    """U with the first 192 bits of W_0 / W: the next ones say whether it is the quantile or a place beside it."""
+    with localcontext(prec=200):
+        # Three places, of which the middle one is the quantile: W = 1 + 2 e^(−λ).
+        share = 1 / (1 + 2 * (-Decimal(3) / 4).exp())
+        bits = int(share * 2**384)
+    tie = [(bits >> (384 - 64 * (i + 1))) & (2**64 - 1) for i in range(6)]
+    side = np.array([0])
+    for change, expected in ((-1, 0), (1, 1)):
+        words = Scripted([*tie[:3], tie[3] + change, *tie[4:], 2])
+        assert places.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == expected
+        assert words.used == 6 + expected
+    # Without a tie three words and one for the place are enough.
+    words = Scripted([2**64 - 1, 0, 0, 0])
+    assert places.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == 1
+    assert words.used == 4
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 64, 1000])
+def test_whole_numbers_below_a_bound_are_uniform(number):
+    """Chi-square; a remainder in place of rejection would double some. False alarms: 1 in 1,000 each."""
+    words = source(np.random.default_rng(6))
+    drawn = [places.whole_below(number, words) for _ in range(20 * number)]
+    seen = np.bincount(drawn, minlength=number)
+    assert len(seen) == number
+    assert number == 1 or scipy.stats.chisquare(seen).pvalue > 1e-3
+
+
+def test_whole_numbers_of_more_than_a_word():
+    # 65 bits of each two words count: 2^64 + 7 is too large and drawn anew.
+    words = Scripted([1, 7, 4, 9])
+    assert places.whole_below(2**64 + 1, words) == 9
+    assert words.used == 4
+
+
+def test_only_points_that_matter_are_asked_for():
+    """At λ = 1 fewer than 100 points on either side are, however many there are."""
+    asked = []
+
+    def nearest(number):
+        asked.append(number)
+        return np.arange(number) * 10, np.arange(number) * 10
+
+    words = source(np.random.default_rng(7))
+    found = [places.draw_place(nearest, (10**9, 10**9), 10**6, Fraction(1), words) for _ in range(200)]
+    assert max(asked) < 110
+    assert max(map(abs, found)) < 300
+    assert math.isclose(np.mean(np.array(found) > 0), 0.5, abs_tol=0.15)
