@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -101,21 +102,30 @@ def quantile_methods(
 
     check_quantile(q, near)
     number, times = whole(number=number), whole(contributions=contributions)
-    budget = Budget(epsilon, rho, probability)
-    eps, rho_exact = budget.exact
-    size, reach = float(near.domain.size * near.domain.steps[0]), float(near.radius)
-    spacing, step = size / number, near.domain.step[0]
+    size = near.domain.size * near.domain.steps[0]
+    ranked = _ranked(float(size), float(near.radius), number, Budget(epsilon, rho, probability), times)
+    step = near.domain.step[0]
+    return pd.DataFrame({"method": [m for m, _ in ranked], "expected_error": [e * step for _, e in ranked]})
+
+
+@functools.lru_cache(maxsize=64)
+def _ranked(
+    size: float, reach: float, number: int, budget: Budget, times: int
+) -> tuple[tuple[str, float], ...]:
+    """Methods that go with a budget and their expected errors in lattice steps, best first; all from public figures."""
+    eps, rho = budget.exact
+    spacing = size / number
     errors = {}
-    rate = float(rate_of(eps, rho_exact, times))
+    rate = float(rate_of(eps, rho, times))
     errors["inverse"] = _mean_of_places(spacing, reach, rate, size)
     errors["exponential"] = _mean_of_places(spacing, size, rate, size)
     if eps is not None:
         errors["global"] = reach / float(eps)
     else:
-        assert rho_exact is not None
-        errors["global"] = reach / math.sqrt(2 * float(rho_exact)) * math.sqrt(2 / math.pi)
+        assert rho is not None
+        errors["global"] = reach / math.sqrt(2 * float(rho)) * math.sqrt(2 / math.pi)
     for method in MEAN_SIZE:
-        noise = smooth_noise(method, eps, rho_exact, probability)
+        noise = smooth_noise(method, eps, rho, budget.probability)
         if noise is not None:
             t = np.unique(np.rint(np.geomspace(1, min(number, 40 / noise.beta + 2), 2000))) - 1
             local = np.minimum(reach, np.minimum((t + 1) * times * spacing, size))
@@ -124,8 +134,7 @@ def quantile_methods(
             )
     # Figures that agree to three digits are the same; then the method that comes first in METHODS.
     order = {m: (float(f"{min(e, size / 2):.2e}"), METHODS.index(m)) for m, e in errors.items()}
-    found = [(min(errors[m], size / 2) * step, m) for m in sorted(errors, key=order.__getitem__)]
-    return pd.DataFrame({"method": [m for _, m in found], "expected_error": [e for e, _ in found]})
+    return tuple((m, min(errors[m], size / 2)) for m in sorted(errors, key=order.__getitem__))
 
 
 def _mean_of_places(spacing: float, reach: float, rate: float, size: float) -> float:
@@ -183,7 +192,9 @@ class QuantileMechanism(BaseMechanism):
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", whole(number=self.number))
         if self.method == "auto":
-            object.__setattr__(self, "method", self.methods()["method"][0])
+            reach, times = float(self.neighbourhood.radius), self.counting.contributions
+            ranked = _ranked(float(self.steps), reach, self.number, self.budget, times)
+            object.__setattr__(self, "method", ranked[0][0])
         one_of(METHODS, "or 'auto'", method=self.method)
         if self.method.startswith("smooth") and self.smooth is None:
             raise InputError(
