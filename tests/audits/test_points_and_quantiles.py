@@ -17,7 +17,8 @@ import deltahist as dh
 from deltahist.mechanisms.quantile import rate_of
 from deltahist.mechanisms.smooth import smooth_noise
 from deltahist.mechanisms.sorted import noise_law
-from deltahist.publishers import quantile as median, sorted as points
+from deltahist.noise import places
+from deltahist.publishers import quantile as publishing, sorted as points
 from tests.audits.cases import scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 
@@ -167,42 +168,53 @@ def scores_of(drawn, pair):
 
 
 def quantile_audit(method, releases, seed=1):
-    """Whether any claim of the pair's exact curve is refuted by fresh releases."""
+    """Whether a claim of the pair's exact curve is refuted, in either direction.
+
+    On one sample of both data sets each direction picks its event and claim; another sample tests them. Both directions
+    look at the same samples and have half of the error each, so that the audit has no more than ERROR.
+    """
     rng = np.random.default_rng(seed)
-    budget = BUDGETS[method]
+    budget, pair = BUDGETS[method], pair_of(method)
+    near = ANYWHERE if method == "exponential" else NEAR
 
     def draw(data, number):
         return np.array(
-            [
-                dh.quantile(
-                    data, 0.5, ANYWHERE if method == "exponential" else NEAR, method=method, rng=rng, **budget
-                ).step
-                for _ in range(number)
-            ]
+            [dh.quantile(data, 0.5, near, method=method, rng=rng, **budget).step for _ in range(number)]
         )
 
-    pair = pair_of(method)
-    for one, other in (pair, pair[::-1]):
-        p, q = law_of(method, one), law_of(method, other)
-        losses = np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300))
-        epsilons = np.unique(np.concatenate([[0.0], np.quantile(losses[losses > 0], [0.2, 0.4, 0.6, 0.8])]))
-        # Outcomes are told apart more finely than the bins of the law do: half a percent covers it.
-        claims = [(float(e), float(np.maximum(p - math.exp(e) * q, 0).sum()) + 0.005) for e in epsilons]
-        yes, no = draw(one, releases // 4), draw(other, releases // 4)
-        best = (-math.inf, 0, 0, claims[0])
-        for i, (score, against) in enumerate(zip(scores_of(yes, pair), scores_of(no, pair), strict=True)):
-            for cut in np.unique(np.quantile(score, np.linspace(0.02, 0.98, 40), method="lower")):
-                hit, miss = (score >= cut).mean(), (against >= cut).mean()
-                for epsilon, delta in claims:
-                    spread = math.sqrt(hit * (1 - hit) + math.exp(2 * epsilon) * (miss * (1 - miss) + 1e-4))
-                    best = max(
-                        best, ((hit - delta - math.exp(epsilon) * miss) / spread, i, cut, (epsilon, delta))
-                    )
-        _, i, cut, (epsilon, delta) = best
-        hits, misses = (int((scores_of(draw(d, releases), pair)[i] >= cut).sum()) for d in (one, other))
+    learning, testing = ([draw(data, number) for data in pair] for number in (releases // 4, releases))
+    laws = [law_of(method, data) for data in pair]
+    for way in (1, -1):
+        claims = claims_of(*laws[::way])
+        score, cut, (epsilon, delta) = worst_event(
+            [scores_of(drawn, pair) for drawn in learning[::way]], claims
+        )
+        hits, misses = (int((scores_of(drawn, pair)[score] >= cut).sum()) for drawn in testing[::way])
         if log_ratio_bound(hits, misses, releases, delta, ERROR / 2) > epsilon:
             return True
     return False
+
+
+def claims_of(p, q):
+    """Points (ε, δ) of the exact curve of two laws, P(event) ≤ e^ε Q(event) + δ."""
+    losses = np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300))
+    epsilons = np.unique(np.concatenate([[0.0], np.quantile(losses[losses > 0], [0.2, 0.4, 0.6, 0.8])]))
+    # Outcomes are told apart more finely than the bins of the law do: half a percent covers it.
+    return [(float(e), float(np.maximum(p - math.exp(e) * q, 0).sum()) + 0.005) for e in epsilons]
+
+
+def worst_event(scores, claims):
+    """The score, the threshold and the claim that look worst, the likelier data set first."""
+    best = (-math.inf, 0, 0, claims[0])
+    for i, (score, against) in enumerate(zip(*scores, strict=True)):
+        for cut in np.unique(np.quantile(score, np.linspace(0.02, 0.98, 40), method="lower")):
+            hit, miss = (score >= cut).mean(), (against >= cut).mean()
+            for epsilon, delta in claims:
+                spread = math.sqrt(hit * (1 - hit) + math.exp(2 * epsilon) * (miss * (1 - miss) + 1e-4))
+                best = max(
+                    best, ((hit - delta - math.exp(epsilon) * miss) / spread, i, cut, (epsilon, delta))
+                )
+    return best[1:]
 
 
 RELEASES = {"smooth-lognormal": 1500}
@@ -231,26 +243,30 @@ def test_quantiles_hold(method):
 
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
-    right, places = median.rounded, rate_of
+    right = publishing.rounded
     scaled_noise(monkeypatch, Fraction(1, 2))
     monkeypatch.setattr(
-        median, "rounded", lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k)
+        publishing,
+        "rounded",
+        lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k),
     )
-    monkeypatch.setattr("deltahist.mechanisms.quantile.rate_of", lambda *budget: 2 * places(*budget))
+    monkeypatch.setattr("deltahist.mechanisms.quantile.rate_of", lambda *budget: 2 * rate_of(*budget))
     assert quantile_audit(method, RELEASES.get(method, 3000))
 
 
 @pytest.mark.parametrize("method", ["smooth-student", "smooth-laplace", "smooth-lognormal"])
 def test_an_understated_smooth_sensitivity_is_caught(method, monkeypatch):
     """As if only the gap above the quantile counted, at half its length."""
-    monkeypatch.setattr(median._Window, "smooth", lambda self, beta, together: self.longest(0, together) / 2)
+    monkeypatch.setattr(
+        publishing._Window,
+        "smooth",
+        lambda self, reach, beta, together: min(reach, self.longest(0, together)) / 2,
+    )
     assert quantile_audit(method, RELEASES.get(method, 3000))
 
 
 def test_moves_that_are_counted_too_long_are_caught(monkeypatch):
-    """As if δ were half of what it is: places need more moves and are drawn too rarely."""
-    right = median._stretches
-    monkeypatch.setattr(
-        median, "_stretches", lambda x, reach, levels, end, sign: right(x, reach // 4, levels, end, sign)
-    )
+    """As if δ were a quarter of what it is: places need more moves and are drawn too rarely."""
+    right = places.stretches
+    monkeypatch.setattr(places, "stretches", lambda d, reach, room, most: right(d, reach // 4, room, most))
     assert quantile_audit("inverse", 3000)
