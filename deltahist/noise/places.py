@@ -67,25 +67,23 @@ def draw_place(nearest: Nearest, room: tuple[int, int], reach: int, rate: Fracti
     most = _moves_that_matter(size, rate)
     while True:
         sides = zip(nearest(most + 1), room, strict=True)
-        above, below = _alike(*(stretches(distances, reach, end, most) for distances, end in sides))
-        widths = [1, *(np.diff(above) + np.diff(below)).tolist()]
+        ends = _alike(*(stretches(distances, reach, end, most) for distances, end in sides))
+        widths = [1, *np.diff(ends).sum(axis=0).tolist()]
         low, high = partial_sums(widths, size - sum(widths), rate, bits)
         moves = _moves_made(uniform.first(bits), bits, low, high)
         if moves is not None:
-            return _place_of(moves, above, below, words)
+            return _place_of(moves, ends, words)
         bits, most = 2 * bits, 2 * most
 
 
-def _place_of(moves: int, above: NDArray[np.int64], below: NDArray[np.int64], words: Words) -> int:
-    """One of the places that take l moves, each as likely as another: of e_(l−1) + 1, …, e_l on either side."""
+def _place_of(moves: int, ends: NDArray[np.int64], words: Words) -> int:
+    """One of the places that take l moves, each as likely as another: beyond e_(l−1), up to e_l, on either side."""
     if moves == 0:
         return 0
-    (after, last), (after_below, last_below) = (
-        ends[moves - 1 : moves + 1].tolist() for ends in (above, below)
-    )
-    number = last - after
-    pick = whole_below(number + last_below - after_below, words)
-    return after + 1 + pick if pick < number else -(after_below + 1 + pick - number)
+    (above, last_above), (below, last_below) = ends[:, moves - 1 : moves + 1].tolist()
+    number = last_above - above
+    pick = whole_below(number + last_below - below, words)
+    return above + 1 + pick if pick < number else -(below + 1 + pick - number)
 
 
 def _moves_that_matter(size: int, rate: Fraction) -> int:

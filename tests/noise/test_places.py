@@ -83,7 +83,7 @@ def test_no_more_stretches_than_asked_for():
 
 
 @pytest.mark.parametrize("reach", [4, 40])
-@pytest.mark.parametrize("rate", [Fraction(3, 4), Fraction(1, 50)])
+@pytest.mark.parametrize("rate", [Fraction(3, 4), Fraction(1, 50), Fraction(1, 10**20)])
 def test_places_have_their_probabilities(rate, reach):
     """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
     points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40
