@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import aligned_spans, check_level, interval, prefix_sums, sums_between
+from deltahist.decode import check_level, interval, sums_between
 from deltahist.domain import Domain
 from deltahist.domain.geometries import onto_map
 from deltahist.errors import InputError
 from deltahist.releases import BaseRelease, Release, SortedRelease
-from deltahist.workloads import Regions, Span, Workload, boxes, regions
+from deltahist.workloads import Cover, Regions, RowCover, Workload, boxes, regions
 
 if TYPE_CHECKING:
     import geopandas as gpd
     import pandas as pd
+
+#: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
+_BEYOND = 1.5
 
 
 def answer(
@@ -47,10 +49,13 @@ def answer(
     Sorted points answer boxes on their line at any place, with typical errors and intervals that cover at least as
     often as their level (`SortedRelease.counts`). Otherwise:
 
-    - `estimate` : unbiased for the count (cells that a query cuts enter by their share of area);
-    - `std_error` : of the noise; `low`, `high` : the interval;
-    - `inner`, `outer` (only if a query cuts cells) : estimates with all points of the cut cells outside, or
-      inside: nobody knows where in a cell its points lie, and this is how much it could matter;
+    - `estimate` : unbiased for the count of whole cells; a cell that a query cuts enters by its share of area,
+      moved a little to the side on which its neighbours hold more;
+    - `std_error` : of everything that is not known; `low`, `high` : the interval;
+    - where a query cuts cells, what that is made of: `noise_error`, and `placement_error`, since nobody knows where
+      in a cell its points lie (how they clump is learnt from the release itself, which costs nothing:
+      docs/placement.md); `cut`, the share of the query's area in cells that it cuts; `inner` and `outer`, the
+      answers with all points of these cells outside or inside;
     - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
       that was not measured; where it is above 0 the error can be larger than stated. NaN if not known.
 
@@ -108,45 +113,58 @@ def queries(workload: Any, domain: Domain) -> tuple[gpd.GeoDataFrame | None, Wor
 def _from_counts(release: Release, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
     import pandas as pd
 
-    columns = {}
-    if isinstance(work, Regions):
-        rows = work.matrix(release.domain)
-        cells = release.cells(nonnegative=nonnegative).ravel()
-        unbiased, estimate = rows @ release.cells().ravel(), rows @ cells
-        moments = release.decoder.moments(rows)
-        rim = rows.data < 1
-        if rim.any():
-            inner, outer = rows.copy(), rows.copy()
-            inner.data = np.where(rim, 0.0, 1.0)
-            outer.data = np.ones_like(rows.data)
-            columns = {"inner": inner @ cells, "outer": outer @ cells}
+    cover = work.cover(release.domain)
+    moments = release.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
+    if isinstance(cover, RowCover) or cover.cut.any():
+        unbiased = _held(release, cover, release.cells())
     else:
-        spans = work.spans(release.domain)
-        unbiased = sums_between(release.prefix, spans)
-        prefix = prefix_sums(release.cells(nonnegative=True)) if nonnegative else release.prefix
-        estimate = sums_between(prefix, spans) if nonnegative else unbiased
-        moments = release.decoder.moments(work)
-        if not aligned_spans(spans).all():
-            columns = {
-                name: _sums_of_whole_cells(prefix, [_whole(span, name == "inner") for span in spans])
-                for name in ("inner", "outer")
-            }
-    error = np.sqrt(moments.variance)
+        unbiased = sums_between(release.prefix, cover.spans)
+    estimate = _held(release, cover, release.cells(nonnegative=True)) if nonnegative else unbiased
     down, up = interval(moments, release.laws[0], level)
+    columns = {}
+    if cover.cut.any():
+        noise, whole, touched = moments, cover.whole(release.cells()), cover.touched(release.cells())
+        misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0)
+        moments = moments.and_normal(misplaced)
+        # No place within the cut cells makes an answer less than that of the whole cells, or more than that of all.
+        least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + _BEYOND * down
+        most = np.maximum(np.maximum(whole, touched) - unbiased, 0.0) + _BEYOND * up
+        down, up = interval(moments, release.laws[0], level)
+        down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
+        ones = np.ones(release.domain.shape)
+        columns = {
+            "noise_error": np.sqrt(noise.variance),
+            "placement_error": np.sqrt(misplaced),
+            "cut": 1 - cover.whole(ones) / cover.shares(ones),
+            "inner": np.minimum(cover.whole(release.cells(nonnegative=nonnegative)), estimate),
+            "outer": np.maximum(cover.touched(release.cells(nonnegative=nonnegative)), estimate),
+        }
     low, high = unbiased - down, unbiased + up
     if nonnegative:
         estimate = np.maximum(estimate, 0.0)  # differences of sums leave specks of rounding
-        most = np.inf if release.total is None else float(release.total)
-        low = np.minimum(np.clip(low, 0.0, most), estimate)
-        high = np.maximum(np.clip(high, 0.0, most), estimate)
-    table = {"estimate": estimate, "std_error": error, "low": low, "high": high, **columns}
+        ceiling = np.inf if release.total is None else float(release.total)
+        low = np.minimum(np.clip(low, 0.0, ceiling), estimate)
+        high = np.maximum(np.clip(high, 0.0, ceiling), estimate)
+    table = {
+        "estimate": estimate,
+        "std_error": np.sqrt(moments.variance),
+        "low": low,
+        "high": high,
+        **columns,
+    }
     if release.strategy.determines_cells is not True:
         unresolved = moments.unresolved
-        table["unresolved"] = np.full(len(error), np.nan) if unresolved is None else unresolved
+        table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved
     frame = pd.DataFrame(table)
     if isinstance(work, Regions):
         frame.index = pd.Index(work.names, name="region")
     return frame
+
+
+def _held(release: Release, cover: Cover, cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What queries hold of some cells: their shares, moved to where the neighbouring cells have more."""
+    held = cover.shares(cells)
+    return held + release.placement.moved(cells, cover) if cover.cut.any() else held
 
 
 def _from_sorted(release: SortedRelease, work: Workload, level: float) -> pd.DataFrame:
@@ -159,17 +177,3 @@ def _from_sorted(release: SortedRelease, work: Workload, level: float) -> pd.Dat
     # A cell edge lies half a step below the cell's first lattice step.
     found = release.counts(low * steps - 0.5, high * steps - 0.5, level=level)
     return pd.DataFrame(dict(zip(("estimate", "std_error", "low", "high"), found, strict=True)))
-
-
-def _whole(span: Span, inwards: bool) -> Span:
-    low, high = span
-    return (np.ceil(low), np.floor(high)) if inwards else (np.floor(low), np.ceil(high))
-
-
-def _sums_of_whole_cells(prefix: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
-    """Sums over boxes of whole cells; an inner box that is empty sums to nothing."""
-    empty = np.zeros(len(spans[0][0]), dtype=bool)
-    for low, high in spans:
-        empty |= low >= high
-    clipped = [(np.where(empty, 0.0, low), np.where(empty, 0.0, high)) for low, high in spans]
-    return sums_between(prefix, clipped)

@@ -170,7 +170,7 @@ def plot_map(
         cells = release.cells(nonnegative=True)
     else:
         cells = release.cells() if plain else merged_cells(release)
-    noise, _ = block_error(release.mechanism.decoder, 1)
+    noise, _ = block_error(release.mechanism.decoder, (1,) * release.domain.ndim)
     top = max(float(np.quantile(cells, _TOP)), 1.0)
     # What a single cell cannot tell from nothing is pale; merged blocks can tell less, and are drawn from zero.
     own = plain and not nonnegative

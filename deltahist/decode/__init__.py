@@ -6,6 +6,7 @@ from deltahist.decode.general import DenseDecoder, IterativeDecoder, decoder
 from deltahist.decode.intervals import check_level, interval
 from deltahist.decode.metric import Metric, simulated_metric
 from deltahist.decode.moments import Moments
+from deltahist.decode.placement import Placement, placement
 from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.projection import Projection, nonnegative
 from deltahist.decode.spectral import SpectralDecoder
@@ -20,6 +21,7 @@ __all__ = [
     "IterativeDecoder",
     "Metric",
     "Moments",
+    "Placement",
     "ProductDecoder",
     "Projection",
     "SpectralDecoder",
@@ -31,6 +33,7 @@ __all__ = [
     "decodes",
     "interval",
     "nonnegative",
+    "placement",
     "prefix_sums",
     "simulated_metric",
     "sums_between",

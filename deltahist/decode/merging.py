@@ -57,7 +57,7 @@ class _Level:
         cells, size = release.cells(), np.ones(self.shape)
         even = _spread(_per_block(cells, coarse) / _per_block(size, coarse), coarse, self.shape)
         parts = _per_block(cells, fine)
-        error, kurtosis = block_error(release.mechanism.decoder, fine)
+        error, kurtosis = block_error(release.mechanism.decoder, (fine,) * len(self.shape))
         far = np.abs(parts - _per_block(even, fine))
         #: Standard errors by which each part differs from an even spread.
         self.deviation = _spread(far / max(error, 1e-12), fine, self.shape)
@@ -113,11 +113,11 @@ def _spread(blocks: NDArray[Any], width: int, shape: tuple[int, ...]) -> NDArray
     return blocks[np.ix_(*(np.arange(n) // width for n in shape))]
 
 
-def block_error(decoder: Decoder, width: int) -> tuple[float, float]:
-    """Median standard error and excess kurtosis of the sums over a few blocks of `width` cells a side."""
+def block_error(decoder: Decoder, widths: tuple[int, ...]) -> tuple[float, float]:
+    """Median standard error and excess kurtosis of the sums over a few blocks of so many cells along each axis."""
     rng = np.random.default_rng(0)
     low, high = [], []
-    for axis, n in enumerate(decoder.domain.shape):
+    for axis, (n, width) in enumerate(zip(decoder.domain.shape, widths, strict=True)):
         first = rng.integers(0, -(-n // width), _TYPICAL) * width
         edges = decoder.domain.edges(axis)
         low.append(edges[first])

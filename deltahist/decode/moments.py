@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -51,6 +51,13 @@ class Moments:
     unresolved: NDArray[np.float64] | None = None
     draws: NDArray[np.float64] | None = None
     note: str = "exact"
+
+    def and_normal(self, variance: NDArray[np.float64]) -> Moments:
+        """With an independent normal error (m,) besides; where there is none, nothing changes."""
+        total = self.variance + variance
+        share = np.divide(self.variance, total, out=np.ones_like(total), where=total > 0)
+        draws = None if self.draws is None else np.where(variance > 0, 0.0, self.draws)
+        return replace(self, variance=total, kurtosis=self.kurtosis * share**2, draws=draws)
 
 
 class Solver(Protocol):

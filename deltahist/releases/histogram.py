@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist._files import check_header, read_columns, save_described
 from deltahist.budget import Budget
-from deltahist.decode import Decoder, Projection, nonnegative, prefix_sums
+from deltahist.decode import Decoder, Placement, Projection, nonnegative, placement, prefix_sums
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.privacy import Law
@@ -89,6 +89,11 @@ class Release(BaseRelease):
     @functools.cached_property
     def _errors(self) -> NDArray[np.float64]:
         return cell_errors(self.domain, self.decoder)
+
+    @functools.cached_property
+    def placement(self) -> Placement:
+        """Where in their cells the points lie, as far as the estimates themselves tell."""
+        return placement(self._cells, self.decoder)
 
     @functools.cached_property
     def prefix(self) -> NDArray[np.float64]:

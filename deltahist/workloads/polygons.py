@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError
+from deltahist.workloads.areas import areas
+from deltahist.workloads.cover import RowCover
 
 #: Shares of a cell closer than this to none or all of it are none or all.
 _ROUNDING = 1e-9
-#: Vertices closer than this to a cell's edge, in cells, are on it.
-_NEAR_EDGE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,11 @@ class Regions:
         return len(self.geometries)
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Area shares (m, N).
+        """Area shares (m, N); InputError as of `cover`."""
+        return self.cover(domain).rows
+
+    def cover(self, domain: Domain) -> RowCover:
+        """Which share of each cell the polygons hold, and where in the cell.
 
         Raises
         ------
@@ -57,11 +60,11 @@ class Regions:
                 f"region {self.names[first]!r} is not inside the domain, whose bounds are "
                 f"{tuple(round(b, 6) for b in domain.bounds)} (is it in the domain's CRS?)"
             )
-        rows = [_shares(geometry, domain) for geometry in self.geometries]
-        sizes = np.cumsum([0, *(len(cells) for cells, _ in rows)])
-        cells = np.concatenate([cells for cells, _ in rows])
-        shares = np.concatenate([shares for _, shares in rows])
-        return scipy.sparse.csr_array((shares, cells, sizes), shape=(len(rows), domain.size))
+        found = [_on_cells(geometry, domain) for geometry in self.geometries]
+        sizes = np.cumsum([0, *(len(cells) for cells, *_ in found)])
+        cells, shares, *places = (np.concatenate(column) for column in zip(*found, strict=True))
+        rows = scipy.sparse.csr_array((shares, cells, sizes), shape=(len(found), domain.size))
+        return RowCover(rows, tuple(places))
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
@@ -90,32 +93,17 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
     return Regions(array, tuple(labels))
 
 
-def _shares(geometry: Any, domain: Domain) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Flat cells that a polygon touches and the share of each inside it."""
-    import shapely
-
-    nx, ny = domain.shape
-
-    def to_cells(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        place = (at - domain.low) / domain.cell
-        edge = np.rint(place)
-        return np.where(np.abs(place - edge) < _NEAR_EDGE, edge, place)
-
-    in_cells = shapely.transform(geometry, to_cells)
-    if not shapely.is_valid(in_cells):  # rounding can make a ring touch itself
-        in_cells = shapely.make_valid(in_cells)
-    west, south, east, north = shapely.bounds(in_cells)
-    x0, x1 = max(int(west), 0), min(math.ceil(east), nx)
-    y0, y1 = max(int(south), 0), min(math.ceil(north), ny)
-    i, j = (a.ravel() for a in np.meshgrid(np.arange(x0, x1), np.arange(y0, y1), indexing="ij"))
-    cells = shapely.box(i, j, i + 1, j + 1)
-    shapely.prepare(in_cells)
-    touched = shapely.intersects(in_cells, cells)
-    whole = shapely.contains_properly(in_cells, cells)
-    share = whole.astype(np.float64)
-    rim = touched & ~whole
-    share[rim] = shapely.area(shapely.intersection(cells[rim], in_cells))
+def _on_cells(
+    geometry: Any, domain: Domain
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Flat cells that a polygon touches, the share of each inside it, and that share times its place along x and y."""
+    corner, area, along_x, along_y = areas(
+        geometry, np.array(domain.low), np.array(domain.cell), domain.shape
+    )
     # A billionth of a cell is rounding in the areas.
-    share[share > 1 - _ROUNDING] = 1.0
-    keep = share > _ROUNDING
-    return (i[keep] * ny + j[keep]).astype(np.int64), share[keep]
+    whole = area > 1 - _ROUNDING
+    i, j = np.nonzero(area > _ROUNDING)
+    share = np.where(whole, 1.0, area)[i, j]
+    # Moments are in cells, places in half cells.
+    places = [np.where(whole, 0.0, 2 * along)[i, j] for along in (along_x, along_y)]
+    return (i + corner[0]) * domain.shape[1] + j + corner[1], share, places[0], places[1]

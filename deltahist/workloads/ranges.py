@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, positive, whole
+from deltahist.workloads.cover import BoxCover, Span
 
-#: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
-Span = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: All ranges of a domain are listed one by one up to this number.
 MOST_LISTED = 5_000_000
 
@@ -64,6 +63,10 @@ class Boxes:
             )
             out.append((low / steps, high / steps))
         return tuple(out)
+
+    def cover(self, domain: Domain) -> BoxCover:
+        """Which share of each cell the boxes hold, and where in the cell; InputError as of `spans`."""
+        return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """The queries as explicit rows (m, N) of area shares."""
@@ -147,6 +150,10 @@ class AllRanges:
             low.append(edges[start])
             high.append(edges[end + 1])
         return Boxes(np.column_stack([*low, *high]))
+
+    def cover(self, domain: Domain) -> BoxCover:
+        """The ranges listed: they consist of whole cells."""
+        return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
         """The queries as explicit rows (m, N)."""
