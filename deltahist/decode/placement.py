@@ -75,7 +75,7 @@ class Law:
 
     clump: float = 0.0
     shared: float = 0.0
-    trust: float = 1.0
+    trust: float = 0.0
     levels: int = 1
 
     def spread(self, cells: Field, noise: float) -> Field:
@@ -140,10 +140,12 @@ class _Halves:
         """ψ, ρ ≥ 0 and the trust in slopes.
 
         E (d − t B g)² = B + ψ B + ρ (B² − B), noise taken off: fitted to the sum over all halves, and to that of
-        both sides over B, so that neither large nor small blocks decide alone. t is the regression of d on B g.
+        both sides over B, so that neither large nor small blocks decide alone. t is the regression of d on B g,
+        where there are enough.
         """
-        b, lean = self.points, self.slanted
-        trust = float(np.clip((self.differences @ lean) / max(float(lean @ lean), 1e-300), 0.0, _MOST_TRUST))
+        b, lean, trust = self.points, self.slanted, 0.0
+        if len(b) >= _HALVES and lean.any():
+            trust = float(np.clip((self.differences @ lean) / (lean @ lean), 0.0, _MOST_TRUST))
         excess = (self.differences - trust * lean) ** 2 - b - _OF_SLOPE * self.noise
         pairs = np.maximum(b * b - b - self.noise_of_points, 1.0)
         (a, c), (d, e) = (b.sum(), pairs.sum()), (float(len(b)), (pairs / b).sum())

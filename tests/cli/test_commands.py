@@ -213,7 +213,7 @@ def test_formats_agree_with_the_library(folder, capsys):
     corners = np.array([list(map(float, box.split(","))) for box in boxes])
     expected = dh.answer(dh.Release.load(city), dh.workloads.boxes(corners))
     ask = ["query", city, "--box", boxes[0], "--box", boxes[1], "--format"]
-    columns = ["estimate", "std_error", "low", "high", "inner", "outer"]
+    columns = ["estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut", "inner", "outer"]
     as_json = pd.DataFrame(json.loads(run(capsys, *ask, "json")))
     assert list(as_json["name"]) == boxes
     assert as_json["box"].tolist() == corners.tolist()

@@ -1,0 +1,97 @@
+"""Covers: shares, places and areas against their definitions."""
+
+import numpy as np
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.workloads.areas import areas
+
+DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
+
+
+def polygons(rng, number):
+    """Hulls, holes, unions of far parts, polygons along cell edges and corners."""
+    out = []
+    while len(out) < number:
+        shape = shapely.convex_hull(shapely.multipoints(rng.uniform(0, 5, (rng.integers(3, 12), 2))))
+        kind = len(out) % 5
+        if kind == 1:
+            shape = shape.difference(shapely.buffer(shapely.Point(*rng.uniform(1, 4, 2)), 0.7))
+        if kind == 2:
+            shape = shape.union(shapely.box(5.5, 0.1, 6.5, 4.9)).difference(shapely.box(5.75, 1, 6, 3))
+        if kind == 3:
+            west, south = rng.integers(0, 8, 2) / 2
+            shape = shapely.box(west, south, west + rng.integers(1, 6) / 2, south + rng.integers(1, 3) / 2)
+        if kind == 4:
+            shape = shapely.Polygon([(0, 0), (7, 0), (7, 5), (3.5, 2.5), (0, 5)])
+        if shape.geom_type in ("Polygon", "MultiPolygon") and shape.area > 0:
+            out.append(shapely.reverse(shape) if len(out) % 2 else shape)
+    return out
+
+
+def test_areas_and_centroids_are_those_of_the_cut_cells():
+    rng = np.random.default_rng(1)
+    for shape in polygons(rng, 60):
+        (i0, j0), area, along_x, along_y = areas(shape, np.zeros(2), np.full(2, 0.5), (14, 10))
+        seen = np.zeros((14, 10))
+        for (i, j), share in np.ndenumerate(area):
+            cell = shapely.box((i + i0) / 2, (j + j0) / 2, (i + i0 + 1) / 2, (j + j0 + 1) / 2)
+            part = shapely.intersection(cell, shape)
+            assert share == pytest.approx(part.area * 4, abs=1e-9)
+            centre = part.centroid if part.area > 0 else cell.centroid
+            assert along_x[i, j] == pytest.approx(share * (centre.x - cell.centroid.x) * 2, abs=1e-8)
+            assert along_y[i, j] == pytest.approx(share * (centre.y - cell.centroid.y) * 2, abs=1e-8)
+            seen[i + i0, j + j0] = share
+        assert seen.sum() == pytest.approx(4 * shape.area)
+
+
+@pytest.mark.parametrize("domain", [DOMAIN, dh.Domain((0, 6), (12,))])
+def test_boxes_are_covered_as_their_definition_says(domain):
+    rng = np.random.default_rng(2)
+    low = np.array(domain.low) + rng.uniform(0, 0.6, (80, domain.ndim)) * (np.array(domain.high) - domain.low)
+    high = low + (np.array(domain.high) - low) * rng.uniform(0.01, 1, low.shape)
+    low[:20], high[:20] = np.floor(low[:20] * 2) / 2, np.ceil(high[:20] * 2) / 2
+    low[20:30] = np.floor(low[20:30] * 2) / 2 + 0.125  # within one cell
+    high[20:30] = low[20:30] + 0.25
+    work, field = dh.workloads.boxes(np.hstack([low, high])), rng.normal(size=domain.shape)
+    cover, shares = work.cover(domain), work.matrix(domain).toarray()
+    assert np.allclose(cover.shares(field), shares @ field.ravel())
+    assert np.allclose(cover.squares(field), shares**2 @ field.ravel())
+    assert np.allclose(cover.whole(field), (shares > 1 - 1e-9) @ field.ravel())
+    assert np.allclose(cover.touched(field), (shares > 0) @ field.ravel())
+    assert np.array_equal(cover.cut, ((shares > 1e-9) & (shares < 1 - 1e-9)).any(axis=1))
+    for axis in range(domain.ndim):
+        edges, side = domain.edges(axis)[:-1], domain.cell[axis]
+        ends = [np.clip(end[:, axis, None], edges, edges + side) for end in (low, high)]
+        place = (sum(ends) / 2 - domain.centres(axis)) / (side / 2)  # centroid of the overlap, in half cells
+        place = np.expand_dims(place, [1 + a for a in range(domain.ndim) if a != axis])
+        weight = shares.reshape(len(low), *domain.shape) * place
+        assert np.allclose(
+            cover.moments(field, axis), (weight * field).reshape(len(low), -1).sum(axis=1), atol=1e-5
+        )
+
+
+def test_boxes_and_the_same_polygons_have_one_cover():
+    rng = np.random.default_rng(3)
+    corners = np.sort(rng.uniform(0, 5, (40, 2, 2)), axis=1).reshape(40, 4)
+    work = dh.workloads.boxes(corners)
+    boxes, shapes = work.cover(DOMAIN), dh.workloads.regions(shapely.box(*corners.T)).cover(DOMAIN)
+    field = rng.normal(size=DOMAIN.shape)
+    for name in ("shares", "squares", "whole", "touched"):
+        assert np.allclose(getattr(boxes, name)(field), getattr(shapes, name)(field), atol=1e-5)
+    for axis in (0, 1):
+        assert np.allclose(boxes.moments(field, axis), shapes.moments(field, axis), atol=1e-5)
+    assert np.array_equal(boxes.cut, shapes.cut)
+
+
+def test_parts_of_a_partition_add_up():
+    """Shares to one, places to nothing."""
+    points = shapely.multipoints(np.random.default_rng(4).uniform(0, 5, (30, 2)))
+    box = shapely.box(*DOMAIN.bounds)
+    cells = shapely.get_parts(shapely.voronoi_polygons(points, extend_to=box))
+    parts = dh.workloads.regions([shapely.intersection(cell, box) for cell in cells]).cover(DOMAIN)
+    assert np.allclose(parts.rows.sum(axis=0), 1)
+    field = np.random.default_rng(5).normal(size=DOMAIN.shape)
+    assert parts.moments(field, 0).sum() == pytest.approx(0, abs=1e-6)
+    assert parts.moments(field, 1).sum() == pytest.approx(0, abs=1e-6)
