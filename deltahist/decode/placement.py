@@ -19,7 +19,7 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.merging import block_error
 from deltahist.workloads import Cover
 
-#: Weight of the neighbours in a cell's slope, and how steep it may be (sum over the axes, of the mean density).
+#: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
 _SLOPE, _STEEPEST = 0.75, 0.5
 #: How much slopes that were learnt are believed at most.
 _MOST_TRUST = 1.2
@@ -48,7 +48,7 @@ class Placement:
     ----------
     spread : u of each cell (domain.shape), in points squared: a share f of a cell's area holds f h of its h points,
         give or take √(f (1 − f) u).
-    slopes : along each axis, how density grows from the cell's centre to its edge, as a part of its mean
+    slopes : along each axis, half of what density grows by from the cell's centre to its edge, as a part of its mean
         (domain.shape).
     """
 
@@ -162,7 +162,7 @@ class _Halves:
 
 
 def _slopes(cells: Field, error: float) -> tuple[Field, ...]:
-    """How density grows across each cell, from its two neighbours along each axis; little where all are noise."""
+    """How density grows across each cell (`Placement.slopes`), from its neighbours; little where all are noise."""
     found = []
     for axis in range(cells.ndim):
         padded = np.pad(cells, [(int(a == axis),) * 2 for a in range(cells.ndim)], mode="edge")

@@ -1,0 +1,165 @@
+"""Intervals of districts and of squares at any place: do they hold, and are they wider than need be?
+
+`python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`; the folder holds the public data sets by
+their own names (docs/datasets.md), those that are not there are left out. Docs: docs/placement.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import shapely
+from numpy.typing import NDArray
+
+import datasets
+import deltahist as dh
+from experiments._common import Found, print_table, write_csv
+
+#: Cells, as parts of δ; districts are those nearest to so many random places, squares are as many.
+CELLS, DISTRICTS, SQUARES = (0.25, 0.5, 1.0, 2.0), (5, 10, 20, 50, 100, 200), 400
+EPSILON, LEVEL, MOST_PER_USER, SEED = 1.0, 0.95, 5, 11
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PointSet:
+    """Points on a plane and their users, if they are known; δ in the plane's units."""
+
+    name: str
+    points: Floats
+    delta: float
+    users: NDArray[Any] | None = None
+
+    def bounded(self) -> PointSet:
+        """At most five points of each user, chosen at random."""
+        order = np.random.default_rng(SEED).permutation(len(self.points))
+        kept = pd.Series(self.users[order]).groupby(self.users[order]).cumcount().to_numpy() < MOST_PER_USER
+        return PointSet(f"{self.name}, users", self.points[order[kept]], self.delta, self.users[order[kept]])
+
+
+def sets(folder: Path | None, small: bool) -> Iterator[PointSet]:
+    """What is measured: an invented city, evenly spread points, a stand-in, and whatever public data are there."""
+    city = datasets.sample_points(seed=7)
+    yield PointSet(
+        "invented city", _projected(city["lon"], city["lat"], 32618), 500.0, city["user"].to_numpy()
+    )
+    if small:
+        return
+    yield PointSet("evenly spread", np.random.default_rng(2).random((100_000, 2)), 1 / 80)
+    yield PointSet("stand-in, North America", datasets.twitter_like_north_america(), 1 / 80)
+    if folder is None:
+        return
+    if (file := folder / "gowalla_nyc" / "gowalla_events.tsv.gz").is_file():
+        frame = pd.read_csv(file, sep="\t", header=None)
+        yield PointSet("check-ins", _projected(frame[3], frame[2], 32618), 500.0, frame[0].to_numpy())
+    if (file := folder / "twitter_hashtags_na" / "tweets.csv.gz").is_file():
+        frame = pd.read_csv(file).query("25 < lat < 50 and -125 < lon < -66")
+        yield _on_map("hashtags", _projected(frame["lon"], frame["lat"], 5070))
+    if (file := folder / "opensky_flights_world" / "flights.csv.gz").is_file():
+        frame = pd.read_csv(file).query("35 < lat1 < 60 and -10 < lon1 < 30").head(100_000)
+        yield _on_map("departures", _projected(frame["lon1"], frame["lat1"], 3035))
+    if (file := folder / "uci_person_activity_10pct" / "ConfLongDemo_JSI_first10pct.csv").is_file():
+        frame = pd.read_csv(file, skipinitialspace=True)
+        yield _on_map("tags indoors", frame[["x_coordinate", "y_coordinate"]].to_numpy())
+
+
+def _on_map(name: str, points: Floats) -> PointSet:
+    return PointSet(name, points, float(np.ptp(points, axis=0).max()) / 80)
+
+
+def _projected(lon: Any, lat: Any, crs: int) -> Floats:
+    import pyproj
+
+    there = pyproj.Transformer.from_crs(4326, crs, always_xy=True)
+    return np.column_stack(there.transform(np.asarray(lon), np.asarray(lat)))
+
+
+def regions(domain: dh.Domain, rng: np.random.Generator) -> dict[str, list[Any]]:
+    """Random districts, each a part of the whole domain, and squares of a fortieth to half its shorter side."""
+    frame, low, high = shapely.box(*domain.bounds), np.array(domain.low), np.array(domain.high)
+    districts = []
+    for number in DISTRICTS:
+        places = shapely.multipoints(rng.uniform(low, high, (number, 2)))
+        parts = shapely.get_parts(shapely.voronoi_polygons(places, extend_to=frame))
+        districts += [shape for shape in shapely.intersection(parts, frame) if shape.area > 0]
+    side = float((high - low).min()) * 10 ** rng.uniform(-1.6, -0.3, SQUARES)
+    corner = low + rng.random((SQUARES, 2)) * (high - low - side[:, None])
+    squares = shapely.box(corner[:, 0], corner[:, 1], corner[:, 0] + side, corner[:, 1] + side)
+    return {"districts": districts, "squares": list(squares)}
+
+
+def measured(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
+    """Coverage, error and width on one data set, at cells of a part of δ."""
+    rng = np.random.default_rng(SEED)
+    low, high, cell = data.points.min(axis=0), data.points.max(axis=0), data.delta * part
+    shape = tuple(int(math.ceil(side / data.delta) * data.delta / cell + 1e-9) for side in high - low)
+    domain = dh.Domain((*low, *(low + np.array(shape) * cell)), shape)
+    near = dh.Neighbourhood(domain, data.delta)
+    most = (
+        {}
+        if data.users is None or "users" not in data.name
+        else {"user": data.users, "max_per_user": MOST_PER_USER}
+    )
+    release = dh.publish(dh.count(data.points, domain, **most), near, epsilon=EPSILON, rng=rng)
+    tree = shapely.STRtree(shapely.points(data.points))
+    for kind, shapes in regions(domain, rng).items():
+        asked, _ = tree.query(np.array(shapes, dtype=object), predicate="intersects")
+        truth = np.bincount(asked, minlength=len(shapes))
+        found = dh.answer(release, shapes, level=LEVEL)
+        plain = dh.workloads.regions(shapes).matrix(domain) @ release.cells().ravel()
+        error = float(np.sqrt(np.mean((found["estimate"] - truth) ** 2)))
+        by_noise = np.abs(plain - truth) <= 1.96 * found["noise_error"].to_numpy()
+        half = ((found["high"] - found["low"]) / 2).to_numpy()
+        yield {
+            "set": data.name,
+            "cell": f"{part:g} δ",
+            "asked": kind,
+            "coverage": float(((found["low"] <= truth) & (truth <= found["high"])).mean()),
+            "coverage by noise alone": float(by_noise.mean()),
+            "error": error,
+            "stated error": float(np.sqrt(np.mean(found["std_error"] ** 2))),
+            "width over need": float(np.sqrt(np.mean(half**2))) / 1.96 / error,
+            "error over even": error / float(np.sqrt(np.mean((plain - truth) ** 2))),
+        }
+
+
+def run(out: Path, small: bool, folder: Path | None = None) -> Found:
+    """Write districts.csv."""
+    rows = []
+    for data in sets(folder, small):
+        for each in (data,) if data.users is None else (data, data.bounded()):
+            for part in CELLS[2:] if small else CELLS:
+                rows += measured(each, part)
+    write_csv(out / "districts.csv", rows)
+    print_table([row | {"coverage": f"{100 * row['coverage']:.1f}%"} for row in rows])
+    coverage = [row["coverage"] for row in rows]
+    return {
+        "least coverage": min(coverage),
+        "mean coverage": float(np.mean(coverage)),
+        "most coverage": max(coverage),
+        "largest width over need": max(row["width over need"] for row in rows),
+        "mean error over even": float(np.mean([row["error over even"] for row in rows])),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data sets (docs/datasets.md)")
+    parser.add_argument("--small", action="store_true", help="a reduced run of a few seconds")
+    parser.add_argument("--out", type=Path, default=Path("experiments/out"), metavar="DIR")
+    chosen = parser.parse_args(arguments)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    for name, value in run(chosen.out, chosen.small, chosen.data).items():
+        print(f"{name}: {value:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Where points lie in cells: the law on data whose law is known, and what it makes of answers."""
+
+import numpy as np
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.decode.placement import _block_sums, _slopes, learnt
+
+DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
+NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
+
+
+def no_noise(widths):
+    return 0.0
+
+
+def release_of(points, epsilon=1.0, seed=1):
+    return dh.publish(dh.count(points, DOMAIN), NEAR, epsilon=epsilon, rng=np.random.default_rng(seed))
+
+
+def squares(rng, number=300):
+    side = rng.uniform(0.03, 0.4, number)
+    corner = rng.random((number, 2)) * (1 - side[:, None])
+    return np.column_stack([corner, corner + side[:, None]])
+
+
+def clumps(rng, places, points):
+    """Points in few places, of sizes that fall as a power: much like check-ins."""
+    where = rng.random((places, 2))
+    share = 1 / np.arange(1, places + 1)
+    return where[rng.choice(places, points, p=share / share.sum())]
+
+
+def test_evenly_spread_points_do_not_clump_and_have_no_slopes():
+    rng = np.random.default_rng(2)
+    cells = rng.poisson(30, (60, 60)).astype(float)
+    law = learnt(cells, no_noise)
+    # Standard errors: ψ of √(2 / 1,800) = 0.033, ρ of that over 120, trust of about 1 / √(Σ (B g)² / Σ B), some 0.05.
+    assert law.clump < 0.15
+    assert law.shared < 0.001
+    assert law.trust < 0.25
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_clumps_of_a_size_are_recovered(size):
+    """Every point is `size` points at one place: E d² = size · B, so that ψ = size − 1."""
+    rng = np.random.default_rng(3)
+    cells = size * rng.poisson(200, (80, 80)).astype(float)
+    law = learnt(cells, no_noise)
+    assert law.clump + law.shared * (4 * 200 * size) == pytest.approx(size - 1, rel=0.1)
+
+
+def test_blocks_that_are_one_place_are_recovered():
+    """All points of a block in one of its four cells: d² = B², so that ρ = 1."""
+    rng = np.random.default_rng(4)
+    blocks = rng.integers(5, 500, (30, 30))
+    cells = np.zeros((60, 60))
+    i, j = np.indices(blocks.shape)
+    cells[2 * i + rng.integers(0, 2, blocks.shape), 2 * j + rng.integers(0, 2, blocks.shape)] = blocks
+    assert learnt(cells, no_noise).shared > 0.95
+
+
+def test_a_plane_has_its_slope():
+    i, _ = np.indices((50, 50))
+    cells = 1000.0 + 10 * i
+    along_x, along_y = _slopes(cells, 0.0)
+    # A plane would be (h_E − h_W) / 8 h: half of what density grows by from centre to edge. Neighbours weigh more.
+    assert np.allclose(along_x[1:-1], (0.75 * 20 / (4 * cells))[1:-1])
+    assert not along_y.any()
+    assert learnt(cells, no_noise).trust == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_slopes_leave_the_density_positive():
+    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1)
+    assert np.sum(np.abs(along), axis=0).max() <= 0.5 + 1e-12
+
+
+def test_block_sums():
+    cells = np.arange(35.0).reshape(5, 7)
+    assert _block_sums(cells, (2, 3)).tolist() == [
+        [cells[2 * a : 2 * a + 2, 3 * b : 3 * b + 3].sum() for b in (0, 1)] for a in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["even", "clumped", "one place"])
+def test_intervals_of_squares_at_any_place_hold(kind):
+    """300 squares: were each covered by 93% alone, fewer than 88% of correlated ones would still be a surprise."""
+    rng = np.random.default_rng(6)
+    points = {
+        "even": lambda: rng.random((40_000, 2)),
+        "clumped": lambda: clumps(rng, 3000, 40_000),
+        "one place": lambda: np.vstack([rng.random((4000, 2)), np.full((4000, 2), 0.517)]),
+    }[kind]()
+    release, corners = release_of(points), squares(rng)
+    truth = ((points[:, None] >= corners[:, :2]) & (points[:, None] < corners[:, 2:])).all(axis=2).sum(axis=0)
+    found = dh.answer(release, corners)
+    held = ((found["low"] <= truth) & (truth <= found["high"])).mean()
+    assert held >= 0.88
+    error = np.sqrt(np.mean((found["estimate"] - truth) ** 2))
+    assert np.sqrt(np.mean(found["std_error"] ** 2)) <= 4 * error
+    if kind == "clumped":  # noise alone would not do
+        assert (np.abs(found["estimate"] - truth) <= 1.96 * found["noise_error"]).mean() < 0.75
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("strategy", ["auto", "hierarchical"])
+def test_the_parts_of_an_answer_do_not_contradict_each_other(nonnegative, strategy):
+    rng = np.random.default_rng(7)
+    counts = dh.count(clumps(rng, 300, 3000), DOMAIN)
+    release = dh.publish(counts, NEAR, strategy, epsilon=0.5, rng=rng)
+    shapes = shapely.buffer(shapely.points(rng.uniform(0.2, 0.8, (60, 2))), rng.uniform(0.01, 0.2, 60))
+    for asked in (squares(rng), list(shapes)):
+        found = dh.answer(release, asked, nonnegative=nonnegative)
+        assert (found["inner"] <= found["estimate"] + 1e-9).all()
+        assert (found["estimate"] <= found["outer"] + 1e-9).all()
+        assert (found["low"] <= found["estimate"]).all()
+        assert (found["estimate"] <= found["high"]).all()
+        assert np.allclose(found["std_error"] ** 2, found["noise_error"] ** 2 + found["placement_error"] ** 2)
+        assert ((found["cut"] >= 0) & (found["cut"] <= 1)).all()
+
+
+def test_whole_cells_have_no_placement_error():
+    release = release_of(np.random.default_rng(8).random((5000, 2)))
+    both = dh.answer(release, [[0, 0, 0.5, 0.5], [0, 0, 0.51, 0.5]])
+    alone = dh.answer(release, [[0, 0, 0.5, 0.5]])
+    assert list(alone.columns) == ["estimate", "std_error", "low", "high"]
+    assert both.loc[0, "placement_error"] == both.loc[0, "cut"] == 0
+    assert np.allclose(both.loc[0, alone.columns].astype(float), alone.loc[0].astype(float))
+    assert both.loc[1, "placement_error"] > 0
+
+
+def test_districts_that_share_out_the_domain_add_up():
+    rng = np.random.default_rng(9)
+    release = release_of(clumps(rng, 500, 20_000))
+    frame = shapely.box(*DOMAIN.bounds)
+    parts = shapely.get_parts(
+        shapely.voronoi_polygons(shapely.multipoints(rng.random((30, 2))), extend_to=frame)
+    )
+    found = dh.answer(release, list(shapely.intersection(parts, frame)))
+    assert found["estimate"].sum() == pytest.approx(release.total)
+
+
+def test_placement_on_a_line():
+    domain = dh.Domain((0, 1), (200,))
+    rng = np.random.default_rng(10)
+    points = rng.beta(2, 5, 20_000)
+    release = dh.publish(dh.count(points, domain), dh.Neighbourhood(domain, 0.005), epsilon=1.0, rng=rng)
+    low = rng.uniform(0, 0.8, 200)
+    high = low + rng.uniform(0.01, 0.2, 200)
+    truth = ((points[:, None] >= low) & (points[:, None] < high)).sum(axis=0)
+    found = dh.answer(release, np.column_stack([low, high]))
+    assert ((found["low"] <= truth) & (truth <= found["high"])).mean() >= 0.88
