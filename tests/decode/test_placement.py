@@ -42,6 +42,14 @@ def test_evenly_spread_points_do_not_clump_and_have_no_slopes():
     assert law.trust < 0.25
 
 
+def test_noise_is_no_clump():
+    """Noise of variance 100 in cells of 200 evenly spread points: ψ would be 0.5 if it were taken for clumps."""
+    rng = np.random.default_rng(12)
+    cells = rng.poisson(200, (60, 60)) + rng.normal(0, 10, (60, 60))
+    law = learnt(cells, lambda widths: 100.0 * np.prod(widths))
+    assert law.clump + law.shared * 800 < 0.2
+
+
 @pytest.mark.parametrize("size", [3, 8])
 def test_clumps_of_a_size_are_recovered(size):
     """Every point is `size` points at one place: E d² = size · B, so that ψ = size − 1."""
