@@ -35,14 +35,14 @@ demo: $(VENV)/.core  ## publish the sample, answer queries, draw the map
 # longest first, so that no worker ends alone; a group runs on one worker.
 test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow" $(ARGS)
 
 mutants: $(VENV)/.test  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 audit: $(VENV)/.test  ## run every statistical privacy audit, slow ones included
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup tests/audits $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 tests/audits $(ARGS)
 
 doctest: $(VENV)/.test  ## run the examples in the docstrings
 	$(BIN)/python -m pytest --doctest-modules deltahist $(ARGS)
