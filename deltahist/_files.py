@@ -106,8 +106,9 @@ def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]
 
 def check_format(description: dict[str, Any], path: str, *, form: str, version: int) -> None:
     """Refuse another format or a newer version."""
-    if description["format"] != form:
-        raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
+    found = description.get("format")
+    if found != form:
+        raise DamagedFile(f"file {path!r} is {found!r}: it must be {form!r}")
     stated = whole(version=description["version"])
     if stated > version:
         raise InputError(

@@ -82,9 +82,12 @@ def answer(
         raise InputError(f"the release is {release.mechanism.words}: it answers no counts")
     if frame is None:
         return found
-    taken = [c for c in found.columns if c in frame.columns]
-    found.index = frame.index
-    return frame.join(found.rename(columns={c: f"{c}_points" for c in taken}))
+    out = frame.copy()
+    for name, column in found.items():
+        while name in out.columns:
+            name = f"{name}_points"
+        out[name] = column.to_numpy()  # by position: an index may hold a label twice
+    return out
 
 
 def queries(workload: Any, domain: Domain) -> tuple[gpd.GeoDataFrame | None, Workload]:
@@ -119,7 +122,8 @@ def _from_counts(release: Release, work: Workload, level: float, nonnegative: bo
         unbiased = _held(release, cover, release.cells())
     else:
         unbiased = sums_between(release.prefix, cover.spans)
-    estimate = _held(release, cover, release.cells(nonnegative=True)) if nonnegative else unbiased
+    shown = release.cells(nonnegative=nonnegative)
+    estimate = np.maximum(_held(release, cover, shown), 0.0) if nonnegative else unbiased  # no specks of rounding
     down, up = interval(moments, release.laws[0], level)
     columns = {}
     if cover.cut.any():
@@ -136,12 +140,11 @@ def _from_counts(release: Release, work: Workload, level: float, nonnegative: bo
             "noise_error": np.sqrt(noise.variance),
             "placement_error": np.sqrt(misplaced),
             "cut": 1 - cover.whole(ones) / cover.shares(ones),
-            "inner": np.minimum(cover.whole(release.cells(nonnegative=nonnegative)), estimate),
-            "outer": np.maximum(cover.touched(release.cells(nonnegative=nonnegative)), estimate),
+            "inner": np.clip(cover.whole(shown), 0.0 if nonnegative else None, estimate),
+            "outer": np.maximum(cover.touched(shown), estimate),
         }
     low, high = unbiased - down, unbiased + up
     if nonnegative:
-        estimate = np.maximum(estimate, 0.0)  # differences of sums leave specks of rounding
         ceiling = np.inf if release.total is None else float(release.total)
         low = np.minimum(np.clip(low, 0.0, ceiling), estimate)
         high = np.maximum(np.clip(high, 0.0, ceiling), estimate)

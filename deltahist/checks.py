@@ -80,6 +80,19 @@ def check_groups(strategy: Strategy) -> None:
             f"groups of {strategy.name} name {number:,} noise draws, {int(held.sum()):,} different ones: they must "
             f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
         )
+    if strategy.parts is strategy.groups and strategy.row_by_row:
+        return
+    rows = np.zeros(strategy.shape[0], dtype=np.int64)
+    try:
+        for part in strategy.parts:
+            rows[part.members] += 1
+    except IndexError:
+        rows[:] = 0
+    if (rows != 1).any():
+        raise InputError(
+            f"parts of {strategy.name} must hold each of the {strategy.shape[0]:,} released values once (one that "
+            "overrides scatter names its values by `parts`, its noise draws by `groups`)"
+        )
 
 
 def check_foreign(strategy: Strategy) -> None:

@@ -119,8 +119,10 @@ def test_other_bad_queries_are_named():
         dh.answer(release, dh.workloads.boxes([[0, 1]]))
     with pytest.raises(dh.InputError, match="shape"):
         dh.workloads.boxes([[0, 1, 2]])
-    with pytest.raises(dh.InputError, match="not inside"):
+    with pytest.raises(dh.InputError, match="reaches outside the domain"):
         dh.answer(release, dh.workloads.regions([shapely.box(0, 0, 20, 1)]))
+    with pytest.raises(dh.InputError, match="not inside the domain"):
+        dh.answer(release, dh.workloads.regions([shapely.box(10, 0, 20, 1)]))
     with pytest.raises(dh.InputError, match="Polygon"):
         dh.workloads.regions([shapely.Point(0, 0)])
     with pytest.raises(dh.InputError, match="not valid"):
@@ -133,6 +135,21 @@ def test_other_bad_queries_are_named():
         dh.answer(release, dh.workloads.all_ranges(dh.Domain((0, 0, 1, 1), (8, 8))))
     with pytest.raises(dh.InputError, match="level"):
         dh.answer(release, dh.workloads.boxes([[0, 0, 1, 1]]), level=1.5)
+
+
+def test_a_frame_is_answered_row_by_row_whatever_its_index_and_columns():
+    import geopandas as gpd
+
+    shapes = [shapely.box(0, 0, 2, 2), shapely.box(2, 2, 5, 5), shapely.box(0, 0, 8, 8)]
+    frame = gpd.GeoDataFrame({"estimate": "abc", "estimate_points": 1}, geometry=shapes, index=[7, 7, 3])
+    plain = dh.answer(exact(), shapes)
+    found = dh.answer(exact(), frame)
+    assert list(found.index) == [7, 7, 3]
+    assert list(found["estimate"]) == ["abc"] * 3
+    assert list(found["estimate_points_points"]) == list(plain["estimate"])
+    assert list(frame.columns) == ["estimate", "estimate_points", "geometry"]
+    again = dh.answer(exact(), found)
+    assert list(again["high_points"]) == list(found["high"])
 
 
 def test_too_many_ranges_are_not_listed():

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse
 from examples import STRATEGIES, quiet, random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
@@ -98,6 +99,100 @@ def test_a_strategy_of_somebody_elses_is_published_saved_loaded_planned_and_deco
     )
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moves(dh.Strategy):
+    """Cells whose noise moves points from each cell to the next one; `more` draws beside make the total noisy too."""
+
+    domain: dh.Domain
+    more: int = 0
+    determines_cells = True
+
+    @property
+    def shape(self):
+        return self.domain.size, self.domain.size
+
+    @property
+    def keeps_total(self):
+        return not self.more
+
+    @property
+    def draws(self):
+        return self.domain.size - 1 + self.more
+
+    @property
+    def groups(self):
+        return (Group("moves", slice(None)),)
+
+    @property
+    def parts(self):
+        return (Group("cells", slice(None)),)
+
+    def _matmat(self, X):
+        return X
+
+    def _rmatmat(self, X):
+        return X
+
+    def scatter(self, noise):
+        out = np.zeros(self.domain.size, dtype=noise.dtype)
+        moves = noise[: self.domain.size - 1]
+        out[:-1] -= moves
+        out[1:] += moves
+        out[: self.more] += noise[self.domain.size - 1 :]
+        return out
+
+    def gather(self, weights):
+        return np.concatenate([np.diff(weights), weights[: self.more]])
+
+    def changes(self, near):
+        far = (near.edges()[:, 1] - near.edges()[:, 0])[:, None]
+        first, place = near.edges()[:, :1], np.arange(self.domain.size - 1)
+        crossed = (place >= first) & (place < first + far)
+        out = np.zeros((self.draws, len(far)), dtype=np.int64)
+        out[: self.domain.size - 1] = crossed.T
+        return scipy.sparse.csr_array(out)
+
+
+@pytest.mark.parametrize("more", [0, 1, 8])
+def test_noise_that_enters_otherwise_is_decoded_and_its_errors_are_right(more, tmp_path):
+    """Draws that are shared between values, fewer or more of them than values."""
+    dh.register(Moves)
+    strategy = Moves(LINE, more)
+    dh.check_strategy(strategy, NEAR)
+    mechanism = dh.Mechanism(NEAR, strategy, dh.Budget(1))
+    work, rng = dh.workloads.boxes([[2, 7], [3, 4], [0, 5]]), np.random.default_rng(8)
+    total = 0 if mechanism.total_known else None
+    noise = rng.laplace(scale=float(mechanism.laws[0].parameter), size=(4000, strategy.draws))
+    cells = np.array([mechanism.decoder.estimate(strategy.scatter(row), total) for row in noise])
+    # Relative standard error of a variance: at most √(5 / 4000) = 3.5%.
+    seen, said = (
+        np.var(cells @ work.matrix(LINE).toarray().T, axis=0),
+        mechanism.variance(work, continuous=True),
+    )
+    assert np.allclose(seen, said, rtol=0.14)
+    release = dh.publish(np.arange(8), mechanism)
+    release.save(tmp_path / "r.parquet")
+    assert np.allclose(dh.load(tmp_path / "r.parquet").cells(), release.cells())
+
+
+def test_noise_that_enters_otherwise_is_decoded_by_conjugate_gradients_too():
+    line = dh.Domain((0, 1100), (1100,))
+    mechanism = dh.Mechanism(dh.Neighbourhood(line, 1), Moves(line), dh.Budget(1))
+    work = dh.workloads.boxes([[2, 7], [3, 400]])
+    # A box has noise from the two moves across its ends.
+    assert np.allclose(mechanism.variance(work), 2 * mechanism.laws[0].variance(), rtol=1e-6)
+
+
+def test_parts_must_hold_every_value_once():
+    class Forgets(Moves):
+        parts = (Group("cells", slice(0, 5)),)
+
+    with pytest.raises(dh.InputError, match=r"parts of .* must hold each of the 8 released values once"):
+        dh.publish(np.arange(8), NEAR, Forgets(LINE), epsilon=1)
+    with pytest.raises(dh.InputError, match="parts of"):
+        dh.check_strategy(Forgets(LINE), NEAR)
+
+
 def test_a_decoder_of_its_own():
     assert isinstance(dh.Mechanism(NEAR, Pairs(LINE), dh.Budget(1)).decoder, DenseDecoder)
 
@@ -160,7 +255,10 @@ def wrong(**members):
         ({"describe": lambda self: {"strategy": "Wrong", "times": 2}}, "makes another strategy"),
         ({"shape": property(lambda self: (8, 9))}, "it must be .k, 8."),
         ({"measure": lambda self, counts: 1000 * counts}, "measure differs from _matmat"),
-        ({"scatter": lambda self, noise: 0 * noise, "gather": lambda self, weights: 0 * weights}, "does not make up"),
+        (
+            {"scatter": lambda self, noise: 0 * noise, "gather": lambda self, weights: 0 * weights},
+            "does not make up",
+        ),
         ({"changes": _forgetful}, "does not make up for edge"),
     ],
 )
@@ -242,7 +340,9 @@ def test_names_are_taken_once():
     dh.register(Pairs)
     dh.register(Pairs)  # importing a module twice is no harm
     other = dataclasses.dataclass(frozen=True, eq=False)(type("Identity", (Pairs,), {"texts": ()}))
-    with pytest.raises(dh.InputError, match=r"'Identity' is Identity of deltahist\.strategies\.grids already"):
+    with pytest.raises(
+        dh.InputError, match=r"'Identity' is Identity of deltahist\.strategies\.grids already"
+    ):
         dh.register(other)
     word = dataclasses.dataclass(frozen=True, eq=False)(type("Mine", (Pairs,), {"texts": ("flow",)}))
     with pytest.raises(dh.InputError, match="'flow' is Flow"):

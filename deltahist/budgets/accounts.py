@@ -62,6 +62,10 @@ _ADD = (
 )
 _FORGET = delete(_CHARGE).where(_CHARGE.c.account == _OF, _CHARGE.c.step <= _AT)
 _VALUE = select(_FACT.c.value).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
+_CLOSE = tuple(
+    delete(table).where(column == _OF)
+    for table, column in ((_FACT, _FACT.c.account), (_CHARGE, _CHARGE.c.account), (_ACCOUNT, _ACCOUNT.c.name))
+)
 _REMOVE = delete(_FACT).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
 
 
@@ -90,6 +94,11 @@ class Accounts:
     def amend(self, name: str, rule: dict[str, Any]) -> None:
         """Put another rule in the place of an account's rule."""
         self._connection.execute(_AMEND, {"of": name, "new": _text(rule)})
+
+    def close(self, name: str) -> None:
+        """Forget an account altogether: for one that nothing was charged to."""
+        for statement in _CLOSE:
+            self._connection.execute(statement, {"of": name})
 
     def charges(self, name: str) -> dict[int, int]:
         """Billionths charged at each step that is still kept, in the order of steps."""

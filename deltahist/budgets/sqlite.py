@@ -57,7 +57,7 @@ class SQLiteFile:
         """A lock on a file beside the ledger; it ends with the process, however that ends."""
         with self._translated(), contextlib.ExitStack() as held:
             try:
-                engine = _engine(Path(f"{self.path}-lock").resolve(), "rwc", 0.0)
+                engine = _engine(Path(f"{self.path.resolve()}-lock"), "rwc", 0.0)
                 # It is never committed: the file stays empty.
                 held.enter_context(_connection(engine, "BEGIN EXCLUSIVE")).begin()
             except DBAPIError as problem:

@@ -58,9 +58,10 @@ def query(
 ) -> None:
     """How many points are in a box or a region: estimate, standard error and interval.
 
-    Boxes are in the release's coordinates (`inspect` shows its bounds). Where a query cuts cells, `inner`
-    and `outer` say how much it matters where in a cell its points lie; `unresolved` is the share of a query
-    that the release did not measure.
+    Boxes are in the release's coordinates (`inspect` shows its bounds). The standard error and the
+    interval cover the noise and, where a query cuts cells, where in them the points lie (csv and json have
+    both parts); `cut` is the share of its area in such cells, `inner` and `outer` the answers with all their
+    points outside or inside. `unresolved` is the share of a query that the release did not measure.
 
     \b
     Examples:
@@ -129,8 +130,11 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, domain: Domain) -> s
         shown: dict[str, Any] = {
             "name": str,
             "q": "{:g}".format,
+            "cut": "{:.0%}".format,
             "unresolved": lambda v: f"{v:.1%}" if v == v else "unknown",
         }
+        # A line of a screen: the parts of the error are in the other formats.
+        frame = frame.drop(columns=["noise_error", "placement_error"], errors="ignore")
         columns = [frame[str(column)].map(shown.get(str(column), usual)) for column in frame]
         return console.table(list(map(str, frame)), zip(*columns, strict=True))
     if layout == "csv":

@@ -54,15 +54,44 @@ class DenseDecoder(Decoder):
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
+        dense = strategy.matrix().toarray().astype(np.float64)
+        if not strategy.row_by_row:
+            self.inverse = self._correlated(dense)
+            return
         # Without noise all rows are alike.
         variance = self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
-        dense = strategy.matrix().toarray().astype(np.float64)
         if strategy.determines_cells:
             weighted = dense / variance[:, None]
             self.inverse = scipy.linalg.solve(dense.T @ weighted, weighted.T, assume_a="pos")
         else:
             weight = 1 / np.sqrt(variance)
             self.inverse = scipy.linalg.pinv(weight[:, None] * dense, rtol=1e-12) * weight
+
+    @functools.cached_property
+    def _entry(self) -> NDArray[np.float64] | None:
+        """R (k, draws), how draws enter the values; None where it is the identity."""
+        if self.strategy.row_by_row:
+            return None
+        return np.stack([self.strategy.gather(row) for row in np.eye(self.strategy.shape[0])])
+
+    def _correlated(self, dense: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Least squares for values whose noise has the covariance R Σ Rᵀ; all rows alike where that is singular."""
+        entry = self._entry
+        assert entry is not None
+        covariance = (entry * self.draw_variance) @ entry.T
+        level = float(np.trace(covariance)) / len(covariance)
+        if level <= 0 or float(scipy.linalg.eigvalsh(covariance, subset_by_index=[0, 0])[0]) < 1e-9 * level:
+            return np.asarray(scipy.linalg.pinv(dense, rtol=1e-12))
+        root = scipy.linalg.cholesky(covariance, lower=True)
+        white = scipy.linalg.solve_triangular(root, dense, lower=True)
+        # pinv(L⁻¹ A) L⁻¹
+        return np.asarray(
+            scipy.linalg.solve_triangular(root, scipy.linalg.pinv(white, rtol=1e-12).T, lower=True, trans="T").T
+        )
+
+    def _by_draw(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How draws enter answers (m, draws), from how values do (m, k)."""
+        return coefficients if self._entry is None else coefficients @ self._entry
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.inverse @ values
@@ -82,7 +111,7 @@ class DenseDecoder(Decoder):
 
     def mean_variance(self, work: AllRanges) -> float:
         # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that hold both i and j)
-        spread = self._full_inverse * np.sqrt(self.draw_variance)
+        spread = self._by_draw(self._full_inverse) * np.sqrt(self.draw_variance)
         return max(0.0, float(np.einsum("ij,ij->", spread @ spread.T, range_gram(self.domain))) / len(work))
 
     @functools.cached_property
@@ -95,7 +124,7 @@ class DenseDecoder(Decoder):
 
     def _moments_of(self, queries: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
         weight = queries @ self._full_inverse
-        part = weight * weight * self.draw_variance
+        part = self._by_draw(weight) ** 2 * self.draw_variance
         variance = part.sum(axis=1)
         variance[variance < self.speck] = 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -114,7 +143,7 @@ class DenseDecoder(Decoder):
     @functools.cached_property
     def _corners(self) -> NDArray[np.float64]:
         """Covariance of the prefix sums at all pairs of corners, flat."""
-        spread = self._full_inverse * np.sqrt(self.draw_variance)
+        spread = self._by_draw(self._full_inverse) * np.sqrt(self.draw_variance)
         cube = spread.reshape(*self.domain.shape, -1)
         for axis in range(self.domain.ndim):
             pad = [(0, 0)] * cube.ndim
@@ -151,7 +180,9 @@ class IterativeDecoder(Decoder):
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        self.precision = 1 / self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
+        # Where draws are shared between values, all rows count alike: unbiased, if not the best.
+        known = strategy.row_by_row and self.draw_variance.all()
+        self.precision = 1 / self.draw_variance if known else np.ones(strategy.shape[0])
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._invert(self._gather(self.precision * values))

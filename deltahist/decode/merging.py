@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import Decoder
+from deltahist.decode.base import Decoder
 from deltahist.domain import Domain
 from deltahist.workloads import Boxes
 

@@ -115,10 +115,16 @@ class BaseMechanism(abc.ABC):
         """The same mechanism, at the same budget, for data that were counted in another way."""
         return self._with(counting=counting)
 
-    def spending(self, amount: Fraction) -> Self:
-        """The same mechanism at another amount of its own unit, ε or ρ."""
-        epsilon, rho = (amount, None) if self.budget.unit == "epsilon" else (None, amount)
-        return self._with(budget=Budget(epsilon, rho))
+    def spending(self, budget: Budget) -> Self:
+        """The same mechanism at another budget in its own unit; InputError in the other one.
+
+        A mechanism that was made for ε with a probability may be one of ρ.
+        """
+        if budget.unit != self.budget.unit:
+            raise InputError(
+                f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is made for that unit"
+            )
+        return self._with(budget=budget)
 
     def _with(self, **changes: Any) -> Self:
         """Some fields changed; what is computed already and does not depend on them is kept."""

@@ -178,13 +178,28 @@ class Stream:
                 except InputError:
                     # A ledger that nothing was charged to is no use, and would only be in the way of a corrected run.
                     if fresh and window.last is None:
-                        self.ledger.unlink(missing_ok=True)
-                        Path(f"{self.ledger}-lock").unlink(missing_ok=True)
+                        self._withdraw()
                     raise
         except InputError:
             if made and not any(out.iterdir()):
                 out.rmdir()
             raise
+
+
+    def _withdraw(self) -> None:
+        """Close the account, which nothing was charged to, and remove a ledger that then holds nothing.
+
+        Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
+        nothing, and finds no ledger when it wants to.
+        """
+        with Ledger(self.ledger).transaction() as change:
+            if change.charges(_ACCOUNT):
+                return
+            change.close(_ACCOUNT)
+            if not change.rules():
+                self.ledger.unlink(missing_ok=True)
+        if not self.ledger.exists():
+            Path(f"{self.ledger}-lock").unlink(missing_ok=True)
 
 
 class _Run:
@@ -224,7 +239,8 @@ class _Run:
             else:
                 self._check_counting(counts)
             charged = self.window.charge(step, amount)
-            publish(counts, self.stream.mechanism.spending(charged)).save(file)
+            budget = Budget(charged) if self.window.unit == "epsilon" else Budget(rho=charged)
+            publish(counts, self.stream.mechanism.spending(budget)).save(file)
             self.ledger.store(_ACCOUNT, _WHOLE, step)
             if rows_upto is not None:
                 self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])

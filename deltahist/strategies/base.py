@@ -134,6 +134,11 @@ class Strategy(LinearOperator):
         """Number of noise draws in all; which of them a group has is `Group.members`."""
         return self.shape[0]
 
+    @property
+    def row_by_row(self) -> bool:
+        """Whether every released value has a noise draw of its own, in the rows' order: R is the identity."""
+        return type(self).scatter is Strategy.scatter
+
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """R(η) (k,) of noise draws η (draws,): whole numbers exactly; of floats the linear part of R."""
         return noise

@@ -56,9 +56,14 @@ class Regions:
         outside = ~shapely.covered_by(self.geometries, shapely.buffer(frame, slack))
         if outside.any():
             first = int(np.argmax(outside))
+            number = f" ({int(outside.sum()):,} such regions)" if outside.sum() > 1 else ""
+            bounds = f"the domain, whose bounds are {tuple(round(b, 6) for b in domain.bounds)}"
+            if shapely.intersects(self.geometries[first], frame):
+                raise InputError(
+                    f"region {self.names[first]!r} reaches outside {bounds}{number}: clip it, nothing is known there"
+                )
             raise InputError(
-                f"region {self.names[first]!r} is not inside the domain, whose bounds are "
-                f"{tuple(round(b, 6) for b in domain.bounds)} (is it in the domain's CRS?)"
+                f"region {self.names[first]!r} is not inside {bounds}{number} (is it in the domain's CRS?)"
             )
         found = [_on_cells(geometry, domain) for geometry in self.geometries]
         sizes = np.cumsum([0, *(len(cells) for cells, *_ in found)])
@@ -89,7 +94,9 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
         if kind not in ("Polygon", "MultiPolygon") or shapely.is_empty(geometry):
             raise InputError(f"region {label!r} is {kind}: it must be a non-empty Polygon or MultiPolygon")
         if not shapely.is_valid(geometry):
-            raise InputError(f"region {label!r} is not valid: {shapely.is_valid_reason(geometry)}")
+            raise InputError(
+                f"region {label!r} is not valid: {shapely.is_valid_reason(geometry)}; repair it (shapely.make_valid)"
+            )
     return Regions(array, tuple(labels))
 
 

@@ -85,7 +85,7 @@ class Boxes:
     def _refuse(self, bad: NDArray[np.bool_], rule: str) -> None:
         if bad.any():
             first = int(np.argmax(bad))
-            box = ",".join(f"{v:g}" for v in self.corners[first])
+            box = ",".join(f"{v:.10g}" for v in self.corners[first])
             raise InputError(f"box {first} ({box}) is {rule}")
 
 

@@ -157,6 +157,21 @@ def test_it_goes_with_every_mechanism_of_the_toolkit():
     assert window.available(2) == 0
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_accounts_of_one_ledger_do_not_mix(tmp_path, names):
+    one, other = (dh.Window(length=2, epsilon=1, ledger=tmp_path / "l", name=name) for name in names)
+    one.charge(5, 0.9)
+    other.charge(5, 0.9)
+    other.charge(9, 0.1)
+    assert (one.spent(5), other.spent(9)) == (Fraction(9, 10), Fraction(1, 10))
+    with pytest.raises(dh.BudgetExceeded):
+        one.charge(5, 0.9)
+    one.charge(6, 0.1)
+    assert (one.spent(6), other.spent(9)) == (1, Fraction(1, 10))
+    again = dh.Window(length=2, epsilon=1, ledger=tmp_path / "l", name=names[1])
+    assert again.last == 9
+
+
 # ------------------------------------------------------------------------------------- kills and company
 
 def _processes():

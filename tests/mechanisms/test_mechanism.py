@@ -127,19 +127,28 @@ def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
     for kind in kinds:
         known = kind(amount)
         assert known.laws or known.statement()  # whatever is worked out once is worked out now
-        assert known.spending(other) == kind(other)
-        assert known.spending(other).laws == kind(other).laws
-        assert known.spending(other).describe() == kind(other).describe()
+        assert known.spending(dh.Budget(**{unit: other})) == kind(other)
+        assert known.spending(dh.Budget(**{unit: other})).laws == kind(other).laws
+        assert known.spending(dh.Budget(**{unit: other})).describe() == kind(other).describe()
         assert known.budget.amount == amount
     charged = dh.Window(length=2, **{unit: 1}).charge(0, other)
-    assert kinds[0](amount).spending(charged).budget.amount == charged
-    wrong = dh.Window(length=2, **{"rho" if unit == "epsilon" else "epsilon": 1}).charge(0, other)
-    with pytest.raises(dh.InputError, match="was charged as"):
-        kinds[0](amount).spending(wrong)
+    assert kinds[0](amount).spending(dh.Budget(**{unit: charged})).budget.amount == charged
+    with pytest.raises(dh.InputError, match="the mechanism spends"):
+        kinds[0](amount).spending(dh.Budget(**{"rho" if unit == "epsilon" else "epsilon": other}))
     found = kinds[0](amount)
     assert found.sensitivity
     monkeypatch.setattr(module, "sensitivity", None)  # it is not computed again
-    assert found.spending(other).laws
+    assert found.spending(dh.Budget(**{unit: other})).laws
+
+
+def test_another_budget_with_a_probability():
+    made = QuantileMechanism(LINE, 0.5, 101, dh.Budget(1, probability=1e-6), "smooth-laplace")
+    half = dh.Budget(Fraction(1, 2), probability=1e-6)
+    assert made.spending(half) == QuantileMechanism(LINE, 0.5, 101, half, "smooth-laplace")
+    # A histogram of ε with a probability spends the ρ that was found for it: half of its ε is no amount of that.
+    found = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6))
+    with pytest.raises(dh.InputError, match="spends rho, not epsilon"):
+        found.spending(half)
 
 
 def test_what_is_said_beside_a_mechanism_is_not_lost():

@@ -74,3 +74,28 @@ def test_a_run_that_is_refused_leaves_the_others_ledger(folder):
     with Ledger(folder / "s.ledger").alone(), pytest.raises(dh.InputError, match="is in use"):
         run(plan, folder)
     assert Ledger(Path(folder / "s.ledger")).charges("stream") == charged
+
+
+def test_a_failed_first_run_leaves_other_accounts_their_ledger(folder):
+    ledger = folder / "s.ledger"
+    plan, spent = stream(folder, Counting()), []
+
+    class Meanwhile(type(plan)):
+        def window(self, tell):
+            found = super().window(tell)
+            spent.append(dh.Window(length=2, epsilon=1, ledger=ledger, name="other").charge(0, 1.0))
+            return found
+
+    with pytest.raises(dh.InputError, match="say the same of both"):
+        run(
+            Meanwhile(**{f: getattr(plan, f) for f in plan.__dataclass_fields__}),
+            folder,
+            user="u",
+            max_per_user=3,
+        )
+    assert spent == [1]
+    again = dh.Window(length=2, epsilon=1, ledger=ledger, name="other")
+    with pytest.raises(dh.BudgetExceeded):
+        again.charge(0, 1.0)
+    # The stream's own account was closed: a corrected run may say something else.
+    assert run(stream(folder, Counting(3, user=True)), folder, user="u", max_per_user=3)["published"] == 3

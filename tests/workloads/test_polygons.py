@@ -105,7 +105,9 @@ def test_what_is_no_polygon_is_named(polygon, words):
 
 
 def test_polygons_stay_inside_a_plane():
-    with pytest.raises(dh.InputError, match=r"region 'b' is not inside the domain, .*CRS"):
+    with pytest.raises(dh.InputError, match=r"region 'b' reaches outside the domain, .*clip"):
         dh.workloads.regions([shapely.box(0, 0, 1, 1), shapely.box(8, 0, 9.1, 1)], ["a", "b"]).matrix(PLANE)
+    with pytest.raises(dh.InputError, match=r"region '0' is not inside the domain, .*\(2 such regions\).*CRS"):
+        dh.workloads.regions([shapely.box(20, 0, 21, 1), shapely.box(8, 0, 9.1, 1)]).matrix(PLANE)
     with pytest.raises(dh.InputError, match="2-D"):
         dh.workloads.regions([shapely.box(0, 0, 1, 1)]).matrix(dh.Domain((0, 4), (4,)))
