@@ -96,8 +96,9 @@ def stream(
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.budget import Budget
+    from deltahist.budgets.amounts import read_amounts
     from deltahist.counts.steps import Clock
-    from deltahist.publishers.stream import Stream, read_amounts
+    from deltahist.publishers.stream import Stream
 
     budget = spending.keywords()
     clock = Clock.of(steps.start, steps.every)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -224,6 +223,8 @@ class _Run:
         lost = self._look_at_what_is_there(amounts)
         counts_of, rows_upto = self._counter(source, gaps, reading)
         tally = {"published": 0, "lost": len(lost), "skipped": 0}
+        # How rows become counts is the mechanism's to say, on days without rows as on all others.
+        nobody = np.zeros(self.stream.near.domain.shape, dtype=np.int64)
         for step, file in enumerate(self.files):
             advance()
             amount = self.window.equal if amounts is None else amounts[step]
@@ -233,14 +234,11 @@ class _Run:
             if step <= self.done:
                 continue
             counts = counts_of(step)
-            if counts is None:
-                domain = self.stream.near.domain
-                counts = Private.of(np.zeros(domain.shape, dtype=np.int64), self.stream.counting, domain)
-            else:
+            if counts is not None:
                 self._check_counting(counts)
             charged = self.window.charge(step, amount)
             budget = Budget(charged) if self.window.unit == "epsilon" else Budget(rho=charged)
-            publish(counts, self.stream.mechanism.spending(budget)).save(file)
+            publish(nobody if counts is None else counts, self.stream.mechanism.spending(budget)).save(file)
             self.ledger.store(_ACCOUNT, _WHOLE, step)
             if rows_upto is not None:
                 self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])
@@ -347,45 +345,6 @@ class _Run:
                 "any more; leave them out, or give new rows only"
             )
         return 0 if now else int(known)
-
-
-def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fraction]:
-    """What each step of a stream gets, from a CSV file with the columns `step` and epsilon (or rho).
-
-    Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
-    """
-    file = Path(file)
-    if not file.is_file():
-        raise InputError(f"budgets {str(file)!r} does not exist")
-    with file.open(newline="", encoding="utf-8-sig") as text:
-        rows = list(csv.DictReader(text))
-    if not rows or not {"step", unit} <= set(rows[0]):
-        raise InputError(f"budgets {file.name!r} must have a header with the columns step and {unit}")
-    names = [str(row["step"]).strip() for row in rows]
-    for place, (name, label) in enumerate(zip(names, labels, strict=False)):
-        if name != label:
-            why = "repeated" if name in names[:place] else "out of order, or after a gap"
-            raise InputError(
-                f"budgets {file.name!r} has step {name!r} where {label!r} must be ({why}): one row for each step "
-                "from the first on, in order"
-            )
-    if len(names) < len(labels):
-        raise InputError(
-            f"budgets {file.name!r} ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}"
-        )
-    out = []
-    for row, label in zip(rows, labels, strict=False):
-        said = str(row[unit]).strip()
-        try:
-            amount = Fraction(said)
-        except (ValueError, ZeroDivisionError):
-            amount = Fraction(-1)
-        if amount < 0:
-            raise InputError(
-                f"budgets {file.name!r} has {said!r} for step {label}: it must be a number, zero or more"
-            )
-        out.append(amount)
-    return out
 
 
 def _check_folders(source: Path, time: Any, gaps: str, out: Path) -> None:

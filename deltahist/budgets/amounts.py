@@ -1,0 +1,49 @@
+"""Amounts for the steps of a stream, from a table."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from deltahist.errors import InputError
+
+
+def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fraction]:
+    """What each step of a stream gets, from a CSV file with the columns `step` and epsilon (or rho).
+
+    Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
+    """
+    file = Path(file)
+    if not file.is_file():
+        raise InputError(f"budgets {str(file)!r} does not exist")
+    with file.open(newline="", encoding="utf-8-sig") as text:
+        rows = list(csv.DictReader(text))
+    if not rows or not {"step", unit} <= set(rows[0]):
+        raise InputError(f"budgets {file.name!r} must have a header with the columns step and {unit}")
+    names = [str(row["step"]).strip() for row in rows]
+    for place, (name, label) in enumerate(zip(names, labels, strict=False)):
+        if name != label:
+            why = "repeated" if name in names[:place] else "out of order, or after a gap"
+            raise InputError(
+                f"budgets {file.name!r} has step {name!r} where {label!r} must be ({why}): one row for each step "
+                "from the first on, in order"
+            )
+    if len(names) < len(labels):
+        raise InputError(
+            f"budgets {file.name!r} ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}"
+        )
+    out = []
+    for row, label in zip(rows, labels, strict=False):
+        said = str(row[unit]).strip()
+        try:
+            amount = Fraction(said)
+        except (ValueError, ZeroDivisionError):
+            amount = Fraction(-1)
+        if amount < 0:
+            raise InputError(
+                f"budgets {file.name!r} has {said!r} for step {label}: it must be a number, zero or more"
+            )
+        out.append(amount)
+    return out
