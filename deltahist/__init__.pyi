@@ -15,7 +15,11 @@ from .errors import (
     DeltaHistWarning as DeltaHistWarning,
     InputError as InputError,
 )
-from .mechanisms import Mechanism as Mechanism
+from .mechanisms import (
+    Mechanism as Mechanism,
+    QuantileMechanism as QuantileMechanism,
+    SortedMechanism as SortedMechanism,
+)
 from .mechanisms.calibration import sensitivity as sensitivity
 from .mechanisms.statement import protection_curve as protection_curve
 from .neighbourhood import Neighbourhood as Neighbourhood

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counts.private import Private, how_made
 from deltahist.errors import InputError, fits_memory
-from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.calibration import sensitivity
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
@@ -26,6 +26,8 @@ from deltahist.workloads import Workload
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
+
+_Made = TypeVar("_Made", bound=BaseMechanism)
 
 
 def publish(
@@ -84,8 +86,12 @@ def publish(
     (64, True)
     """
     if isinstance(near, Mechanism):
-        others = (epsilon, rho, noise, probability, workload)
-        mechanism = _as_counted(near, counts, strategy, others, contributions, dropped)
+        if strategy != "auto" or any(v is not None for v in (epsilon, rho, noise, probability, workload)):
+            raise InputError(
+                "a mechanism is given, which holds the strategy and the budget: strategy, epsilon, rho, noise, "
+                "probability and workload must be left out"
+            )
+        mechanism = as_counted(near, counts, contributions, dropped)
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
         mechanism = mechanism_for(
@@ -121,20 +127,13 @@ def publish(
     return Release(mechanism, values, total, publishable=rng is None)
 
 
-def _as_counted(
-    mechanism: Mechanism,
-    counts: ArrayLike,
-    strategy: Strategy | str,
-    others: tuple[Any, ...],
-    contributions: int | None,
-    dropped: Iterable[str],
-) -> Mechanism:
-    """The mechanism with the way in which the counts came to the map, which only they know."""
-    if strategy != "auto" or any(other is not None for other in others):
-        raise InputError(
-            "a mechanism is given, which holds the strategy and the budget: strategy, epsilon, rho, noise, probability "
-            "and workload must be left out"
-        )
+def as_counted(
+    mechanism: _Made, counts: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()
+) -> _Made:
+    """A mechanism with the way in which counts (or points) came to the map, which only they know.
+
+    Raises InputError if they hold more than the mechanism allows for.
+    """
     known = how_made(counts, mechanism.domain, contributions, dropped)
     said = mechanism.counting
     less = known.contributions > said.contributions or known.user > said.user

@@ -22,7 +22,8 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.heavy import rounded
 from deltahist.noise.places import draw_place
-from deltahist.publishers.histogram import draw
+from deltahist.publishers.histogram import as_counted, draw
+from deltahist.publishers.sorted import on_a_line
 from deltahist.releases import Quantile
 
 #: Points on each side of the quantile that are looked at first.
@@ -32,7 +33,7 @@ _NEAR = 4096
 def publish_quantile(
     points: ArrayLike,
     q: float,
-    near: Neighbourhood,
+    near: Neighbourhood | QuantileMechanism,
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
@@ -50,7 +51,8 @@ def publish_quantile(
     ----------
     points : (n,) finite coordinates in the domain's units; private. Those outside the domain are clamped to it.
     q : which quantile: the ⌈q n⌉-th smallest point; 0.5 is the median.
-    near : the neighbourhood, one dimension, fixed membership.
+    near : the neighbourhood, one dimension, fixed membership. Or a `QuantileMechanism` for the same q, fixed before
+        there were data: the other choices are then its own.
     epsilon : pure ε; or
     rho : ρ-zCDP.
     probability : with epsilon, a failure probability that is allowed: more noises are then considered.
@@ -80,15 +82,29 @@ def publish_quantile(
     >>> found.method, abs(found.value - 50) < 10
     ('inverse', True)
     """
-    check_quantile(q, near)
-    counting = how_made(points, near.domain, contributions)
-    check_all_there(counting)
-    steps = _steps(points, near)
-    mechanism = QuantileMechanism(near, q, len(steps), Budget(epsilon, rho, probability), method, counting)
+    if isinstance(near, QuantileMechanism):
+        if method != "auto" or any(v is not None for v in (epsilon, rho, probability)):
+            raise InputError(
+                "a mechanism is given, which holds the budget and the method: epsilon, rho, probability and method "
+                "must be left out"
+            )
+        mechanism = as_counted(near, points, contributions)
+        near, steps = mechanism.neighbourhood, _steps(points, mechanism.neighbourhood)
+        if (q, len(steps)) != (mechanism.q, mechanism.number):
+            raise InputError(
+                f"the mechanism is for the {mechanism.q:g}-quantile of {mechanism.number:,} points: q must be that, "
+                "and so must their number"
+            )
+    else:
+        check_quantile(q, near)
+        counting = how_made(points, near.domain, contributions)
+        check_all_there(counting)
+        steps = _steps(points, near)
+        mechanism = QuantileMechanism(near, q, len(steps), Budget(epsilon, rho, probability), method, counting)
     noise, laws, words = mechanism.smooth, mechanism.laws, source(rng)
     window = _Window(steps, mechanism.rank, mechanism.steps - 1)
     if noise is not None:
-        step = _noisy(window, noise, near.radius, counting.contributions, words)
+        step = _noisy(window, noise, near.radius, mechanism.counting.contributions, words)
     elif laws:
         step = window.quantile + int(draw(laws[0], 1, rng)[0])
     else:
@@ -139,9 +155,7 @@ def smooth_sensitivity(
 
 
 def _steps(points: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
-    array = np.asarray(points)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        raise InputError(f"points have shape {array.shape} and type {array.dtype}: they must be (n,) numbers")
+    array = on_a_line(points)
     if not len(array):
         raise InputError("there are no points: they have no quantiles")
     return near.domain.lattice(array)[:, 0]
@@ -200,7 +214,7 @@ class _Window:
         )
 
     def longest(self, t: int, together: int) -> int:
-        """A(t), the longest stretch of (t + 1) K gaps that holds the quantile; without a move it must be at an end."""
+        """A(t), the longest stretch of (t + 1) K gaps with the quantile; without a move it must be at an end."""
         gaps = min((t + 1) * together, len(self._steps) + 1)
         self._fetch(gaps)
         around = self._around[self._half - gaps : self._half + gaps + 1]
@@ -217,8 +231,8 @@ class _Window:
 def _largest(local: Callable[[int], int], limit: int, beta: float, most: int) -> float:
     """max of e^(−βt) f(t) over 0 ≤ t ≤ most, by branch and bound.
 
-    f does not fall and is at most `limit`. So no value between a and b is above e^(−β(a+1)) f(b): where that is no more
-    than the best so far, nothing is to be gained.
+    f does not fall and is at most `limit`. So no value between a and b is above e^(−β(a+1)) f(b): where that is no
+    more than the best so far, nothing is to be gained.
 
     >>> asked = []
     >>> _largest(lambda t: asked.append(t) or min(1 + t, 50), 50, 0.5, 1000), asked  # 2 e^(−½) = 1.21
@@ -253,8 +267,8 @@ def _largest(local: Callable[[int], int], limit: int, beta: float, most: int) ->
 
 def _noisy(window: _Window, noise: Smooth, reach: int, together: int, words: Words) -> int:
     """x_r + S_β Z/s, rounded."""
-    # Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a smooth
-    # bound and a constant is one as well (docs/privacy/quantiles.md).
+    # Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a
+    # smooth bound and a constant is one as well (docs/privacy/quantiles.md).
     scale = max(Fraction(window.smooth(reach, noise.beta, together)), Fraction(FLOOR)) * noise.factor
     return rounded(noise.method.removeprefix("smooth-"), window.quantile, scale, words, sigma=SIGMA)
 

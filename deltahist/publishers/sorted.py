@@ -15,13 +15,13 @@ from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms import SortedMechanism
 from deltahist.mechanisms.sorted import check_all_there, check_membership
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.publishers.histogram import draw
+from deltahist.publishers.histogram import as_counted, draw
 from deltahist.releases import SortedRelease
 
 
 def publish_sorted(
     points: ArrayLike,
-    near: Neighbourhood,
+    near: Neighbourhood | SortedMechanism,
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
@@ -39,7 +39,8 @@ def publish_sorted(
     Parameters
     ----------
     points : (n,) finite coordinates in the domain's units; private. Those outside the domain are clamped to it.
-    near : the neighbourhood, in one dimension; sources None (n is public), "left" or "right".
+    near : the neighbourhood, in one dimension; sources None (n is public), "left" or "right". Or a `SortedMechanism`,
+        fixed before there were data: the other choices are then its own.
     epsilon : pure ε with Laplace noise; or
     rho : ρ-zCDP with Gaussian noise.
     group : points per sum, or "auto": chosen from public figures (`group_size`).
@@ -63,20 +64,39 @@ def publish_sorted(
     >>> release.values.shape, release.total
     ((2,), 4)
     """
-    check_membership(near)
-    counting = how_made(points, near.domain, contributions)
+    array = on_a_line(points)
+    if isinstance(near, SortedMechanism):
+        if group != "auto" or any(v is not None for v in (epsilon, rho, most)):
+            raise InputError(
+                "a mechanism is given, which holds the budget, the group and the number of points: epsilon, rho, "
+                "group and most must be left out"
+            )
+        mechanism = as_counted(near, points, contributions)
+        near, number = mechanism.neighbourhood, mechanism.number
+        if len(array) > number or (near.fixed_membership and len(array) != number):
+            raise InputError(
+                f"the mechanism is for {number:,} points, and there are others: their number must be its own"
+            )
+    else:
+        check_membership(near)
+        counting = how_made(points, near.domain, contributions)
+        check_all_there(counting)
+        number = _places(len(array), near, most)
+        mechanism = SortedMechanism(near, number, Budget(epsilon, rho), group, counting)
+    fits_memory(40 * number, f"sorting {number:,} points")
+    steps = sorted_steps(array, near.domain, number, parked=near.sources)
+    sums = np.add.reduceat(steps, np.arange(0, number, mechanism.together))
+    return SortedRelease(mechanism, sums + draw(mechanism.law, len(sums), rng), publishable=rng is None)
+
+
+def on_a_line(points: ArrayLike) -> NDArray[Any]:
+    """Points as (n,) numbers; a column of them (n, 1) will do. InputError on anything else."""
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         raise InputError(f"points have shape {array.shape} and type {array.dtype}: they must be (n,) numbers")
-    check_all_there(counting)
-    number = _places(len(array), near, most)
-    mechanism = SortedMechanism(near, number, Budget(epsilon, rho), group, counting)
-    fits_memory(40 * number, f"sorting {number:,} points")
-    steps = sorted_steps(array, near.domain, number, parked=near.sources)
-    sums = np.add.reduceat(steps, np.arange(0, number, mechanism.together))
-    return SortedRelease(mechanism, sums + draw(mechanism.law, len(sums), rng), publishable=rng is None)
+    return array
 
 
 def _places(present: int, near: Neighbourhood, most: int | None) -> int:

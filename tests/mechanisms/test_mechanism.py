@@ -86,6 +86,34 @@ def test_it_must_allow_for_what_the_counts_hold():
     assert dh.publish(dropped, allowed).total is None
 
 
+def test_every_publisher_takes_its_mechanism():
+    points, seed = np.linspace(3, 97, 21), lambda: np.random.default_rng(5)
+    made = SortedMechanism(LINE, 21, dh.Budget(1), 3)
+    assert dh.publish_sorted(points, made).mechanism == made
+    short = dh.publish_sorted(points, LINE, 1, group=3, rng=seed())
+    assert (dh.publish_sorted(points[:, None], made, rng=seed()).values == short.values).all()
+    found = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse")
+    one = dh.publish_quantile(points, 0.5, found, rng=seed())
+    assert one.mechanism == found
+    assert one.value == dh.publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
+    parked = SortedMechanism(LINE.with_sources("left"), 30, dh.Budget(1), 3)
+    assert dh.publish_sorted(points, parked).mechanism == parked
+    for refused, words in (
+        (lambda: dh.publish_sorted(points, made, 1), "must be left out"),
+        (lambda: dh.publish_sorted(points[:20], made), "for 21 points"),
+        (lambda: dh.publish_sorted(np.linspace(0, 1, 31), parked), "for 30 points"),
+        (lambda: dh.publish_sorted(points, made, contributions=2), "it must allow for as much"),
+        (lambda: dh.publish_quantile(points, 0.5, found, method="global"), "must be left out"),
+        (lambda: dh.publish_quantile(points, 0.25, found), "0.5-quantile of 21 points"),
+        (lambda: dh.publish_quantile(points[:20], 0.5, found), "0.5-quantile of 21 points"),
+        (lambda: dh.publish_quantile(points, 0.5, found, contributions=2), "it must allow for as much"),
+    ):
+        with pytest.raises(dh.InputError, match=words):
+            refused()
+    three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "global", Counting(3))
+    assert dh.publish_quantile(points, 0.5, three, contributions=2).contributions == 3
+
+
 def test_another_way_of_counting_has_its_own_noise():
     one = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
     assert one.laws[0].parameter == 2

@@ -292,7 +292,7 @@ def test_the_smooth_sensitivity_is_capped_by_delta():
         ([0.1], 0.5, {"rho": 1, "method": "smooth-student"}, "smooth-student takes epsilon"),
         ([0.1], 0.5, {"rho": 1, "probability": 1e-6}, "probability goes with epsilon"),
         ([0.1], 0.5, {"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
-        ([[0.1]], 0.5, {"epsilon": 1}, "shape"),
+        ([[0.1, 0.2]], 0.5, {"epsilon": 1}, "shape"),
     ],
 )
 def test_bad_input(points, q, options, message):
