@@ -1,6 +1,6 @@
 """Ten million points from Parquet to a saved 1000 × 1000 release, beside a bare DuckDB count of the same file.
 
-Targets: at most 4 times DuckDB's time in the same run, under 1.5 GB. Each task runs in a process of its own; both
+Targets: at most 2.5 times DuckDB's time in the same run, under 1.5 GB. Each task runs in a process of its own; both
 take turns. Times exclude starting Python and importing, for both.
 """
 

@@ -136,15 +136,14 @@ def _tell_publisher(counted: Counted, outside: str) -> None:
 def _summary(release: Release, out: Path) -> str:
     domain = release.domain
     bounds = ",".join(f"{b:.10g}" for b in domain.bounds)
-    size = " × ".join(f"{c / (domain.scale or 1.0):.6g}" for c in domain.cell)
     parameters = {
         k: v for k, v in release.strategy.describe().items() if k not in ("strategy", *options.LONG)
     }
     said = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in parameters.items()}
-    detail = ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
+    detail = ", ".join(f"{name} {value}" for name, value in said.items() if value not in (None, ""))
     return console.facts(
         published=str(out),
-        cells=f"{' × '.join(map(str, domain.shape))} of {size} {domain.unit}",
+        cells=f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells} {domain.unit}",
         bounds=bounds + (f" in {domain.crs}" if domain.crs else ""),
         strategy=release.strategy.name + (f" ({detail})" if detail else ""),
         guarantee=release.mechanism.promise,

@@ -18,6 +18,7 @@ from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.lines import Lines
 from deltahist.strategies.product import MOST_TABLED
+from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT
 from deltahist.workloads import AllRanges, Boxes
 
 _ONE = float(1 << BITS)
@@ -91,11 +92,11 @@ class FlowDecoder(Decoder):
         """
         flow, variance = self.strategy, self._variance
         weight = self.laws[0].kurtosis()
-        each = variance["straight flows"] ** 2
+        each = variance[STRAIGHT] ** 2
         if len(flow.blocks) == 1:
             out: Terms = [(weight * each, (self._rims[0],))]
         else:
-            each += 2 * variance["diagonal flows"] ** 2
+            each += 2 * variance[DIAGONAL] ** 2
             assert isinstance(flow.block, tuple)
             (wide, high), (x, y), length = flow.block, self._rims, BlockPower(1, 4)
             out = [(weight * each / high, (x, length)), (weight * each / wide, (length, y))]
@@ -140,7 +141,7 @@ class FlowDecoder(Decoder):
         flow, variance = self.strategy, self._variance
         edges, rims = self._edges, self._rims
         if len(edges) == 1:
-            out: Terms = [(variance["straight flows"], (rims[0],))]
+            out: Terms = [(variance[STRAIGHT], (rims[0],))]
         else:
             out = self._across(rims, edges)
         if flow.plain:
@@ -155,11 +156,11 @@ class FlowDecoder(Decoder):
     def _across(self, rims: list[Feature], edges: Sequence[NDArray[np.float64] | None]) -> Terms:
         """Sides along y times ends along x, and the other way round; then the corners."""
         flow, variance = self.strategy, self._variance
-        diagonal = variance["diagonal flows"]
+        diagonal = variance[DIAGONAL]
         sums = flow.sums_of(lambda kind: variance[kind.name])
         # The lines that cross x run along y, and their table is over places along y.
         along_y, along_x = (
-            [Quadratic(form, edge) for form in _along(line, variance["straight flows"], diagonal, sums)]
+            [Quadratic(form, edge) for form in _along(line, variance[STRAIGHT], diagonal, sums)]
             for line, edge in zip(flow.lines, reversed(edges), strict=True)
         )
         rim_x, rim_y = rims
@@ -193,7 +194,7 @@ class FlowDecoder(Decoder):
 
     @property
     def _entry(self) -> float:
-        return self._variance.get("arrivals", 0.0)
+        return self._variance.get(ARRIVALS, 0.0)
 
     @functools.cached_property
     def _doors(self) -> NDArray[np.float64]:

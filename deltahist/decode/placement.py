@@ -66,7 +66,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Law:
+class Clumping:
     """How points clump: ψ, what small clumps add; ρ, the chance that two points share a place; and how slopes are
     to be trusted.
 
@@ -100,14 +100,14 @@ def placement(cells: Field, decoder: Decoder) -> Placement:
     return Placement(law.spread(cells, noise), tuple(law.trust * s for s in _slopes(cells, math.sqrt(noise))))
 
 
-def learnt(cells: Field, blocks: BlockVariance) -> Law:
+def learnt(cells: Field, blocks: BlockVariance) -> Clumping:
     """The law of the halves of the smallest blocks of which enough stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(cells, blocks, 2 * halves.width), levels + 1
     if not len(halves.points):
-        return Law(levels=levels)
-    return Law(*halves.fitted(), levels)
+        return Clumping(levels=levels)
+    return Clumping(*halves.fitted(), levels)
 
 
 class _Halves:
