@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,12 +75,7 @@ def answer(
     check_level(level)
     domain = release.domain
     frame, asked = queries(workload, domain)
-    if isinstance(release, SortedRelease):
-        found = _from_sorted(release, asked, level)
-    elif isinstance(release, Release):
-        found = _from_counts(release, asked, level, nonnegative)
-    else:
-        raise InputError(f"the release is {release.mechanism.words}: it answers no counts")
+    found = answers(release, asked, level, nonnegative)
     if frame is None:
         return found
     out = frame.copy()
@@ -113,6 +109,13 @@ def queries(workload: Any, domain: Domain) -> tuple[gpd.GeoDataFrame | None, Wor
     return None, boxes(np.atleast_2d(np.asarray(items, dtype=np.float64)))
 
 
+@functools.singledispatch
+def answers(release: BaseRelease, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+    """Answers of a kind of release, a row per query; other kinds register what they do."""
+    raise InputError(f"the release is {release.mechanism.words}: it answers no counts")
+
+
+@answers.register(Release)
 def _from_counts(release: Release, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
     import pandas as pd
 
@@ -170,7 +173,8 @@ def _held(release: Release, cover: Cover, cells: NDArray[np.float64]) -> NDArray
     return held + release.placement.moved(cells, cover) if cover.cut.any() else held
 
 
-def _from_sorted(release: SortedRelease, work: Workload, level: float) -> pd.DataFrame:
+@answers.register(SortedRelease)
+def _from_sorted(release: SortedRelease, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
     import pandas as pd
 
     if isinstance(work, Regions):

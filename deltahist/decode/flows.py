@@ -98,6 +98,7 @@ class FlowDecoder(Decoder):
         else:
             each += 2 * variance[DIAGONAL] ** 2
             assert isinstance(flow.block, tuple)
+            # An end along x crosses a border in each row of blocks: as many as its cells along y over their height.
             (wide, high), (x, y), length = flow.block, self._rims, BlockPower(1, 4)
             out = [(weight * each / high, (x, length)), (weight * each / wide, (length, y))]
         if flow.plain:
@@ -154,7 +155,11 @@ class FlowDecoder(Decoder):
         return [*out, (variance["cells"], inside), (-variance["cells"], shared)]
 
     def _across(self, rims: list[Feature], edges: Sequence[NDArray[np.float64] | None]) -> Terms:
-        """Sides along y times ends along x, and the other way round; then the corners."""
+        """Sides along y times ends along x, and the other way round; then the corners.
+
+        Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y), derived in
+        docs/theory.md: here J is `rim`, G `side`, B `low`, B' `high`, each a function of an interval along its axis.
+        """
         flow, variance = self.strategy, self._variance
         diagonal = variance[DIAGONAL]
         sums = flow.sums_of(lambda kind: variance[kind.name])

@@ -140,14 +140,11 @@ def _ranked(
 def _mean_of_places(spacing: float, reach: float, rate: float, size: float) -> float:
     """E|z| for P(z) ∝ e^(−rate · moves), moves = Σ_i ⌈(|z| − i·spacing)/reach⌉ over points on the way."""
     z = np.concatenate([[0.0], np.geomspace(min(spacing, reach) / 100, size, 4000)])
-    # Points passed, and the further moves of those that lie more than δ behind: two sums of whole numbers.
     passed = np.floor(z / spacing) + 1
-    far = np.floor(z / reach)
-    # Σ_{i<passed} ⌈(z − i s)/D⌉, with the sum of i taken in closed form where z is many δ.
-    moves = np.maximum(
-        passed, passed * (1 + z / reach) - spacing / reach * passed * (passed - 1) / 2 - passed / 2
-    )
-    moves = np.where(far == 0, passed, moves)
+    # Within δ every point passed needs one move. Beyond it ⌈x⌉ is about x + ½, and Σ_{i<passed} ((z − i s)/D + ½) is in
+    # closed form; no point needs less than one.
+    further = passed * (1 + z / reach) - spacing / reach * passed * (passed - 1) / 2 - passed / 2
+    moves = np.where(z < reach, passed, np.maximum(passed, further))
     weight = np.exp(-rate * moves)
     total = np.trapezoid(weight, z)
     return float(np.trapezoid(weight * z, z) / total)

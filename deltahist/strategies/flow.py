@@ -254,7 +254,7 @@ class Flow(Strategy):
         """Share of each kind by name, a flow being counted in whole points."""
         if self.shares is not None:
             return {kind.name: share for kind, share in zip(self.kinds, self.shares, strict=True)}
-        # About a quarter of a straight move's share for the sums; a diagonal move crosses two lines.
+        # About a quarter for the sums. straight + sums = diagonal + 2 · sums = 1: a diagonal move crosses two lines.
         levels = len(self._widths)
         sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
         rest = 1 - sums * levels
@@ -359,8 +359,13 @@ class Flow(Strategy):
     # -- what it costs -------------------------------------------------------------------------------------
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        # The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
-        # move costs at most, in either norm. In the 2-norm moves over several lines are bounded by it.
+        """Exact for the 1-norm, an upper bound for the 2-norm of moves over several lines.
+
+        The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
+        move between neighbouring blocks costs at most, in either norm. A longer one costs its path, of diagonal moves
+        as far as they go and straight ones for the rest: piecewise linear in what is left behind on each axis, so that
+        the dearest is at 0, at the bend or at the end.
+        """
         shares, denominator = whole_shares(list(self.weights.values()))
         share = dict(zip(self.weights, (s**norm for s in shares), strict=True))
         cells = share.get("cells", 0)

@@ -31,7 +31,7 @@ _TWICE = 1500
 _DIGITS = 1000
 
 
-class Flow(Protocol):
+class Blocked(Protocol):
     """What is known of a flow before its sums are: blocks of cells, and where entities may appear."""
 
     domain: Domain
@@ -54,7 +54,7 @@ def outermost(blocks: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 def best_sums(
-    flow: Flow, workload: Workload | None, norm: int
+    flow: Blocked, workload: Workload | None, norm: int
 ) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
     """Widths of the sums of a flow, and the shares of its groups, with the least expected error on a workload.
 
@@ -98,7 +98,7 @@ def longest_move(near: Neighbourhood) -> tuple[int, ...]:
     return (max(1, len(near.reach) - 1), max(1, int(near.reach[0])))
 
 
-def blocks_reached(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
+def blocks_reached(near: Neighbourhood, flow: Blocked) -> str | tuple[int, ...] | None:
     """Arrivals that a flow needs: the blocks that touch a source; "boundary" if they are the rim."""
     if near.fixed_membership or not near.source_cells.any():
         return None
@@ -172,7 +172,7 @@ class MeanError:
     flow : its blocks. boxes : the workload. norm : 1 for Laplace, 2 for Gaussian noise.
     """
 
-    def __init__(self, flow: Flow, boxes: Boxes, norm: int) -> None:
+    def __init__(self, flow: Blocked, boxes: Boxes, norm: int) -> None:
         self.norm = norm
         spans = []
         in_blocks, in_cells = np.ones(len(boxes)), np.ones(len(boxes))
@@ -284,7 +284,10 @@ def _noise(share: float, norm: int) -> float:
 
 
 def _divide(flows: float, cells: float, norm: int) -> float:
-    """Share of the budget for cells that minimises the sum of both errors; a move changes two cells."""
+    """Share s of the budget for cells that minimises the sum of both errors; a move changes two cells.
+
+    f/(1 − s)² + 8 c/s² for Laplace noise, whose scale a share divides; f/(1 − s) + 2 c/s for Gaussian noise.
+    """
     if norm == 1:
         a, b = flows ** (1 / 3), (8 * cells) ** (1 / 3)
     else:
@@ -292,7 +295,7 @@ def _divide(flows: float, cells: float, norm: int) -> float:
     return min(max(b / (a + b), 0.01), 0.99)
 
 
-def _shares(flow: Flow, sums: NDArray[np.float64], cells: float, norm: int) -> tuple[Fraction, ...]:
+def _shares(flow: Blocked, sums: NDArray[np.float64], cells: float, norm: int) -> tuple[Fraction, ...]:
     """Shares in the order of the strategy's groups; for Gaussian noise they are roots of shares of ρ."""
     both, rest = float(sums.sum()), 1 - cells
     out = [] if flow.plain else [cells / 2]
