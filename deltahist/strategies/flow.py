@@ -298,12 +298,10 @@ class Flow(Strategy):
             straight[..., cut:].reshape(*releases, ny - 1, nx),
             by_kind[DIAGONAL][..., :half].reshape(*releases, nx - 1, ny - 1),
             by_kind[DIAGONAL][..., half:].reshape(*releases, nx - 1, ny - 1),
+            tuple(s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, at_x, strict=True)),
             tuple(
-                s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, at_x, strict=True)
-            ),
-            tuple(
-                s[..., (nx - 1) * at :].reshape(*releases, ny - 1, p)
-                for s, at, p in zip(sums, at_x, at_y, strict=True)
+                s[..., (nx - 1) * p :].reshape(*releases, ny - 1, own)
+                for s, p, own in zip(sums, at_x, at_y, strict=True)
             ),
             by_kind,
         )
@@ -359,13 +357,9 @@ class Flow(Strategy):
     # -- what it costs -------------------------------------------------------------------------------------
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        """Exact for the 1-norm, an upper bound for the 2-norm of moves over several lines.
-
-        The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
-        move between neighbouring blocks costs at most, in either norm. A longer one costs its path, of diagonal moves
-        as far as they go and straight ones for the rest: piecewise linear in what is left behind on each axis, so that
-        the dearest is at 0, at the bend or at the end.
-        """
+        # The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
+        # move costs at most, in either norm (in the 2-norm a bound over several lines). A path's cost is piecewise
+        # linear in what it leaves behind on each axis, so that the dearest is at 0, at the bend or at the end.
         shares, denominator = whole_shares(list(self.weights.values()))
         share = dict(zip(self.weights, (s**norm for s in shares), strict=True))
         cells = share.get("cells", 0)
