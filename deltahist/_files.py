@@ -87,7 +87,12 @@ def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]
     from pyarrow import ArrowException
 
     try:
-        return read(json.loads(text))
+        description = json.loads(text)
+        if "format" not in description:
+            raise DamagedFile(
+                f"release file {str(path)!r} has a damaged description: it states no format, and is no release"
+            )
+        return read(description)
     except (InputError, ArrowException, OSError):
         raise
     except (
@@ -106,9 +111,8 @@ def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]
 
 def check_format(description: dict[str, Any], path: str, *, form: str, version: int) -> None:
     """Refuse another format or a newer version."""
-    found = description.get("format")
-    if found != form:
-        raise DamagedFile(f"file {path!r} is {found!r}: it must be {form!r}")
+    if description["format"] != form:
+        raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
     stated = whole(version=description["version"])
     if stated > version:
         raise InputError(

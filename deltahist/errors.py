@@ -40,7 +40,7 @@ class DamagedFile(InputError):  # noqa: N818
     ...     try:
     ...         dh.load(file.name)
     ...     except dh.DamagedFile as problem:
-    ...         print("must be one of" in str(problem))
+    ...         print("damaged description" in str(problem))
     True
     """
 

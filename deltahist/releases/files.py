@@ -48,7 +48,7 @@ def load(path: str | Path) -> BaseRelease:
 
 
 def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
-    form = description.get("format")
+    form = description["format"]
     if form not in _KINDS:
-        raise DamagedFile(f"file {path!r} is of the format {form!r}: it must be one of {', '.join(_KINDS)}")
+        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(_KINDS)}")
     return _KINDS[form].read(description, file, path)

@@ -18,7 +18,7 @@ class Explicit(Strategy):
 
     domain: dh.Domain
     rows: Any
-    parts: tuple[Group, ...] | None = None
+    divided: tuple[Group, ...] | None = None
 
     @property
     def shape(self):
@@ -26,7 +26,7 @@ class Explicit(Strategy):
 
     @property
     def groups(self):
-        return self.parts or super().groups
+        return self.divided or super().groups
 
     def _matmat(self, X):
         return self.rows @ X
