@@ -31,8 +31,8 @@ $(VENV)/.test $(VENV)/.lint $(VENV)/.bench: $(VENV)/.%: $(VENV)/.core
 demo: $(VENV)/.core  ## publish the sample, answer queries, draw the map
 	$(BIN)/deltahist demo --out build/demo
 
-# Every core runs a worker, so linear algebra gets one thread each. Tests are handed out one by one (--dist loadgroup), the
-# longest first, so that no worker ends alone; a group runs on one worker.
+# Every core runs a worker, so linear algebra gets one thread each. Tests are handed out the longest first, so that no worker
+# ends alone.
 test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow" $(ARGS)

@@ -120,31 +120,35 @@ def _from_counts(release: Release, work: Workload, level: float, nonnegative: bo
     import pandas as pd
 
     cover = work.cover(release.domain)
-    moments = release.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
+    noise = release.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
+    error = noise  # all that is not known
     if isinstance(cover, RowCover) or cover.cut.any():
         unbiased = _held(release, cover, release.cells())
     else:
         unbiased = sums_between(release.prefix, cover.spans)
     shown = release.cells(nonnegative=nonnegative)
     estimate = np.maximum(_held(release, cover, shown), 0.0) if nonnegative else unbiased  # no specks of rounding
-    down, up = interval(moments, release.laws[0], level)
+    down, up = interval(noise, release.laws[0], level)
     columns = {}
     if cover.cut.any():
-        noise, whole, touched = moments, cover.whole(release.cells()), cover.touched(release.cells())
+        inner, outer = cover.whole(shown), cover.touched(shown)
+        whole, touched = inner, outer
+        if nonnegative:
+            whole, touched = cover.whole(release.cells()), cover.touched(release.cells())
         misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0)
-        moments = moments.and_normal(misplaced)
+        error = noise.and_normal(misplaced)
         # No place within the cut cells makes an answer less than that of the whole cells, or more than that of all.
         least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + _BEYOND * down
         most = np.maximum(np.maximum(whole, touched) - unbiased, 0.0) + _BEYOND * up
-        down, up = interval(moments, release.laws[0], level)
+        down, up = interval(error, release.laws[0], level)
         down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
         ones = np.ones(release.domain.shape)
         columns = {
             "noise_error": np.sqrt(noise.variance),
             "placement_error": np.sqrt(misplaced),
             "cut": 1 - cover.whole(ones) / cover.shares(ones),
-            "inner": np.clip(cover.whole(shown), 0.0 if nonnegative else None, estimate),
-            "outer": np.maximum(cover.touched(shown), estimate),
+            "inner": np.clip(inner, 0.0 if nonnegative else None, estimate),
+            "outer": np.maximum(outer, estimate),
         }
     low, high = unbiased - down, unbiased + up
     if nonnegative:
@@ -153,13 +157,13 @@ def _from_counts(release: Release, work: Workload, level: float, nonnegative: bo
         high = np.maximum(np.clip(high, 0.0, ceiling), estimate)
     table = {
         "estimate": estimate,
-        "std_error": np.sqrt(moments.variance),
+        "std_error": np.sqrt(error.variance),
         "low": low,
         "high": high,
         **columns,
     }
     if release.strategy.determines_cells is not True:
-        unresolved = moments.unresolved
+        unresolved = noise.unresolved
         table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved
     frame = pd.DataFrame(table)
     if isinstance(work, Regions):

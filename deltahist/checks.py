@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from deltahist.errors import InputError
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
-from deltahist.strategies.base import Strategy
+from deltahist.strategies.base import Group, Strategy
 from deltahist.strategies.registry import from_description
 from deltahist.workloads import all_ranges
 
@@ -70,29 +71,34 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
 
 
 def check_groups(strategy: Strategy) -> None:
-    """Raise InputError unless the groups of a strategy hold every noise draw once."""
-    held, number = np.zeros(strategy.draws, dtype=bool), 0
-    for group in strategy.groups:
-        number += len(held[group.members])
-        held[group.members] = True
-    if number != strategy.draws or not held.all():
+    """Raise InputError unless groups hold every noise draw once, and parts every released value."""
+    number, different = _held(strategy.groups, strategy.draws)
+    if not number == different == strategy.draws:
         raise InputError(
-            f"groups of {strategy.name} name {number:,} noise draws, {int(held.sum()):,} different ones: they must "
+            f"groups of {strategy.name} name {number:,} noise draws, {different:,} different ones: they must "
             f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
         )
-    if strategy.parts is strategy.groups and strategy.row_by_row:
-        return
-    rows = np.zeros(strategy.shape[0], dtype=np.int64)
+    if type(strategy).parts is Strategy.parts and strategy.row_by_row:
+        return  # the parts are the groups, and the values have these draws
+    values = strategy.shape[0]
     try:
-        for part in strategy.parts:
-            rows[part.members] += 1
+        complete = _held(strategy.parts, values) == (values, values)
     except IndexError:
-        rows[:] = 0
-    if (rows != 1).any():
+        complete = False
+    if not complete:
         raise InputError(
-            f"parts of {strategy.name} must hold each of the {strategy.shape[0]:,} released values once (one that "
+            f"parts of {strategy.name} must hold each of the {values:,} released values once (one that "
             "overrides scatter names its values by `parts`, its noise draws by `groups`)"
         )
+
+
+def _held(groups: Sequence[Group], number: int) -> tuple[int, int]:
+    """How many members groups name, and how many different ones, of so many."""
+    held, named = np.zeros(number, dtype=bool), 0
+    for group in groups:
+        named += len(held[group.members])
+        held[group.members] = True
+    return named, int(held.sum())
 
 
 def check_foreign(strategy: Strategy) -> None:

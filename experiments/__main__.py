@@ -1,4 +1,7 @@
-"""Run every experiment: `python -m experiments [--small] [--out DIR]`; ends with a table of the main figures."""
+"""All tables and figures of the 2014 paper, and what goes beyond them.
+
+`python -m experiments [--small] [--out DIR]` runs every script and ends with a table of the main figures.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,21 @@ import time
 from collections.abc import Sequence
 
 from experiments import SCRIPTS
-from experiments._common import arguments_of, print_table
+from experiments._common import parser_of, print_table
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run all scripts and print what each of them found."""
-    out, small = arguments_of(
-        "All tables and figures of the 2014 paper, and what goes beyond them.", arguments
-    )
+    chosen = parser_of(__doc__).parse_args(arguments)
     rows = []
     for name in SCRIPTS:
         print(f"\n== {name} ==", flush=True)
         start = time.perf_counter()
-        found = importlib.import_module(f"experiments.{name}").run(out, small)
+        found = importlib.import_module(f"experiments.{name}").run(chosen.out, chosen.small)
         seconds = f"{time.perf_counter() - start:.1f}"
         rows += [{"script": name, "main figure": what, "value": value} for what, value in found.items()]
         rows.append({"script": name, "main figure": "seconds", "value": seconds})
-    print(f"\n== main figures; CSV and PNG files are in {out} ==")
+    print(f"\n== main figures; CSV and PNG files are in {chosen.out} ==")
     print_table(rows)
 
 

@@ -18,28 +18,36 @@ Row = Mapping[str, Any]
 BLUE, ORANGE, GREEN, RED, GREY = "#1f5fa8", "#e07b00", "#2a8a3e", "#b3261e", "#6f6f6f"
 
 
-def arguments_of(what: str, arguments: Sequence[str] | None) -> tuple[Path, bool]:
-    """The folder to write to, which is made, and whether to run small."""
-    parser = argparse.ArgumentParser(description=what)
+def parser_of(what: str | None) -> argparse.ArgumentParser:
+    """The options that every script has; `what` is its docstring, of which the first line describes it."""
+    parser = argparse.ArgumentParser(description=(what or "").partition("\n")[0])
     parser.add_argument(
         "--small", action="store_true", help="a reduced run of a few seconds, to see that it works"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("experiments/out"), metavar="DIR", help="where CSV and PNG files go"
+        "--out", type=_folder, default="experiments/out", metavar="DIR", help="where CSV and PNG files go"
     )
-    chosen = parser.parse_args(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    return chosen.out, chosen.small
+    return parser
+
+
+def _folder(name: str) -> Path:
+    out = Path(name)
+    out.mkdir(parents=True, exist_ok=True)
+    return out
 
 
 def command(run: Callable[[Path, bool], Found], what: str | None, arguments: Sequence[str] | None) -> None:
     """Run one script from the command line and print its main figures."""
-    out, small = arguments_of((what or "").splitlines()[0], arguments)
-    found = run(out, small)
+    chosen = parser_of(what).parse_args(arguments)
+    print_found(run(chosen.out, chosen.small))
+    print(f"CSV and PNG files are in {chosen.out}")
+
+
+def print_found(found: Found) -> None:
+    """Print a script's main figures, a line each."""
     print()
     for name, value in found.items():
         print(f"{name}: {text_of(value)}")
-    print(f"CSV and PNG files are in {out}")
 
 
 def write_csv(file: Path, rows: Sequence[Row]) -> None:

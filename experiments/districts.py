@@ -6,7 +6,6 @@ their own names (docs/datasets.md), those that are not there are left out. Docs:
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from experiments._common import Found, print_table, write_csv
+from experiments._common import Found, parser_of, print_found, print_table, write_csv
 
 #: Cells, as parts of δ; districts are those nearest to so many random places, squares are as many.
 CELLS, DISTRICTS, SQUARES = (0.25, 0.5, 1.0, 2.0), (5, 10, 20, 50, 100, 200), 400
@@ -151,14 +150,10 @@ def run(out: Path, small: bool, folder: Path | None = None) -> Found:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data sets (docs/datasets.md)")
-    parser.add_argument("--small", action="store_true", help="a reduced run of a few seconds")
-    parser.add_argument("--out", type=Path, default=Path("experiments/out"), metavar="DIR")
     chosen = parser.parse_args(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    for name, value in run(chosen.out, chosen.small, chosen.data).items():
-        print(f"{name}: {value:.3f}")
+    print_found(run(chosen.out, chosen.small, chosen.data))
 
 
 if __name__ == "__main__":

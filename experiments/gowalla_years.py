@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -23,9 +22,10 @@ from experiments._common import (
     ORANGE,
     Found,
     figure,
+    parser_of,
+    print_found,
     print_table,
     save,
-    text_of,
     write_csv,
 )
 
@@ -131,16 +131,12 @@ def _draw(rows: Sequence[dict[str, object]], days: int, length: int, file: Path)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--data", type=Path, required=True, metavar="FILE", help="user, UTC time, latitude, longitude"
     )
-    parser.add_argument("--small", action="store_true", help="two windows only")
-    parser.add_argument("--out", type=Path, default=Path("experiments/out"), metavar="DIR")
     chosen = parser.parse_args(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    for name, value in run(chosen.data, chosen.out, chosen.small).items():
-        print(f"{name}: {text_of(value)}")
+    print_found(run(chosen.data, chosen.out, chosen.small))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from deltahist.errors import DamagedFile, InputError
 _APPLICATION = 1684556871
 VERSION = 1
 #: A pragma takes no parameters.
-_MARKS = ("PRAGMA application_id = 1684556871", "PRAGMA user_version = 1")
+_MARKS = (f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {VERSION}")
 #: Seconds to wait for another process's transaction.
 _PATIENCE = 30.0
 

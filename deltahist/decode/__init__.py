@@ -10,8 +10,8 @@ from deltahist.decode.placement import Placement, placement
 from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.projection import Projection, nonnegative
 from deltahist.decode.spectral import SpectralDecoder
-from deltahist.decode.sums import aligned_spans, box_sums, prefix_sums, sums_between
 from deltahist.decode.trees import TreeDecoder
+from deltahist.workloads.sums import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
     "CellsDecoder",

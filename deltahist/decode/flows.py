@@ -13,13 +13,13 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.moments import Moments, Terms
-from deltahist.decode.sums import box_sums
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.lines import Lines
 from deltahist.strategies.product import MOST_TABLED
 from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT
 from deltahist.workloads import AllRanges, Boxes
+from deltahist.workloads.sums import box_sums
 
 _ONE = float(1 << BITS)
 

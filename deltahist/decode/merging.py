@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.domain import Domain
+from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.workloads import Boxes
 
 #: Blocks whose noise stands for that of all blocks of a size.
@@ -103,14 +104,17 @@ def _prime_factors(number: int) -> list[int]:
 
 def _per_block(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]:
     """Sums over blocks of `width` cells a side; those at the upper edges may be cut off."""
-    for axis, n in enumerate(cells.shape):
-        cells = np.add.reduceat(cells, np.arange(0, n, width), axis=axis)
-    return cells
+    return sum_blocks(cells, _starts(cells.shape, width))
 
 
 def _spread(blocks: NDArray[Any], width: int, shape: tuple[int, ...]) -> NDArray[Any]:
     """Every cell gets its block's value."""
-    return blocks[np.ix_(*(np.arange(n) // width for n in shape))]
+    return spread_blocks(blocks, _starts(shape, width), shape)
+
+
+def _starts(shape: tuple[int, ...], width: int) -> tuple[NDArray[np.int64], ...]:
+    """First cells of blocks, along each axis."""
+    return tuple(np.arange(0, n, width) for n in shape)
 
 
 def block_error(decoder: Decoder, widths: tuple[int, ...]) -> tuple[float, float]:

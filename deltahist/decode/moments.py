@@ -15,10 +15,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from deltahist.decode.features import Feature
-from deltahist.decode.sums import box_sums
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.workloads.sums import box_sums
 
 #: Sum over terms of coefficient · product over axes of feature(interval).
 Terms = Sequence[tuple[float, tuple[Feature, ...]]]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.decode.merging import block_error
+from deltahist.strategies.grids import sum_blocks
 from deltahist.workloads import Cover
 
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
@@ -174,6 +175,6 @@ def _slopes(cells: Field, error: float) -> tuple[Field, ...]:
 
 def _block_sums(cells: Field, widths: tuple[int, ...]) -> Field:
     """Sums over whole blocks; cells beyond the last whole one are left out."""
-    cells = cells[tuple(slice(0, n // w * w) for n, w in zip(cells.shape, widths, strict=True))]
-    parts = [k for n, w in zip(cells.shape, widths, strict=True) for k in (n // w, w)]
-    return cells.reshape(parts).sum(axis=tuple(range(1, 2 * cells.ndim, 2)))
+    ends = [n // w * w for n, w in zip(cells.shape, widths, strict=True)]
+    starts = tuple(np.arange(0, end, w) for end, w in zip(ends, widths, strict=True))
+    return sum_blocks(cells[tuple(slice(0, end) for end in ends)], starts)

@@ -20,12 +20,12 @@ from deltahist.decode.features import (
     WithTotal,
 )
 from deltahist.decode.moments import Terms
-from deltahist.decode.sums import aligned_spans
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.grids import Identity
 from deltahist.strategies.product import MOST_TABLED, Cumulative, Product
 from deltahist.workloads import Span
+from deltahist.workloads.sums import aligned_spans
 
 #: Noise this close to whole numbers (in points) is treated as whole.
 _NEAR_WHOLE = 0.25

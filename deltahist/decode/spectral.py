@@ -15,9 +15,9 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import corners
 from deltahist.decode.metric import Metric, trusted
 from deltahist.decode.moments import Moments
-from deltahist.decode.sums import box_sums
 from deltahist.strategies.spectral import Spectral
 from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.workloads.sums import box_sums
 
 
 @decodes(Spectral)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -86,11 +86,15 @@ def publish(
     (64, True)
     """
     if isinstance(near, Mechanism):
-        if strategy != "auto" or any(v is not None for v in (epsilon, rho, noise, probability, workload)):
-            raise InputError(
-                "a mechanism is given, which holds the strategy and the budget: strategy, epsilon, rho, noise, "
-                "probability and workload must be left out"
-            )
+        only_a_mechanism(
+            "the strategy and the budget",
+            {"strategy": strategy},
+            epsilon=epsilon,
+            rho=rho,
+            noise=noise,
+            probability=probability,
+            workload=workload,
+        )
         mechanism = as_counted(near, counts, contributions, dropped)
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
@@ -125,6 +129,18 @@ def publish(
     values = strategy.measure(private) + strategy.scatter(drawn)
     total = int(private.sum()) if mechanism.total_known else None
     return Release(mechanism, values, total, publishable=rng is None)
+
+
+def only_a_mechanism(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
+    """Raise InputError if something is said beside a mechanism that is its own.
+
+    A choice must be "auto", everything else None: the defaults of the publishers.
+    """
+    if any(said != "auto" for said in choice.values()) or any(said is not None for said in amounts.values()):
+        *names, last = [*choice, *amounts]
+        raise InputError(
+            f"a mechanism is given, which holds {holds}: {', '.join(names)} and {last} must be left out"
+        )
 
 
 def as_counted(

@@ -22,7 +22,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.heavy import rounded
 from deltahist.noise.places import draw_place
-from deltahist.publishers.histogram import as_counted, draw
+from deltahist.publishers.histogram import as_counted, draw, only_a_mechanism
 from deltahist.publishers.sorted import on_a_line
 from deltahist.releases import Quantile
 
@@ -83,11 +83,8 @@ def publish_quantile(
     ('inverse', True)
     """
     if isinstance(near, QuantileMechanism):
-        if method != "auto" or any(v is not None for v in (epsilon, rho, probability)):
-            raise InputError(
-                "a mechanism is given, which holds the budget and the method: epsilon, rho, probability and method "
-                "must be left out"
-            )
+        amounts = {"epsilon": epsilon, "rho": rho, "probability": probability}
+        only_a_mechanism("the budget and the method", {"method": method}, **amounts)
         mechanism = as_counted(near, points, contributions)
         near, steps = mechanism.neighbourhood, _steps(points, mechanism.neighbourhood)
         if (q, len(steps)) != (mechanism.q, mechanism.number):

@@ -15,7 +15,7 @@ from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms import SortedMechanism
 from deltahist.mechanisms.sorted import check_all_there, check_membership
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.publishers.histogram import as_counted, draw
+from deltahist.publishers.histogram import as_counted, draw, only_a_mechanism
 from deltahist.releases import SortedRelease
 
 
@@ -66,11 +66,8 @@ def publish_sorted(
     """
     array = on_a_line(points)
     if isinstance(near, SortedMechanism):
-        if group != "auto" or any(v is not None for v in (epsilon, rho, most)):
-            raise InputError(
-                "a mechanism is given, which holds the budget, the group and the number of points: epsilon, rho, "
-                "group and most must be left out"
-            )
+        holds = "the budget, the group and the number of points"
+        only_a_mechanism(holds, {"group": group}, epsilon=epsilon, rho=rho, most=most)
         mechanism = as_counted(near, points, contributions)
         near, number = mechanism.neighbourhood, mechanism.number
         if len(array) > number or (near.fixed_membership and len(array) != number):

@@ -6,7 +6,7 @@ import abc
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,11 +14,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-#: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
-Span: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
-#: Consecutive cells of each query along an axis: first (m,), stop (m,), their share (m,) and where it lies (m,).
-_Piece: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+from deltahist.workloads.sums import Span, aligned_spans, box_sums, prefix_sums, sums_between
+
 Field: TypeAlias = NDArray[np.float64]
+#: Consecutive cells of each query along an axis: first (m,), stop (m,), their share (m,) and where it lies (m,).
+_Piece: TypeAlias = tuple[Field, Field, Field, Field]
 
 
 class Cover(abc.ABC):
@@ -66,7 +66,8 @@ class RowCover(Cover):
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._sum((self.rows.data < 1).astype(np.float64), None) > 0
+        before = np.concatenate([[0], np.cumsum(self.rows.data < 1)])
+        return np.asarray(np.diff(before[self.rows.indptr]) > 0)
 
     def shares(self, field: Field) -> Field:
         return self._sum(self.rows.data, field)
@@ -83,9 +84,9 @@ class RowCover(Cover):
     def touched(self, field: Field) -> Field:
         return self._sum(np.ones_like(self.rows.data), field)
 
-    def _sum(self, data: Field, field: Field | None) -> Field:
+    def _sum(self, data: Field, field: Field) -> Field:
         rows = scipy.sparse.csr_array((data, self.rows.indices, self.rows.indptr), shape=self.rows.shape)
-        return np.asarray(rows @ (np.ones(rows.shape[1]) if field is None else field.ravel()))
+        return np.asarray(rows @ field.ravel())
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +102,10 @@ class BoxCover(Cover):
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:  # type: ignore[override]
-        edges = [edge for span in self.spans for edge in span]
-        return np.logical_or.reduce([edge != np.floor(edge) for edge in edges])
+        return ~aligned_spans(self.spans)
 
     def shares(self, field: Field) -> Field:
-        return self._sum(field, lambda axis, share, place: share)
+        return box_sums(field, self.spans)
 
     def squares(self, field: Field) -> Field:
         return self._sum(field, lambda axis, share, place: share**2)
@@ -117,16 +117,15 @@ class BoxCover(Cover):
         return self._sum(field, lambda axis, share, place: (share == 1).astype(np.float64))
 
     def touched(self, field: Field) -> Field:
-        return self._sum(field, lambda axis, share, place: np.ones_like(share))
+        return box_sums(field, [(np.floor(low), np.ceil(high)) for low, high in self.spans])
 
     def _sum(self, field: Field, weight: Callable[[int, Field, Field], Field]) -> Field:
         """Sum of a field over all products of pieces, each weighted by its own factor along every axis."""
-        total = np.zeros(tuple(n + 1 for n in field.shape))
-        total[(slice(1, None),) * field.ndim] = functools.reduce(np.cumsum, range(field.ndim), field)
+        total = prefix_sums(field)
         out = np.zeros(len(self.spans[0][0]))
         for pieces in itertools.product(*self._pieces):
             factor = math.prod(weight(axis, share, place) for axis, (_, _, share, place) in enumerate(pieces))
-            out += factor * _sum_between(total, [(first, stop) for first, stop, _, _ in pieces])
+            out += factor * sums_between(total, [(first, stop) for first, stop, _, _ in pieces])
         return out
 
     @functools.cached_property
@@ -136,19 +135,10 @@ class BoxCover(Cover):
 
 def _pieces_of(low: Field, high: Field) -> Iterator[_Piece]:
     """The first cell of each interval, the whole cells after it, and the last one if it is another."""
-    first, last = np.floor(low).astype(np.int64), np.ceil(high).astype(np.int64) - 1
-    end = np.minimum(high, first + 1.0)
+    first, last = np.floor(low), np.ceil(high) - 1
+    end = np.minimum(high, first + 1)
     yield first, first + 1, end - low, low + end - 2 * first - 1
     ones, zeros = np.ones(len(low)), np.zeros(len(low))
     yield first + 1, np.maximum(last, first + 1), ones, zeros
     share = high - last
     yield last, np.where(last > first, last + 1, last), share, share - 1
-
-
-def _sum_between(total: Field, spans: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> Field:
-    """Sums over boxes of whole cells, given by prefix sums."""
-    out = np.zeros(len(spans[0][0]))
-    for corner in itertools.product((0, 1), repeat=len(spans)):
-        at = tuple(span[end] for span, end in zip(spans, corner, strict=True))
-        out += (-1.0) ** (len(spans) - sum(corner)) * total[at]
-    return out

@@ -12,14 +12,6 @@ from deltahist.budgets.ledger import Ledger, differences
 from deltahist.budgets.nano import allowed, as_said, charged
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    ledger = Ledger(tmp_path / "city.ledger")
-    ledger.account("city", {"length": 3})
-    ledger.store("city", "rows", 17)
-    return ledger
-
-
 def test_what_is_stored_is_there_again(ledger):
     again = Ledger(ledger.path)
     assert again.accounts() == {"city": {"length": 3}}

@@ -17,14 +17,6 @@ from deltahist.budgets.sqlite import _engine
 V1 = Path(__file__).parent.parent / "fixtures" / "v1"
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    ledger = Ledger(tmp_path / "city.ledger")
-    ledger.account("city", {"length": 3})
-    ledger.store("city", "rows", 17)
-    return ledger
-
-
 def forking(test):
     """Python warns that threads are not there after a fork: these tests are about that."""
     test = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")(test)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.workloads import Span
+#: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
+Span: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
