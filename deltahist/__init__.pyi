@@ -23,7 +23,12 @@ from .mechanisms import (
 from .mechanisms.calibration import sensitivity as sensitivity
 from .mechanisms.statement import protection_curve as protection_curve
 from .neighbourhood import Neighbourhood as Neighbourhood
-from .planning import Candidate as Candidate, expected_error as expected_error, plan as plan
+from .planning import (
+    Candidate as Candidate,
+    advise as advise,
+    expected_error as expected_error,
+    plan as plan,
+)
 from .privacy import Guarantee as Guarantee
 from .publishers import (
     publish as publish,

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
+from deltahist.planning import CellChoice
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 
 #: Cells, as parts of δ; districts are those nearest to so many random places, squares are as many.
-CELLS, DISTRICTS, SQUARES = (0.25, 0.5, 1.0, 2.0), (5, 10, 20, 50, 100, 200), 400
+CELLS, DISTRICTS, SQUARES = (0.125, 0.25, 0.5, 1.0, 2.0), (5, 10, 20, 50, 100, 200), 400
 EPSILON, LEVEL, MOST_PER_USER, SEED = 1.0, 0.95, 5, 11
 Floats = NDArray[np.float64]
 
@@ -123,6 +124,7 @@ def measured(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
             "coverage": float(((found["low"] <= truth) & (truth <= found["high"])).mean()),
             "coverage by noise alone": float(by_noise.mean()),
             "error": error,
+            "expected error": CellChoice.of(release.mechanism, len(data.points), dh.workloads.regions(shapes)).rmse,
             "stated error": float(np.sqrt(np.mean(found["std_error"] ** 2))),
             "width over need": float(np.sqrt(np.mean(half**2))) / 1.96 / error,
             "error over even": error / float(np.sqrt(np.mean((plain - truth) ** 2))),
@@ -134,7 +136,7 @@ def run(out: Path, small: bool, folder: Path | None = None) -> Found:
     rows = []
     for data in sets(folder, small):
         for each in (data,) if data.users is None else (data, data.bounded()):
-            for part in CELLS[2:] if small else CELLS:
+            for part in CELLS[3:] if small else CELLS:
                 rows += measured(each, part)
     write_csv(out / "districts.csv", rows)
     print_table([row | {"coverage": f"{100 * row['coverage']:.1f}%"} for row in rows])

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from deltahist.cli.advising import advise
 from deltahist.cli.allocating import allocate
 from deltahist.cli.planning import plan
 from deltahist.cli.publishing import demo, publish
@@ -53,7 +54,8 @@ for command, line in (
     (allocate, "Spread a budget per window over steps of different weight."),
     (stream, "Publish one map per step of time, within a budget per window."),
     (query, "Count the points in boxes or regions, with intervals."),
-    (plan, "Rank strategies by expected error, before any data."),
+    (advise, "What each choice of δ, ε and cells gives, in words."),
+    (plan, "Rank strategies and cells by expected error, before any data."),
     (inspect, "Print the privacy statement of a release."),
     (plot, "Draw the map and the protection by distance."),
     (export, "Write the cells as GeoParquet, GeoJSON, CSV or GeoTIFF."),

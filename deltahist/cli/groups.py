@@ -8,11 +8,11 @@ have units, and Typer's own messages leave out the value that was typed and the 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 import typer
 
@@ -159,15 +159,44 @@ class Place:
     ]
     delta: Delta
     cell: Annotated[
-        str | None, option("LENGTH", "Side of a cell: 250m (ground metres), or a plain number. [default: δ]")
+        str | None,
+        option(
+            "LENGTH",
+            "Side of a cell: 250m (ground metres), a plain number, or auto, for the least expected error. [default: "
+            "auto; δ in one dimension]",
+        ),
     ] = None
     cells_per_delta: Annotated[str | None, option("K", "Instead of --cell: cells with a side of δ / K.")] = (
         None
     )
     sources: Sources = "none"
 
+    #: Whether cells are chosen where nothing is said of them.
+    _CHOOSES: ClassVar[bool] = True
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the cells are to be chosen (`nears`) instead of given (`near`)."""
+        if self.cell == "auto":
+            if self.cells_per_delta is not None:
+                raise InputError("--cell is 'auto' with --cells-per-delta: it must be at most one of them")
+            return True
+        nothing = self.cell is None and self.cells_per_delta is None
+        return self._CHOOSES and nothing and len(options.corners(self.bounds, "--bounds")) == 4
+
     def near(self, coordinates: Coordinates) -> Neighbourhood:
-        """The neighbourhood on its domain, checked, with room in memory."""
+        """The neighbourhood on its domain, checked, with room in memory; cells of δ if nothing is said of them."""
+        return self._near(coordinates, self._side(options.length(self.delta, "--delta")))
+
+    def nears(self, coordinates: Coordinates) -> Iterator[Neighbourhood]:
+        """The neighbourhood on cells that may be chosen, from large to small, as far as there is room in memory."""
+        from deltahist.planning import on_cells
+
+        near = self._near(coordinates, options.length(self.delta, "--delta"))
+        box = options.corners(self.bounds, "--bounds")
+        return on_cells(box, near.delta, near.domain.crs, sources=near.sources)
+
+    def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
         from deltahist.domain import Domain
         from deltahist.domain.geometries import read_sources
         from deltahist.neighbourhood import Neighbourhood
@@ -176,7 +205,6 @@ class Place:
         box = options.corners(self.bounds, "--bounds")
         crs = coordinates.of_map(box)
         delta = options.length(self.delta, "--delta")
-        side = self._side(delta)
         if crs is None:
             for name, value in (("--delta", delta), ("--cell", side)):
                 if isinstance(value, str):
@@ -207,16 +235,14 @@ class Place:
 
     def _side(self, delta: float | str) -> float | str:
         """Side of a cell: as given, or δ / K."""
-        from deltahist.domain import metres
+        from deltahist.domain import length_times
 
         if self.cell is not None and self.cells_per_delta is not None:
             raise InputError("both --cell and --cells-per-delta are given: it must be at most one of them")
         if self.cell is not None:
             return options.length(self.cell, "--cell")
         parts = options.whole_number(self.cells_per_delta or "1", "--cells-per-delta")
-        if isinstance(delta, float):
-            return delta / parts
-        return delta if parts == 1 else f"{metres(delta) / parts!r}m"
+        return delta if parts == 1 else length_times(delta, 1 / parts)
 
 
 def _refuse_degrees(box: tuple[float, ...], crs: str, side: float | str) -> None:

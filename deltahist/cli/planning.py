@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import BoxFile, Coordinates, MaxPerUser, Place, SpendingWithFailure, option, spread
+from deltahist.cli.asking import Asked, settle, table_of_cells
+from deltahist.cli.groups import Coordinates, MaxPerUser, Place, SpendingWithFailure, option, spread
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.domain import Domain
     from deltahist.neighbourhood import Neighbourhood
 
-#: Squares that stand for all places of a given size.
-_SQUARES = 2_000
 _NOT_ALL = "plus what is not measured"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Workload:
-    """Which queries the error is about."""
-
-    squares: Annotated[
-        str | None, option("SIDE", "Plan for squares of this side (2km) at random places.")
-    ] = None
-    boxes: BoxFile = None
-
-    def on(self, domain: Domain) -> tuple[Any, str]:
-        """The queries on a domain, and their name."""
-        from deltahist import workloads
-
-        if self.squares is not None and self.boxes is not None:
-            raise InputError("both --squares and --boxes are given: it must be at most one of them")
-        if self.squares is not None:
-            side = domain.length(options.length(self.squares, "--squares"), name="--squares")
-            kind = "squares" if domain.ndim == 2 else "intervals"
-            return workloads.random_squares(
-                side, _SQUARES, domain
-            ), f"{_SQUARES:,} {kind} of side {self.squares}"
-        if self.boxes is not None:
-            corners, _ = options.read_boxes(None, self.boxes, domain)
-            return workloads.boxes(corners), f"the {len(corners):,} boxes of {self.boxes}"
-        return workloads.all_ranges(domain), "all ranges of whole cells"
 
 
 @spread
@@ -58,30 +29,42 @@ def plan(
     ] = None,
     crs: Annotated[str | None, option("CRS", "Projected CRS of the map.", "--project", "--crs")] = None,
     max_per_user: MaxPerUser = None,
-    workload: _Workload,
+    asked: Asked,
     layout: Annotated[Literal["table", "json"], option("FORM", "table or json.", "--format")] = "table",
     out: Annotated[Path | None, option("FILE", "Write to a file.")] = None,
 ) -> None:
-    """Rank strategies by expected error on a workload: all ranges, or --squares, or --boxes. No data is read.
+    """Rank strategies, and cells unless they are given, by expected error on what will be asked. No data is read.
+
+    Cells are compared by the whole error: that of noise, and that of where in the cells points lie, for about so many
+    --points. With cells that are given, the workload is all ranges of whole cells unless another is.
 
     \b
     Examples:
       deltahist plan --bounds 560000,4480000,610000,4530000 --project EPSG:32618 --cell 250m --delta 500m --epsilon 1
+      deltahist plan --bounds 560000,4480000,610000,4530000 --project EPSG:32618 --delta 500m --epsilon 1 \\
+          --regions districts.gpkg --points 140000
       deltahist plan --bounds 0,0,1,1 --cell 0.01 --delta 0.01 --epsilon 1 --squares 0.2
       deltahist plan --bounds 0,100 --cell 1 --delta 5 --sources left --rho 0.1 --format json
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
     """
-    console.check_target(out, *filter(None, [workload.boxes]))
+    from deltahist.domain.counting import Counting
+
+    console.check_target(out, *asked.files())
     how = {
         "contributions": options.whole_number(max_per_user or "1", "--max-per-user"),
         **spending.keywords(),
     }
     system = Coordinates(crs=crs)
-    near = place.near(system)
-    work, name = workload.on(near.domain)
     if deltas is None:
         title = "expected error per query, in points (root mean square)"
-        records, table = _ranking(near, work, how)
+        counting = Counting(how.pop("contributions"))
+        settled = settle(place, system, asked, counting=counting, **how)
+        near, name = settled.near, settled.name
+        records, table = _ranking(near, settled.work, how | {"counting": counting})
+        if settled.cells:
+            records = [{"cell": near.domain.size_of_cells} | record for record in records]
+            compared = f"cells by the whole error, for about {asked.number:,.0f} points"
+            title = f"{compared}\n\n{table_of_cells(settled.cells)}\n\nof these, by noise: {title}"
     else:
         title = "best strategies by δ: expected error per query, in points"
         nears = [replace(place, delta=each).near(system) for each in deltas.split(",")]
@@ -89,7 +72,8 @@ def plan(
             raise InputError(
                 "--deltas needs --cell: with --cells-per-delta every δ would have cells of its own"
             )
-        records, table = _crossovers(nears, workload.on(nears[0].domain)[0], how)
+        queries, name = asked.queries(nears[0].domain)
+        records, table = _crossovers(nears, None if queries is None else queries(nears[0].domain), how)
     if layout == "json":
         console.put(json.dumps(records, indent=2, ensure_ascii=False), out)
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from deltahist.cli import console, options
+from deltahist.cli.asking import ANYWHERE, Asked, Settled, settle, table_of_cells
 from deltahist.cli.groups import Coordinates, Place, Rows, SpendingWithFailure, argument, flag, option, spread
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
@@ -16,6 +17,7 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     from deltahist.counts import Counted
     from deltahist.domain.counting import Counting
+    from deltahist.mechanisms import Mechanism
     from deltahist.releases import Release
 
 
@@ -73,13 +75,19 @@ def publish(
             "shifted:width,shift[,m] or dyadic[:spacing]; lengths in cells.",
         ),
     ] = "auto",
+    asked: Asked,
     rows: _Rows,
     order: InOrder,
+    dry_run: Annotated[
+        bool,
+        flag("--dry-run", "Say what would be published and how large its error would be; read no rows, draw nothing."),
+    ] = False,
 ) -> Any:
     """Publish a file of points as one release file that may be handed out.
 
-    All public choices are checked, and the strategy is chosen, before the data is read. Bounds and sources
-    are in the projected CRS; cells and δ in ground metres ("250m"). Without any CRS all are plain numbers.
+    All public choices are checked, and the strategy and the cells are chosen for what will be asked (--regions,
+    --squares, --boxes), before the data is read. Bounds and sources are in the projected CRS; cells and δ in
+    ground metres ("250m"). Without any CRS all are plain numbers.
     Bounds are extended outwards to whole cells. What is said about bad rows and points outside goes to
     stderr: it is for you, not for publication.
 
@@ -87,6 +95,9 @@ def publish(
     Examples:
       deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project EPSG:32618 \\
           --bounds 560000,4480000,610000,4530000 --cell 250m --delta 500m --epsilon 1 --out city.parquet
+      deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project EPSG:32618 \\
+          --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --regions districts.gpkg --points 140000 \\
+          --dry-run --out city.parquet
       deltahist publish visits.csv --x lon --y lat --user id --max-per-user 5 --crs EPSG:4326 \\
           --project EPSG:32618 --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --out city.parquet
       deltahist publish log.tsv.gz --x 3 --y 2 ...          # no header: columns by number, from 0
@@ -97,18 +108,26 @@ def publish(
           --epsilon 1 --probability 1e-6 --out city.parquet
     """
     from deltahist.counts import count_file
-    from deltahist.planning import mechanism_for
     from deltahist.publishers import publish as publish_counts
 
     budget = spending.keywords()
-    console.check_target(out, source)
-    near = place.near(coordinates)
-    columns = coordinates.columns(near.domain)
+    console.check_target(out, source, *asked.files())
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):
-        return order.publish(near, budget, out, source=source, **columns, **rows.reading())
-    mechanism = mechanism_for(near, strategy, noise=spending.noise, counting=counting, **budget)
-    counted = count_file(source, near.domain, **columns, **rows.reading())
+        if dry_run:
+            raise InputError("--dry-run is given with --sorted: it goes with counts")
+        near = place.near(coordinates)
+        return order.publish(
+            near, budget, out, source=source, **coordinates.columns(near.domain), **rows.reading()
+        )
+    how = {"strategy": strategy, "noise": spending.noise, "counting": counting, **budget}
+    settled = settle(place, coordinates, asked, **how)
+    mechanism = settled.mechanism(**how)
+    columns = coordinates.columns(mechanism.domain)
+    if dry_run:
+        print(_expectation(settled, mechanism, asked), mechanism.statement(), sep="\n\n")
+        return None
+    counted = count_file(source, mechanism.domain, **columns, **rows.reading())
     _tell_publisher(counted, rows.outside)
     release = publish_counts(counted.counts, mechanism)
     release.save(out)
@@ -133,19 +152,44 @@ def _tell_publisher(counted: Counted, outside: str) -> None:
         )
 
 
-def _summary(release: Release, out: Path) -> str:
-    domain = release.domain
-    bounds = ",".join(f"{b:.10g}" for b in domain.bounds)
+def _expectation(settled: Settled, mechanism: Mechanism, asked: Asked) -> str:
+    """What a map would be like, from public figures alone."""
+    expected = settled.expected(mechanism, asked.number)
+    about = f"for about {asked.number:,.0f} points" + ("" if asked.points else " (--points says how many)")
+    queries = ANYWHERE if settled.work is None else settled.name
+    text = console.facts(
+        would_publish=_shape(mechanism),
+        strategy=_named(mechanism),
+        guarantee=mechanism.promise,
+        error=f"{expected.rmse:,.4g} points (root mean square) over {queries}, {about}",
+        of_it=f"{expected.noise_error:,.4g} by noise, {expected.placement_error:,.4g} by places within cells",
+    )
+    return text + (f"\n\nCells that were compared:\n{table_of_cells(settled.cells)}" if settled.cells else "")
+
+
+def _shape(mechanism: Mechanism) -> str:
+    domain = mechanism.domain
+    return f"{' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells} {domain.unit}"
+
+
+def _named(mechanism: Mechanism) -> str:
+    """The strategy with its parameters."""
     parameters = {
-        k: v for k, v in release.strategy.describe().items() if k not in ("strategy", *options.LONG)
+        k: v for k, v in mechanism.strategy.describe().items() if k not in ("strategy", *options.LONG)
     }
     said = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in parameters.items()}
     detail = ", ".join(f"{name} {value}" for name, value in said.items() if value not in (None, ""))
+    return mechanism.strategy.name + (f" ({detail})" if detail else "")
+
+
+def _summary(release: Release, out: Path) -> str:
+    domain = release.domain
+    bounds = ",".join(f"{b:.10g}" for b in domain.bounds)
     return console.facts(
         published=str(out),
         cells=f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells} {domain.unit}",
         bounds=bounds + (f" in {domain.crs}" if domain.crs else ""),
-        strategy=release.strategy.name + (f" ({detail})" if detail else ""),
+        strategy=_named(release.mechanism),
         guarantee=release.mechanism.promise,
         inspect_it=f"deltahist inspect {out}",
     )

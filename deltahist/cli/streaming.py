@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deltahist._progress import progress
 from deltahist.cli import console, options
@@ -57,7 +57,16 @@ class _Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place(Place):
+    cell: Annotated[
+        str | None,
+        option(
+            "LENGTH",
+            "Side of a cell: 250m (ground metres), a plain number, or auto, for the least expected error of a step. "
+            "[default: δ]",
+        ),
+    ] = None
     sources: Sources = "boundary"
+    _CHOOSES: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)

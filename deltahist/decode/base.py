@@ -147,6 +147,10 @@ class Decoder:
         """Variance and kurtosis of the answers to boxes, or to explicit queries (m, N)."""
         return self.way(work).moments(self, work)
 
+    def variance(self, work: Asked) -> NDArray[np.float64]:
+        """Variance of the answers alone (m,): what planning compares."""
+        return self.moments(work).variance
+
     def mean_variance(self, work: AllRanges) -> float:
         """Mean variance over all ranges; in closed form where there is one, else over a sample."""
         return self.way(work).mean(self, work)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
-from deltahist.decode.moments import Moments, Terms
+from deltahist.decode.moments import CLOSED, Moments, Terms
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
@@ -151,6 +151,9 @@ class TreeDecoder(Decoder):
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         return super().moments(work) if self._closed else self._dense.moments(work)
+
+    def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
+        return CLOSED.variance(self, work) if self.way(work) is CLOSED and self._closed else super().variance(work)
 
     def mean_variance(self, work: AllRanges) -> float:
         return super().mean_variance(work) if self._closed else self._dense.mean_variance(work)

@@ -50,6 +50,17 @@ def metres(text: str) -> float:
         ) from None
 
 
+def length_times(length: float | str, factor: float) -> float | str:
+    """A length, a number or text with its unit, times a factor.
+
+    >>> length_times("0.5km", 1 / 4)
+    '125m'
+    """
+    if isinstance(length, str) and _LENGTH.fullmatch(length):
+        return f"{metres(length) * factor:.15g}m"
+    return (_bare(length, "length") if isinstance(length, str) else float(length)) * factor
+
+
 @dataclass(frozen=True)
 class Domain:
     """A box cut into equal cells, in one or two dimensions.

@@ -167,7 +167,7 @@ class Mechanism(BaseMechanism):
         if continuous:
             laws = [_ContinuousLaw(law.kind, law.parameter) for law in self.laws]
             found = decoder(self.strategy, laws, total_known=self.total_known)
-        return found.moments(_queries(workload, self.domain)).variance
+        return found.variance(_queries(workload, self.domain))
 
     def rmse(self, workload: Workload) -> float:
         """Expected root mean square error per query, in points."""

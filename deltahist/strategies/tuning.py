@@ -16,7 +16,7 @@ from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.grids import Starts
 from deltahist.strategies.lines import hats, sums_on
-from deltahist.workloads import AllRanges, Boxes, Workload
+from deltahist.workloads import AllRanges, Boxes, Regions, Workload
 
 #: Boxes that stand for the workload.
 _BOXES = 2000
@@ -61,13 +61,13 @@ def best_sums(
     Parameters
     ----------
     flow : blocks and arrivals; its own widths and shares do not matter.
-    workload : the queries; all ranges when None (regions count as all ranges).
+    workload : the queries; all ranges when None. Boxes of their areas stand for regions.
     norm : 1 for Laplace, 2 for Gaussian noise.
     """
+    if isinstance(workload, Regions):
+        workload = workload.boxes()
     boxes = workload if isinstance(workload, Boxes) else AllRanges(flow.domain).sample(_BOXES)
-    if len(boxes) > _BOXES:
-        boxes = Boxes(boxes.corners[:: -(-len(boxes) // _BOXES)])
-    mean = MeanError(flow, boxes, norm)
+    mean = MeanError(flow, boxes.thinned(_BOXES), norm)
     # Shares are refined for the chains that are best at usual ones.
     chains = sorted(_chains(flow.blocks), key=lambda widths: mean.of_flows(widths, _usual(len(widths))))
     found = [(*mean.best_shares(widths), widths) for widths in chains[:_REFINED]]

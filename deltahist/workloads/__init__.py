@@ -2,7 +2,15 @@
 
 from deltahist.workloads.cover import BoxCover, Cover, RowCover, Span
 from deltahist.workloads.polygons import Regions, regions
-from deltahist.workloads.ranges import AllRanges, Boxes, all_ranges, boxes, random_squares, range_gram
+from deltahist.workloads.ranges import (
+    AllRanges,
+    Boxes,
+    all_ranges,
+    boxes,
+    random_boxes,
+    random_squares,
+    range_gram,
+)
 
 #: What can be asked.
 Workload = Boxes | AllRanges | Regions
@@ -18,6 +26,7 @@ __all__ = [
     "Workload",
     "all_ranges",
     "boxes",
+    "random_boxes",
     "random_squares",
     "range_gram",
     "regions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.workloads.areas import areas
 from deltahist.workloads.cover import RowCover
+from deltahist.workloads.ranges import Boxes
 
 #: Shares of a cell closer than this to none or all of it are none or all.
 _ROUNDING = 1e-9
@@ -39,14 +41,34 @@ class Regions:
         """Area shares (m, N); InputError as of `cover`."""
         return self.cover(domain).rows
 
+    def boxes(self) -> Boxes:
+        """A box for each region, as wide for its height as the region, of its area, where it is."""
+        import shapely
+
+        corners = shapely.bounds(self.geometries)
+        sides = corners[:, 2:] - corners[:, :2]
+        part = np.sqrt(shapely.area(self.geometries) / sides.prod(axis=1))
+        middle, half = corners[:, :2] + sides / 2, sides * part[:, None] / 2
+        return Boxes(np.column_stack([middle - half, middle + half]))
+
     def cover(self, domain: Domain) -> RowCover:
-        """Which share of each cell the polygons hold, and where in the cell.
+        """Which share of each cell the polygons hold, and where in the cell; kept for the domain asked last.
 
         Raises
         ------
         InputError
             If a polygon reaches outside the domain, or the domain is 1-D.
         """
+        if domain not in self._last:
+            self._last.clear()
+            self._last[domain] = self._cover(domain)
+        return self._last[domain]
+
+    @functools.cached_property
+    def _last(self) -> dict[Domain, RowCover]:
+        return {}
+
+    def _cover(self, domain: Domain) -> RowCover:
         import shapely
 
         if domain.ndim != 2:

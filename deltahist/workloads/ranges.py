@@ -36,6 +36,10 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.corners)
 
+    def thinned(self, most: int) -> Boxes:
+        """At most so many of the boxes, evenly taken."""
+        return self if len(self) <= most else Boxes(self.corners[:: -(-len(self) // most)])
+
     def spans(self, domain: Domain) -> tuple[Span, ...]:
         """Intervals in cells along each axis, through whole lattice steps.
 
@@ -200,6 +204,22 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
         low.append(lo + rng.random(number) * max(0.0, hi - lo - side))
     corner = np.column_stack(low)
     return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
+
+
+def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
+    """Boxes (1-D: intervals) whose corners are uniform in the domain: ranges of any size, at any place.
+
+    Parameters
+    ----------
+    number : how many. seed : of the public choice of places.
+
+    >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
+    [0.3, 0.3, 0.7, 0.7]
+    """
+    number = whole(number=number)
+    low, high = np.array(domain.low), np.array(domain.high)
+    ends = np.sort(np.random.default_rng(seed).random((2, number, domain.ndim)), axis=0)
+    return Boxes(np.column_stack(list(low + ends * (high - low))))
 
 
 def _interval_shares(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> NDArray[np.float64]:

@@ -125,12 +125,13 @@ def test_rho_and_gaussian(folder, capsys):
     out = folder / "rho.parquet"
     line = ["publish", folder / "visits.csv", "--x", "lon", "--y", "lat", "--bounds", "-75,40,-73,41.5"]
     line += ["--delta", "0.1", "--rho", "0.5", "--noise", "gaussian", "--strategy", "wavelet", "--out", out]
+    line += ["--cells-per-delta", "1"]
     run(capsys, *line)
     release = dh.Release.load(out)
     assert release.rho == Fraction(1, 2)
     assert release.noise == "gaussian"
     assert release.domain.crs is None
-    assert release.domain.shape == (20, 15)  # a cell is δ unless something else is said
+    assert release.domain.shape == (20, 15)
 
 
 def test_budgets_are_the_decimals_that_were_typed(folder):

@@ -1,4 +1,4 @@
-"""Planning: which strategy answers a workload best, from public data alone."""
+"""Which strategy answers a workload best: mechanisms ranked by their expected error."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import candidates, named
-from deltahist.workloads import Boxes, Workload, all_ranges
+from deltahist.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 
 #: Boxes of a longer workload are thinned out to this many.
 _MOST_QUERIES = 50_000
+#: What stands for a workload where only the best is wanted; strategies this near to each other may change places on
+#: the whole of it.
+_FEW_QUERIES, _CLOSE = 200, 1.5
 
 
 @dataclass(frozen=True)
@@ -103,13 +106,19 @@ def plan(
     """
     if epsilon is None and rho is None:
         epsilon = 1.0
-    budget = Budget(epsilon, rho, probability)
-    counting = Counting(contributions) if counting is None else counting
     workload = all_ranges(near.domain) if workload is None else workload
-    if isinstance(workload, Boxes) and len(workload) > _MOST_QUERIES:
-        workload = Boxes(workload.corners[:: -(-len(workload) // _MOST_QUERIES)])
+    if isinstance(workload, Boxes):
+        workload = workload.thinned(_MOST_QUERIES)
+    counting = Counting(contributions) if counting is None else counting
+    return _ranked(near, workload, workload, Budget(epsilon, rho, probability), counting)
+
+
+def _ranked(
+    near: Neighbourhood, workload: Workload, measured: Workload, budget: Budget, counting: Counting
+) -> list[Candidate]:
+    """Candidates for a workload, ranked by their error on what stands for it."""
     kinds = [(1, Budget(budget.epsilon))] if budget.unit == "epsilon" else []
-    if budget.unit == "rho" or probability is not None:
+    if budget.unit == "rho" or budget.probability is not None:
         kinds.append((2, budget))
     found = []
     for norm, amount in kinds:
@@ -118,7 +127,7 @@ def plan(
                 continue
             mechanism = Mechanism(near, strategy, amount, counting)
             found.append(
-                Candidate(mechanism, label, mechanism.rmse(workload), bool(strategy.determines_cells))
+                Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells))
             )
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))
 
@@ -167,12 +176,19 @@ def mechanism_for(
     if strategy != "auto":
         gaussian = budget.rho is not None or budget.probability is not None
         return Mechanism(near, named(strategy, near, norm=2 if gaussian else 1), budget, counting)
-    for candidate in plan(
-        near, workload, budget.epsilon, rho=budget.rho, probability=budget.probability, counting=counting
-    ):
-        if noise in (None, candidate.noise):
-            return candidate.mechanism
-    raise InputError("no strategy fits the domain and the noise that is asked for")
+    workload = all_ranges(near.domain) if workload is None else workload
+    few: Workload = workload
+    if not isinstance(workload, AllRanges):
+        few = (workload.boxes() if isinstance(workload, Regions) else workload).thinned(_FEW_QUERIES)
+    ranked = [c for c in _ranked(near, workload, few, budget, counting) if noise in (None, c.noise)]
+    if not ranked:
+        raise InputError("no strategy fits the domain and the noise that is asked for")
+    best = ranked[0]
+    if few is workload:
+        return best.mechanism
+    # A few boxes tell which strategies come near; only these are worth the whole workload.
+    close = [c.mechanism for c in ranked if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse]
+    return close[0] if len(close) == 1 else min(close, key=lambda mechanism: mechanism.rmse(workload))
 
 
 def crossovers(

@@ -1,0 +1,126 @@
+"""`deltahist advise`: what each choice of δ, ε, points per user and cells gives, in words and as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from deltahist.cli import console, options
+from deltahist.cli.asking import USUAL_POINTS, Asked
+from deltahist.cli.groups import Coordinates, option, spread
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@spread
+def advise(
+    *,
+    bounds: Annotated[str, option("W,S,E,N", "Corners of the map, in the projected CRS when there is one.")],
+    crs: Annotated[str | None, option("CRS", "Projected CRS of the map.", "--project", "--crs")] = None,
+    protect: Annotated[
+        Literal["visit", "home", "trip"],
+        option("WHAT", "What shall be hidden: visit (100 to 500 m), home (250 m to 1 km) or trip (1 to 5 km)."),
+    ] = "home",
+    deltas: Annotated[str | None, option("LIST", "Instead of --protect: these δ (250m,1km).")] = None,
+    epsilons: Annotated[str, option("LIST", "Budgets of ε to compare.")] = "0.5,1,2",
+    asked: Asked,
+    per_user: Annotated[
+        str | None,
+        option("LIST", "Numbers of points kept of each user (1,5,20), who is protected as a whole.", "--max-per-user"),
+    ] = None,
+    users: Annotated[
+        Path | None,
+        option(
+            "FILE.csv",
+            "Public figures: columns points and users, how many users have so many points; tells what is kept.",
+            "--points-per-user",
+        ),
+    ] = None,
+    layout: Annotated[Literal["table", "csv", "json"], option("FORM", "table, csv or json.", "--format")] = "table",
+    out: Annotated[Path | None, option("FILE", "Write to a file.")] = None,
+) -> None:
+    """What each choice of δ, ε and K gives, with the cells that suit it best: how exact answers are, how safe people.
+
+    No data is read but public figures. For every choice the cells are those of the least expected error over
+    --regions, --squares or --boxes; squares of a twentieth of the map's side if nothing is given.
+
+    \b
+    Examples:
+      deltahist advise --bounds 563000,4480000,613000,4532000 --project EPSG:32618 --points 140000 --protect home
+      deltahist advise --bounds 563000,4480000,613000,4532000 --project EPSG:32618 --points 140000 \\
+          --regions districts.gpkg --deltas 250m,500m --epsilons 0.5,1
+      deltahist advise --bounds 563000,4480000,613000,4532000 --project EPSG:32618 --max-per-user 1,5,20 \\
+          --points-per-user activity.csv --protect visit
+    """
+    from deltahist.domain import Domain
+    from deltahist.planning import advice
+
+    console.check_target(out, *asked.files(), *filter(None, [users]))
+    box = options.corners(bounds, "--bounds")
+    system = Coordinates(crs=crs).of_map(box)
+    queries, _ = asked.queries(Domain(box, (1,) * (len(box) // 2), system))
+    if users is not None and (per_user is None or asked.points is not None):
+        other = "--max-per-user is missing" if per_user is None else "--points is given as well"
+        raise InputError(f"--points-per-user is {str(users)!r}, and {other}: it says what is kept of users' points")
+    points = asked.number if users is None else advice.read_users(users, "--points-per-user")
+    found = advice.advise(
+        box,
+        points,
+        queries,
+        crs=system,
+        deltas=[options.length(text, "--deltas") for text in (deltas or ",".join(advice.USES[protect])).split(",")],
+        epsilons=[options.amount(text, "--epsilons") for text in epsilons.split(",")],
+        per_user=None
+        if per_user is None
+        else [options.whole_number(text, "--max-per-user") for text in per_user.split(",")],
+    )
+    if layout == "csv":
+        console.put(found.to_csv(index=False), out)
+    elif layout == "json":
+        console.put(found.to_json(orient="records", indent=2), out)
+    else:
+        unit = "m" if system else "units"
+        console.put(_told(found, unit, asked, users is None), out)
+
+
+def _told(found: pd.DataFrame, unit: str, asked: Asked, guessed: bool) -> str:
+    """Words and a table."""
+    rows = [_row(row, unit) for row in found.to_dict("records")]
+    people = bool(found["points_per_user"].any())
+    heads = ("δ", "ε", "K", "kept", "cell", "error of a count", "50% sure becomes")
+    kept = list(range(len(heads))) if people else [0, 1, 4, 5, 6]
+    table = console.table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows], left=0)
+    best = min(found.to_dict("records"), key=lambda row: float(row["of_count"]))
+    who = f"a user's {best['points_per_user']:.0f} points" if people else "somebody's point"
+    lines = [
+        f"A typical area of {_area(best['area'], unit)} holds {best['count']:,.0f} points if they are evenly spread, "
+        "and is told as below (95 of 100 such answers are that near to the truth).",
+        f"Whoever was 50% sure which of two places within δ {who} had becomes at most so sure as the last column says.",
+    ]
+    if guessed and asked.points is None:
+        lines.append(f"--points is missing: about {USUAL_POINTS:,} are assumed.")
+    if people and guessed:
+        lines.append(
+            "How many points are left with K of each user is not known: --points is taken for each K alike "
+            "(--points-per-user tells)."
+        )
+    return "\n".join([*lines, "", table])
+
+
+def _row(row: dict[Any, Any], unit: str) -> list[str]:
+    half = 1.96 * row["error"]
+    return [
+        f"{row['delta']:,.6g} {unit}",
+        f"{row['epsilon']:g}",
+        str(row["points_per_user"]),
+        f"{row['points']:,.0f}",
+        f"{row['cell']:,.4g} {unit}",
+        f"{row['count']:,.0f} ± {float(f'{half:.2g}'):,.0f} ({half / row['count']:.0%})",
+        f"{row['observer']:.1%}" if row["observer"] > 0.99 else f"{row['observer']:.0%}",
+    ]
+
+
+def _area(area: float, unit: str) -> str:
+    return f"{area / 1e6:,.3g} km²" if unit == "m" else f"{area:,.3g} square units"

@@ -1,0 +1,205 @@
+"""Advice: what each choice of δ, ε, points per user and cells gives, from public figures alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from deltahist._progress import progress
+from deltahist.budget import Budget
+from deltahist.domain import Domain
+from deltahist.domain.counting import POINTS, Counting
+from deltahist.errors import InputError
+from deltahist.mechanisms import Mechanism
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.planning.cells import SIDES, CellChoice, expected_placement, on_cells
+from deltahist.planning.ranking import mechanism_for
+from deltahist.workloads import Regions, Workload, random_squares
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Usual δ by what shall be hidden (docs/choosing.md).
+USES: Mapping[str, tuple[str, ...]] = {
+    "visit": ("100m", "250m", "500m"),
+    "home": ("250m", "500m", "1km"),
+    "trip": ("1km", "2km", "5km"),
+}
+#: Squares that stand for a workload when none is given: so many, with a side of this part of the map's shorter one.
+_SQUARES, _SIDE = 500, 1 / 20
+
+
+def advise(
+    bounds: tuple[float, ...],
+    points: float | Mapping[int, int],
+    workload: Workload | Callable[[Domain], Workload] | None = None,
+    *,
+    crs: str | None = None,
+    deltas: Sequence[float | str] = USES["home"],
+    epsilons: Sequence[float | Fraction] = (Fraction(1, 2), Fraction(1), Fraction(2)),
+    per_user: Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """What each choice gives: the best cells, the error of a typical answer, and what an observer may learn at most.
+
+    Parameters
+    ----------
+    bounds, crs : of the map, as for `Domain`.
+    points : how many there are on the map, roughly; or {points of a user: number of such users}, with which it is known
+        what is kept of them. Both must be public figures.
+    workload : what will be asked, or what makes it for a domain; squares of a twentieth of the map's shorter side
+        when None.
+    deltas : distances within which people are to be hidden.
+    epsilons : budgets of pure ε.
+    per_user : numbers of points that are kept of each user, who is protected as a whole; single points are when None.
+
+    Returns
+    -------
+    DataFrame, a row for each choice: `delta` (ground units), `epsilon`, `points_per_user` (0: single points),
+    `points` kept, `cell` (ground units), `strategy`, `area` of the typical query, its `count` for evenly spread points,
+    the `error` of answers (root mean square, in points) with its parts `noise_error` and `placement_error`, the same
+    error `of_count`, and `observer`: how sure somebody who was 50% sure of one of two places within δ becomes at most.
+
+    Raises
+    ------
+    InputError
+        If a figure is not finite and above zero, or there is nothing to choose from.
+
+    >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
+    >>> table[["epsilon", "cell", "observer"]].round(2).to_numpy().tolist()
+    [[0.5, 0.25, 0.62], [2.0, 0.12, 0.88]]
+    """
+    import pandas as pd
+
+    if isinstance(points, Mapping) and per_user is None:
+        raise InputError("points are given per user: per_user must say how many of each user may be kept")
+    half = len(bounds) // 2
+    whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
+    rows = []
+    with progress("comparing δ and cells", len(deltas) * len(SIDES), None) as advance:
+        for delta in deltas:
+            at_one = []
+            for near in on_cells(bounds, delta, crs):
+                at_one.append(_at_one(near, workload))
+                advance(1)
+            if not at_one:
+                raise InputError(
+                    f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ"
+                )
+            for epsilon, most in itertools.product(epsilons, per_user or (None,)):
+                number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
+                counting = POINTS if most is None else Counting(most, user=True)
+                best, queries = min(
+                    ((_at(one, queries, number, epsilon, counting), queries) for one, queries in at_one),
+                    key=lambda pair: pair[0].rmse,
+                )
+                area = _typical_area(queries, best.neighbourhood.domain)
+                rows.append(_row(best, area, number, area / whole, most or 0))
+    return pd.DataFrame(rows)
+
+
+def _at_one(
+    near: Neighbourhood, workload: Workload | Callable[[Domain], Workload] | None
+) -> tuple[CellChoice, Workload]:
+    """The best mechanism on some cells for ε = 1 and one point: which it is does not depend on ε, and noise is in
+    proportion to points per user and 1/ε. What is asked of it is returned with it.
+    """
+    asked = _squares(near.domain) if workload is None else workload
+    queries = asked(near.domain) if callable(asked) else asked
+    return CellChoice.of(mechanism_for(near, epsilon=1, workload=queries), 1, queries), queries
+
+
+def _at(
+    one: CellChoice, queries: Workload, points: float, epsilon: float | Fraction, counting: Counting
+) -> CellChoice:
+    mechanism = one.mechanism.counted(counting).spending(Budget(epsilon))
+    noise = one.noise_error * counting.contributions / float(epsilon)
+    placement = expected_placement(queries, mechanism.domain, points, contributions=counting.contributions)
+    return CellChoice(mechanism, noise, math.sqrt(float(placement.mean())))
+
+
+def certainty(mechanism: Mechanism, prior: float = 0.5) -> float:
+    """How sure an observer becomes at most of one of two neighbouring places, who was so sure before.
+
+    By Bayes' rule the odds grow by e^ε at most; with a failure probability or ρ, but for a probability of 10⁻⁶ (or the
+    budget's own).
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> round(certainty(dh.Mechanism(near, dh.strategies.Cumulative(near.domain), dh.Budget(epsilon=1))), 3)
+    0.731
+    """
+    epsilon = mechanism.approximate(float(mechanism.guarantee.probability or 1e-6))
+    return prior / (prior + (1 - prior) * math.exp(-epsilon))
+
+
+def _row(best: CellChoice, area: float, points: float, share: float, most: int) -> dict[str, object]:
+    near, domain, count = best.neighbourhood, best.neighbourhood.domain, points * share
+    return {
+        "delta": near.delta_ground,
+        "epsilon": float(best.mechanism.budget.amount),
+        "points_per_user": most,
+        "points": points,
+        "cell": domain.ground(domain.cell[0]),
+        "strategy": best.mechanism.strategy.name,
+        "area": area / (domain.scale or 1.0) ** domain.ndim,
+        "count": count,
+        "error": best.rmse,
+        "noise_error": best.noise_error,
+        "placement_error": best.placement_error,
+        "of_count": best.rmse / count,
+        "observer": certainty(best.mechanism),
+    }
+
+
+def _typical_area(workload: Workload, domain: Domain) -> float:
+    """Median area (1-D: length) of what is asked, in units of the CRS."""
+    import shapely
+
+    if isinstance(workload, Regions):
+        return float(np.median(shapely.area(workload.geometries)))
+    sides = [(high - low) * c for (low, high), c in zip(workload.spans(domain), domain.cell, strict=True)]
+    return float(np.median(np.prod(sides, axis=0)))
+
+
+def _squares(domain: Domain) -> Workload:
+    side = min(h - lo for lo, h in zip(domain.low, domain.high, strict=True)) * _SIDE
+    return random_squares(side, _SQUARES, domain)
+
+
+def read_users(file: str | Path, name: str = "file") -> dict[int, int]:
+    """Public numbers of users by their number of points, from a table with the columns points and users.
+
+    Raises InputError if there is no such file or table, or a figure is no whole number of at least 0.
+    """
+    import pandas as pd
+
+    rule = "it must be a CSV file with the columns points and users, whole numbers"
+    try:
+        table = pd.read_csv(file)
+        table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
+        figures = table[["points", "users"]].apply(pd.to_numeric)
+        if not (figures == figures.round()).all(axis=None):
+            raise ValueError("not all are whole numbers")
+    except (OSError, ValueError, KeyError) as problem:
+        raise InputError(f"{name} is {str(file)!r}: {rule} ({problem})") from None
+    return {int(k): int(n) for k, n in figures.groupby("points")["users"].sum().items()}
+
+
+def kept(users: Mapping[int, int], most: int) -> int:
+    """Points that are left when at most so many of each user are kept; `users` by their number of points.
+
+    >>> kept({1: 100, 7: 10}, 5)
+    150
+    """
+    if not users or min(users) < 1 or min(users.values()) < 0 or not any(users.values()):
+        raise InputError(
+            f"points per user are {dict(list(users.items())[:5])}: it must be numbers of users by their number of "
+            "points, which is at least 1"
+        )
+    return sum(number * min(points, most) for points, number in users.items())

@@ -1,0 +1,158 @@
+"""How large the cells are to be: noise grows with their number, what is not known of places within them falls.
+
+Derivation of the prior and how it does on data: docs/choosing.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.decode.placement import Placement
+from deltahist.domain import Domain, length_times
+from deltahist.errors import InputError, positive
+from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.base import OfMechanism
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.planning.ranking import mechanism_for
+from deltahist.workloads import AllRanges, Workload, random_boxes
+
+#: Two of a map's points share one of M cells with chance M^−0.6: people gather along roads and at centres, on 1.2
+#: dimensions of the plane's two.
+CLUMPING = 0.6
+#: Boxes that stand for all places and sizes.
+_BOXES = 2_000
+#: Sides of cells that are tried, in δ, the largest first.
+SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
+
+
+def expected_placement(
+    workload: Workload, domain: Domain, points: float, *, contributions: int = 1
+) -> NDArray[np.float64]:
+    """Variance (m,) of what is not known of places within cells that queries cut, in points squared; no data are read.
+
+    It follows from a prior: two of the points share one of the map's M cells with chance M^−0.6, at every scale.
+
+    Parameters
+    ----------
+    workload : what is asked.
+    points : how many there are on the map, roughly; a public figure.
+    contributions : points per user that may all be at one place.
+
+    Raises
+    ------
+    InputError
+        On queries outside the domain, or a number of points that is not finite and above zero.
+
+    >>> import deltahist as dh
+    >>> domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    >>> halves = dh.workloads.boxes([[0, 0, 4, 8], [0, 0, 4.5, 8]])
+    >>> np.sqrt(expected_placement(halves, domain, 1000)).round(1).tolist()
+    [0.0, 25.8]
+    """
+    number, size = positive(points=points), domain.size
+    # The chance to share a cell grows by 2^0.6 for every halving, and by as much goes on growing within the cell.
+    shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
+    mean = (contributions * number + shared * number**2 * size**-CLUMPING) / size
+    return Placement(np.full(domain.shape, mean), ()).variance(workload.cover(domain))
+
+
+@dataclass(frozen=True)
+class CellChoice(OfMechanism):
+    """One size of cells with the best mechanism on them, and what it is expected to do.
+
+    Parameters
+    ----------
+    mechanism : a strategy at a budget, on cells of this size.
+    noise_error, placement_error : expected root mean square of either part of the error, in points per query.
+    """
+
+    mechanism: Mechanism
+    noise_error: float
+    placement_error: float
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
+        """What a mechanism is expected to do on a workload, boxes at any place when None, with so many points."""
+        domain, users = mechanism.domain, mechanism.counting.contributions
+        queries = random_boxes(_BOXES, domain) if workload is None else workload
+        if isinstance(queries, AllRanges):  # of whole cells
+            return cls(mechanism, mechanism.rmse(queries), 0.0)
+        placement = expected_placement(queries, domain, points, contributions=users)
+        return cls(mechanism, mechanism.rmse(queries), math.sqrt(float(placement.mean())))
+
+    @property
+    def neighbourhood(self) -> Neighbourhood:
+        """The neighbourhood, on the domain that has these cells."""
+        return self.mechanism.neighbourhood
+
+    @property
+    def rmse(self) -> float:
+        """Expected root mean square error per query, in points: noise and placement together."""
+        return math.hypot(self.noise_error, self.placement_error)
+
+
+def plan_cells(
+    nears: Iterable[Neighbourhood],
+    points: float,
+    workload: Workload | Callable[[Domain], Workload] | None = None,
+    **how: Any,
+) -> list[CellChoice]:
+    """Cells ranked by the expected total error, of noise and of places within cells; the best ones first.
+
+    Parameters
+    ----------
+    nears : neighbourhoods that differ in their cells, from large cells to small ones (`on_cells`); those after two
+        that are each worse than the one before are not looked at.
+    points : how many there are on the map, roughly; a public figure.
+    workload : the queries, or what makes them for a domain; boxes at any place when None.
+    how : strategy and budget, as in `publish`.
+
+    Raises
+    ------
+    InputError
+        If there are no neighbourhoods, or as of `publish`.
+
+    >>> import deltahist as dh
+    >>> for points in (1_000, 1_000_000):
+    ...     best = plan_cells(on_cells((0, 0, 64, 64), 4), points, epsilon=1, strategy="flow")[0]
+    ...     best.neighbourhood.domain.shape, round(best.noise_error), round(best.placement_error)
+    ((16, 16), 8, 11)
+    ((128, 128), 60, 1118)
+    """
+    found: list[CellChoice] = []
+    rising = 0
+    for near in nears:
+        queries = workload(near.domain) if callable(workload) else workload
+        choice = CellChoice.of(mechanism_for(near, workload=queries, **how), points, queries)
+        rising = rising + 1 if found and choice.rmse > found[-1].rmse else 0
+        found.append(choice)
+        if rising == 2:
+            break
+    if not found:
+        raise InputError("there are no cells to choose from: the map must be larger than a cell of δ/8")
+    return sorted(found, key=lambda choice: choice.rmse)
+
+
+def on_cells(
+    bounds: tuple[float, ...],
+    delta: float | str,
+    crs: str | None = None,
+    *,
+    most: int = 4_000_000,
+    sources: Any = None,
+) -> Iterator[Neighbourhood]:
+    """The same neighbourhood on cells of 2 δ, δ ... δ/8, as long as there are at least two and at most `most`.
+
+    >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
+    [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
+    """
+    for times in SIDES:
+        domain = Domain.from_cell(bounds, length_times(delta, times), crs)
+        if 1 < domain.size <= most:
+            yield Neighbourhood(domain, delta, sources)
