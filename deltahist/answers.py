@@ -52,9 +52,9 @@ def answer(
 
     Returns
     -------
-    DataFrame with one row per query, in points; for a GeoDataFrame, a GeoDataFrame with its rows, columns, index and CRS,
-    and the answers behind them (one of its own columns that is called as a column of answers may be gets "_region"
-    behind its name).
+    DataFrame with one row per query, in points; for a GeoDataFrame, a GeoDataFrame with its rows, columns, index and
+    CRS, and the answers behind them (one of its own columns that is called as a column of answers may be gets
+    "_region" behind its name).
 
     Sorted points answer boxes on their line at any place, with typical errors and intervals that cover at least as
     often as their level (`SortedRelease.counts`). Otherwise:

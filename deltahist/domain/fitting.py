@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.domain.geometries import LONGITUDE_LATITUDE, looks_like_degrees, way_to_map
-from deltahist.domain.operations import read_crs
+from deltahist.domain.operations import Operation, lattice_of, read_crs
 from deltahist.errors import DeltaHistWarning, InputError
 
 if TYPE_CHECKING:
@@ -80,28 +81,31 @@ def fit(regions: gpd.GeoSeries, domain: Domain) -> Fitted:
 
     if domain.ndim != 2:
         raise InputError("regions are polygons: they need a 2-D domain")
-    given = np.array(regions, dtype=object)
+    if not len(regions):
+        raise InputError("there are 0 regions: give at least one")
     operation = way_to_map(regions.crs, domain, _NAME)
-    shapes = given.copy() if operation is None else operation.shapes(given)
-    notes: NDArray[Any] = np.full(len(given), None, dtype=object)
-    lost = shapely.is_missing(shapes) & ~shapely.is_missing(given)
-    notes[lost] = f"not answered: it reaches beyond where {domain.crs} is defined"
-    notes[shapely.is_missing(given) | shapely.is_empty(given)] = "not answered: no geometry"
-    for at in np.flatnonzero(notes == None):  # noqa: E711
-        shapes[at], notes[at] = _repaired(shapes[at])
-    shapes[shapely.is_missing(shapes) | shapely.is_empty(shapes)] = None
+    shapes, notes = (np.array(column, dtype=object) for column in zip(*map(_repaired, regions), strict=True))
+    near = np.ones(len(shapes))
+    if operation is not None:
+        shapes, near = _surroundings(shapes, operation, regions.crs, domain)
+        there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
+        notes[there & shapely.is_missing(shapes)] = (
+            f"not answered: it reaches beyond where {domain.crs} is defined"
+        )
+        rounded = ~shapely.is_missing(shapes) & ~shapely.is_valid(shapes)
+        shapes[rounded] = shapely.make_valid(shapes[rounded], method="structure", keep_collapsed=False)
 
     outside = np.where(shapely.is_missing(shapes), np.nan, 0.0)
     bounds = shapely.box(*domain.bounds)
     slack = _SLACK * max(h - lo for lo, h in zip(domain.low, domain.high, strict=True))
     for at in np.flatnonzero(~shapely.covered_by(shapes, shapely.buffer(bounds, slack)) & (outside == 0)):
-        part, note = _polygons(shapely.intersection(shapes[at], bounds)), "not answered: outside the map"
-        outside[at] = 1.0
+        part = _polygons(shapely.intersection(shapes[at], bounds))
         if part.area > _SPECK * np.prod(domain.cell):
-            outside[at] = 1 - part.area / shapes[at].area
+            outside[at] = 1 - near[at] * part.area / shapes[at].area
             note = f"clipped: {_percent(outside[at])} of its area lies outside the map"
-        shapes[at] = part if outside[at] < 1 else None
-        notes[at] = note if notes[at] is None or outside[at] == 1 else f"{notes[at]}; {note}"
+            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], note]))
+        else:
+            shapes[at], outside[at], notes[at] = None, 1.0, "not answered: outside the map"
     found = Fitted(shapes, outside, notes)
     if not found.held.any():
         raise InputError(_none_held(regions, found, domain))
@@ -146,9 +150,11 @@ def _repaired(shape: Any) -> tuple[Any, str | None]:
     """The polygons of a geometry, with valid rings, and what was done about it; None if it has no area."""
     import shapely
 
-    note, kind = None, shape.geom_type
+    if shape is None or shapely.is_empty(shape):
+        return None, "not answered: no geometry"
     if not np.isfinite(shapely.get_coordinates(shape)).all():
         return None, "not answered: some of its coordinates are not finite"
+    note, kind = None, shape.geom_type
     if not shapely.is_valid(shape):
         note = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
         # Where rings overlap there is land, and not a hole.
@@ -156,7 +162,44 @@ def _repaired(shape: Any) -> tuple[Any, str | None]:
     shape = _polygons(shape)
     if shape.area > 0:
         return shape, note
-    return None, f"not answered: {'no area on the map' if 'Polygon' in kind else kind + ', not a polygon'}"
+    return None, f"not answered: {'no area' if 'Polygon' in kind else kind + ', not a polygon'}"
+
+
+def _surroundings(
+    shapes: NDArray[Any], operation: Operation, crs: Any, domain: Domain
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """What of shapes in a CRS lies around a map, and the share (m,) of their area that this is.
+
+    Far from where it is meant for, a projection may fold: a region on the other side of the earth could reach the map.
+    """
+    import shapely
+
+    low, high = np.array(domain.low), np.array(domain.high)
+    places = operation.back(*lattice_of(low - (high - low) / 2, high + (high - low) / 2, 17))
+    (west, east), (south, north) = ((np.nanmin(v), np.nanmax(v)) for v in _finite(places))
+    share = np.ones(len(shapes))
+    if crs.is_geographic and east - west > 180:  # across the antimeridian
+        return shapes, share
+    window = shapely.box(west, south, east, north)
+    shapes = shapes.copy()
+    for at in np.flatnonzero(~shapely.is_missing(shapes) & ~shapely.covered_by(shapes, window)):
+        part = _polygons(shapely.intersection(shapes[at], window))
+        share[at] = _area(part, crs) / _area(shapes[at], crs)
+        shapes[at] = part
+    return shapes, share
+
+
+def _finite(columns: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    return [np.where(np.isfinite(values), values, np.nan) for values in columns]
+
+
+def _area(shape: Any, crs: Any) -> float:
+    """Area of a shape in units of its own; in degrees, on a sphere."""
+    import shapely
+
+    if crs.is_geographic:  # a cylinder keeps areas
+        shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
+    return float(shape.area)
 
 
 def _polygons(shape: Any) -> Any:

@@ -96,7 +96,7 @@ def read_geometries(
     if not file.is_file():
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
     frame = _read(file, name, layer)
-    if frame.geometry.isna().all():
+    if (frame.geometry.isna() | frame.geometry.is_empty).all():
         raise InputError(f"{name} {str(file)!r} has no geometries")
     degrees = frame.crs is not None and frame.crs.is_geographic
     plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
@@ -143,6 +143,8 @@ def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
 
 def _with_gaps(frame: gpd.GeoDataFrame, kinds: Mapping[str, str]) -> gpd.GeoDataFrame:
     """Whole numbers and truths as such, of which readers make decimals where some are missing."""
+    if not hasattr(frame, "geometry"):
+        raise ValueError("it is a table without geometries")
     for column, kind in kinds.items():
         if column in frame and frame[column].dtype == np.float64:
             if kind.startswith(("int", "uint")):
@@ -214,14 +216,17 @@ def reads_as_number(text: str) -> bool:
 
 
 #: Columns that name regions, whatever their case; the first that a file has is taken.
-_NAMES = ("name", "nom", "nombre", "nome", "naam", "navn", "namn", "label", "id", "code", "geoid")
+_NAMES = ("name", "nom", "nombre", "nome", "naam", "navn", "namn", "label")
+#: The same, if they tell all regions apart.
+_CODES = ("id", "code", "geoid")
 
 
 def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
     """A frame with the names of its regions in front, as texts, in the column `name`.
 
-    They come from a column or, where none is chosen, from one that is called as names are (name, nom, id, code, ...),
-    the only text that tells all regions apart, or the only column; without any column they are the regions' numbers.
+    They come from a column or, where none is chosen, from one that is called as names are (name, nom, ...), or as codes
+    are (id, code, geoid) and tells all regions apart, the only text that does, or the only column with values; without
+    any column they are the regions' numbers.
     Another column that is called `name`, in any case, gets "_region" behind it.
 
     Parameters
@@ -259,14 +264,14 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
 
 def _naming_column(frame: gpd.GeoDataFrame, columns: list[str], name: str) -> str:
     """The column that is plainly the regions' names; InputError with all of them if none is."""
-    for usual in _NAMES:
-        for column in columns:
-            if column.lower() == usual and frame[column].notna().any():
-                return column
-    apart = [c for c in columns if frame[c].notna().all() and frame[c].astype(str).is_unique]
+    filled = [c for c in columns if frame[c].notna().any()]
+    apart = [c for c in filled if frame[c].notna().all() and frame[c].astype(str).is_unique]
+    for usual, among in ((_NAMES, filled), (_CODES, apart)):
+        called = {c.lower(): c for c in reversed(among)}
+        if found := [called[word] for word in usual if word in called]:
+            return found[0]
     texts = [c for c in apart if all(isinstance(value, str) for value in frame[c])]
-    said = [c for c in texts if "name" in c.lower()]
-    for group in (texts, said, columns):
+    for group in (texts, [c for c in texts if "name" in c.lower()], filled):
         if len(group) == 1:
             return group[0]
     raise InputError(

@@ -57,13 +57,11 @@ def encoded(frame: pd.DataFrame, form: str, domain: Domain) -> bytes:
     if not kept:
         frame.to_parquet(file, index=False)
         return file.getvalue()
+    if form == "geojson":
+        return _json(_plain(_in_degrees(frame, domain)).to_geo_dict(na="null", drop_id=True))
     shaped: gpd.GeoDataFrame = _on_map(frame, domain)
     if form == "parquet":
         shaped.to_parquet(file, index=False)
-    elif form == "geojson":
-        if domain.crs is not None:
-            shaped = Operation.off(domain, LONGITUDE_LATITUDE).frame(shaped, LONGITUDE_LATITUDE)
-        return _json(_plain(shaped).to_geo_dict(na="null", drop_id=True))
     else:
         _to_geopackage(_plain(shaped), file)
     return file.getvalue()
@@ -78,6 +76,13 @@ def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     moved = shapes if operation is None else operation.shapes(shapes)
     name = frame.geometry.name
     return frame.set_geometry(gpd.GeoSeries(moved, index=frame.index, crs=domain.crs, name=name))
+
+
+def _in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
+    """A frame in longitude and latitude, as it is if it is so already, or on a plane without a CRS."""
+    if domain.crs is None or (frame.crs is not None and frame.crs.equals(LONGITUDE_LATITUDE, True)):
+        return frame
+    return Operation.off(domain, LONGITUDE_LATITUDE).frame(_on_map(frame, domain), LONGITUDE_LATITUDE)
 
 
 def _plain(frame: Any) -> Any:
