@@ -42,9 +42,9 @@ def answer(
     ----------
     release : what was published.
     workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
-        geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to
-        the map and repaired where their rings cross, and boxes that surely are in degrees are taken to the map; a
-        workload must fit as it is.
+        geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS (without one, in the
+        release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that
+        surely are in degrees are taken to the map; a workload must fit as it is.
     level : of the interval, between 0 and 1.
     nonnegative : answer from the nearest cells that are not negative (`Release.cells`): usually nearer to the
         truth, no longer unbiased. Standard errors stay those of the unbiased answers, and the interval is the
@@ -116,7 +116,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[gpd.GeoSeries | None, Any]:
         import geopandas as gpd
 
         return gpd.GeoSeries(items), None
-    if isinstance(workload, str) or not items:
+    if isinstance(workload, str) or hasattr(workload, "columns") or not items:  # a frame without geometries
         raise InputError(
             f"workload is {str(workload)[:40]!r}: it must be a workload, a GeoDataFrame, geometries, or corners of "
             "boxes (m, 4), or (m, 2) on a line"

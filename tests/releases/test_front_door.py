@@ -152,7 +152,7 @@ def test_a_frame_keeps_its_columns_and_its_crs():
         dh.answer(plane, zones)
 
 
-@pytest.mark.parametrize("asked", ["everything", 7, [], None])
+@pytest.mark.parametrize("asked", ["everything", 7, [], None, pd.DataFrame({"west": [0]})])
 def test_what_is_no_question(asked):
     with pytest.raises(dh.InputError, match="it must be a workload"):
         dh.answer(RELEASE, asked)
