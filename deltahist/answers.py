@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from deltahist.decode import check_level, interval, sums_between
 from deltahist.domain import Domain
-from deltahist.domain.geometries import onto_map
-from deltahist.errors import InputError
+from deltahist.domain.fitting import Fitted, boxes_in_degrees, fit
+from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, SortedRelease
 from deltahist.workloads import Cover, Regions, RowCover, Workload, boxes, regions
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     import geopandas as gpd
     import pandas as pd
 
+#: Columns of answers, as far as they have them; a region's own columns never go by these names.
+COLUMNS = (
+    *("estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut", "inner", "outer"),
+    *("unresolved", "outside", "note"),
+)
 #: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
 _BEYOND = 1.5
 
@@ -36,8 +42,9 @@ def answer(
     ----------
     release : what was published.
     workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
-        geometries in the release's coordinates, or a GeoDataFrame, which is projected, and whose columns the answers
-        are joined to (an answer's column whose name is taken gets "_points" behind it).
+        geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS (without one, in the
+        release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that
+        surely are in degrees are taken to the map; a workload must fit as it is.
     level : of the interval, between 0 and 1.
     nonnegative : answer from the nearest cells that are not negative (`Release.cells`): usually nearer to the
         truth, no longer unbiased. Standard errors stay those of the unbiased answers, and the interval is the
@@ -45,7 +52,9 @@ def answer(
 
     Returns
     -------
-    DataFrame with one row per query, in points:
+    DataFrame with one row per query, in points; for a GeoDataFrame, a GeoDataFrame with its rows, columns, index and
+    CRS, and the answers behind them (one of its own columns that is called as a column of answers may be gets
+    "_region" behind its name).
 
     Sorted points answer boxes on their line at any place, with typical errors and intervals that cover at least as
     often as their level (`SortedRelease.counts`). Otherwise:
@@ -58,12 +67,22 @@ def answer(
       docs/placement.md); `cut`, the share of the query's area in cells that it cuts; `inner` and `outer`, the
       answers with all points of these cells outside or inside;
     - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
-      that was not measured; where it is above 0 the error can be larger than stated. NaN if not known.
+      that was not measured; where it is above 0 the error can be larger than stated. NaN if not known;
+    - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
+      part inside; of a geometry without such a part, nothing is known and the answer is missing;
+    - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, or why its answer
+      is missing.
 
     Raises
     ------
     InputError
-        If a query is reversed, empty or reaches outside the domain, or the level is not between 0 and 1.
+        If a query of a workload is reversed, empty or reaches outside the domain; if no geometry can be answered; or
+        if the level is not between 0 and 1.
+
+    Warns
+    -----
+    DeltaHistWarning
+        If geometries were clipped, repaired or cannot be answered; if columns were renamed; if boxes are in degrees.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((0, 1), (4,))
@@ -73,40 +92,70 @@ def answer(
     [10.0]
     """
     check_level(level)
-    domain = release.domain
-    frame, asked = queries(workload, domain)
-    found = answers(release, asked, level, nonnegative)
-    if frame is None:
-        return found
-    out = frame.copy()
-    for name, column in found.items():
-        while name in out.columns:
-            name = f"{name}_points"
-        out[name] = column.to_numpy()  # by position: an index may hold a label twice
-    return out
-
-
-def queries(workload: Any, domain: Domain) -> tuple[gpd.GeoDataFrame | None, Workload]:
-    """What is asked, as a workload of the domain; and the frame whose columns the answers go with, if it is one.
-
-    Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners of boxes.
-    """
     if isinstance(workload, Workload):
-        return None, workload
-    if hasattr(workload, "geometry") and hasattr(workload, "columns"):
-        moved = onto_map(workload, domain, "the frame of geometries")
-        return workload, regions(moved.geometry, [str(i) for i in range(len(moved))])
+        return answers(release, workload, level, nonnegative)
+    geometries, corners = _asked(workload, release.domain)
+    if geometries is None:
+        return answers(release, boxes(corners), level, nonnegative)
+    found = _of_regions(release, fit(geometries, release.domain), level, nonnegative)
+    return _joined(workload, found) if hasattr(workload, "columns") else found
+
+
+def _asked(workload: Any, domain: Domain) -> tuple[gpd.GeoSeries | None, Any]:
+    """What is asked, as geometries (m,), or else as corners of boxes.
+
+    Raises InputError on anything else than a GeoDataFrame, geometries or corners.
+    """
+    if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
+        return workload.geometry, None
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
         workload = [workload]  # one geometry
     items = list(workload) if hasattr(workload, "__iter__") else []
-    if items and all(hasattr(item, "geom_type") for item in items):
-        return None, regions(items)
-    if isinstance(workload, str) or not items:
+    shapes = [item for item in items if hasattr(item, "geom_type")]
+    if shapes and all(item is None or hasattr(item, "geom_type") for item in items):
+        import geopandas as gpd
+
+        return gpd.GeoSeries(items), None
+    if isinstance(workload, str) or hasattr(workload, "columns") or not items:  # a frame without geometries
         raise InputError(
             f"workload is {str(workload)[:40]!r}: it must be a workload, a GeoDataFrame, geometries, or corners of "
             "boxes (m, 4), or (m, 2) on a line"
         )
-    return None, boxes(np.atleast_2d(np.asarray(items, dtype=np.float64)))
+    corners = np.atleast_2d(np.asarray(items, dtype=np.float64))
+    return boxes_in_degrees(corners, domain), corners
+
+
+def _of_regions(release: BaseRelease, fitted: Fitted, level: float, nonnegative: bool) -> pd.DataFrame:
+    """Answers to what a map holds of regions, a row for each region, with what was done to it."""
+    names = [str(number) for number in range(len(fitted.shapes))]
+    held = np.flatnonzero(fitted.held)
+    work = regions(fitted.shapes[held], [names[number] for number in held])
+    found = answers(release, work, level, nonnegative).reindex(names)
+    found.index.name = "region"
+    if (fitted.outside > 0).any():
+        found["outside"] = fitted.outside
+    if (fitted.notes != None).any():  # noqa: E711
+        found["note"] = fitted.notes
+    return found
+
+
+def _joined(frame: gpd.GeoDataFrame, found: pd.DataFrame) -> gpd.GeoDataFrame:
+    """A frame with the answers behind its own columns, of which none is called as theirs may be."""
+    own: dict[Any, str] = {}
+    for column in frame.columns:
+        if str(column).lower() in COLUMNS:
+            own[column] = f"{column}_region"
+            while own[column] in frame.columns:
+                own[column] += "_region"
+    if own:
+        warnings.warn(
+            f"the regions' columns {', '.join(map(str, own))} are called {', '.join(own.values())} beside the answers'",
+            DeltaHistWarning,
+            stacklevel=3,
+        )
+    out = frame.rename(columns=own).set_geometry(own.get(frame.geometry.name, frame.geometry.name))
+    # By position: an index may hold a label twice.
+    return out.assign(**{str(name): column.to_numpy() for name, column in found.items()})
 
 
 @functools.singledispatch
@@ -146,7 +195,7 @@ def _from_counts(release: Release, work: Workload, level: float, nonnegative: bo
         columns = {
             "noise_error": np.sqrt(noise.variance),
             "placement_error": np.sqrt(misplaced),
-            "cut": 1 - cover.whole(ones) / cover.shares(ones),
+            "cut": 1 - cover.whole(ones) / np.maximum(cover.shares(ones), np.finfo(float).tiny),
             "inner": np.clip(inner, 0.0 if nonnegative else None, estimate),
             "outer": np.maximum(outer, estimate),
         }

@@ -141,15 +141,82 @@ def test_a_frame_is_answered_row_by_row_whatever_its_index_and_columns():
     import geopandas as gpd
 
     shapes = [shapely.box(0, 0, 2, 2), shapely.box(2, 2, 5, 5), shapely.box(0, 0, 8, 8)]
-    frame = gpd.GeoDataFrame({"estimate": "abc", "estimate_points": 1}, geometry=shapes, index=[7, 7, 3])
+    frame = gpd.GeoDataFrame({"Note": "abc", "Note_region": 1}, geometry=shapes, index=[7, 7, 3])
     plain = dh.answer(exact(), shapes)
-    found = dh.answer(exact(), frame)
+    with pytest.warns(dh.DeltaHistWarning, match="columns Note are called Note_region_region"):
+        found = dh.answer(exact(), frame)
     assert list(found.index) == [7, 7, 3]
-    assert list(found["estimate"]) == ["abc"] * 3
-    assert list(found["estimate_points_points"]) == list(plain["estimate"])
-    assert list(frame.columns) == ["estimate", "estimate_points", "geometry"]
-    again = dh.answer(exact(), found)
-    assert list(again["high_points"]) == list(found["high"])
+    assert list(found["Note_region_region"]) == ["abc"] * 3
+    assert list(found["Note_region"]) == [1] * 3
+    assert list(found["estimate"]) == list(plain["estimate"])
+    assert list(frame.columns) == ["Note", "Note_region", "geometry"]
+    with pytest.warns(dh.DeltaHistWarning, match="estimate_region"):
+        again = dh.answer(exact(), found)
+    assert list(again["high_region"]) == list(found["high"])
+
+
+REACHING = [shapely.box(-2, 0.5, 2, 3), shapely.box(1, 1, 3, 3), None, shapely.box(20, 0, 21, 1)]
+
+
+def test_regions_that_reach_outside_are_answered_for_the_part_inside():
+    release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), dh.strategies.Hierarchical(DOMAIN), 0.5)
+    with pytest.warns(dh.DeltaHistWarning, match="of 4 regions 1 clipped to the map, 2 not answered: the column note"):
+        found = dh.answer(release, REACHING, level=0.9)
+    expected = dh.answer(release, dh.workloads.regions([shapely.box(0, 0.5, 2, 3), REACHING[1]]), level=0.9)
+    columns = list(expected.columns)
+    assert list(found.columns) == [*columns, "outside", "note"]
+    assert {"std_error", "low", "high", "placement_error"} <= set(columns)
+    assert np.allclose(found[columns][:2], expected)
+    assert found[columns][2:].isna().all(axis=None)
+    assert found["outside"].tolist()[:2] == [0.5, 0]
+    assert found["note"].isna().tolist() == [False, True, False, False]
+    assert list(found.index) == list("0123")
+
+
+def test_a_frame_keeps_the_rows_that_have_no_answer():
+    import geopandas as gpd
+
+    frame = gpd.GeoDataFrame({"zone": list("abcd")}, geometry=REACHING, index=[5, 5, 1, 2]).rename_geometry("low")
+    with pytest.warns(dh.DeltaHistWarning):
+        found = dh.answer(exact(), frame)
+    assert list(found["zone"]) == list("abcd")
+    assert list(found.index) == [5, 5, 1, 2]
+    assert found.geometry.name == "low_region"
+    assert found.geometry.iloc[0].equals(REACHING[0])
+    assert found["estimate"].isna().tolist() == [False, False, True, True]
+
+
+def test_what_fits_has_no_marks_and_says_nothing():
+    assert not {"outside", "note"} & set(dh.answer(exact(), REACHING[1:2]).columns)
+
+
+def test_a_series_says_its_crs():
+    import geopandas as gpd
+
+    city = dh.Domain.from_cell((583_000, 4_505_000, 587_000, 4_509_000), "1km", "EPSG:32618")
+    release = dh.publish(np.ones(city.shape, dtype=int), dh.Neighbourhood(city, "1km"), epsilon=1)
+    shapes = gpd.GeoSeries([shapely.box(583_500, 4_505_500, 585_500, 4_507_700)], crs="EPSG:32618")
+    there, here = (dh.answer(release, given) for given in (shapes.to_crs("EPSG:4326"), shapes))
+    assert np.allclose(there["estimate"], here["estimate"], atol=1e-3)
+
+
+def test_boxes_in_degrees_are_answered_as_what_they_are_on_the_map():
+    city = dh.Domain.from_cell((583_000, 4_505_000, 587_000, 4_509_000), "1km", "EPSG:32618")
+    release = dh.publish(np.ones(city.shape, dtype=int), dh.Neighbourhood(city, "1km"), epsilon=1)
+    with pytest.warns(dh.DeltaHistWarning, match="look like degrees"):
+        found = dh.answer(release, [[-74.01, 40.70, -73.99, 40.72]])
+    corners = shapely.box(-74.01, 40.70, -73.99, 40.72)
+    import geopandas as gpd
+
+    expected = dh.answer(release, gpd.GeoSeries([corners.segmentize(1e-4)], crs="EPSG:4326"))
+    assert np.allclose(found, expected, rtol=1e-6)
+
+
+def test_a_speck_of_a_region_beside_others_has_a_share_of_cut_cells():
+    speck = shapely.box(1, 1, 1 + 1e-6, 1 + 1e-6)
+    table = dh.answer(exact(), dh.workloads.regions([speck, shapely.box(0.5, 0.5, 2, 2)]))
+    assert table["estimate"].iloc[0] == pytest.approx(0, abs=1e-6)
+    assert table["cut"].iloc[0] == 1
 
 
 def test_too_many_ranges_are_not_listed():

@@ -219,7 +219,7 @@ CASES = [
     (query("--boxes", "columns.csv"), ["columns.csv", "west,south,east,north"]),
     (query("--boxes", "empty.csv"), ["empty.csv"]),
     (query("--boxes", "missing.csv"), ["missing.csv", "no such file"]),
-    (query("--regions", "zones.geojson"), ["not inside the domain"]),
+    (query("--regions", "zones.geojson"), ["0 of 1 regions are inside the domain", "(20.0, 20.0, 21.0, 21.0)"]),
     (query("--regions", "lines.geojson"), ["LineString", "Polygon"]),
     (query("--regions", "missing.geojson"), ["missing.geojson", "no such file"]),
     (query("--regions", "no.geojson"), ["no.geojson"]),

@@ -10,7 +10,8 @@ from deltahist.cli.advising import advise
 from deltahist.cli.allocating import allocate
 from deltahist.cli.planning import plan
 from deltahist.cli.publishing import demo, publish
-from deltahist.cli.reading import export, inspect, plot, query
+from deltahist.cli.querying import query
+from deltahist.cli.reading import export, inspect, plot
 from deltahist.cli.sorting import quantile
 from deltahist.cli.streaming import stream
 

@@ -15,8 +15,10 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Aligned columns; the first `left` are flush left, the others (figures) flush right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()
+) -> str:
+    """Aligned columns; the first `left`, and those called `words`, are flush left, the others (figures) flush right."""
     from rich.box import Box
     from rich.console import Console
     from rich.table import Table
@@ -24,7 +26,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
     ruled = Box("\n".join(["    ", "    ", " -  ", *["    "] * 5]))
     grid = Table(*header, box=ruled, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(grid.columns):
-        column.justify, column.no_wrap = "left" if number < left else "right", True
+        column.justify = "left" if number < left or column.header in words else "right"
+        column.no_wrap = True
     for row in rows:
         grid.add_row(*row)
     # A width that no table has, and names as they are: neither cut, nor read for markup.

@@ -1,10 +1,10 @@
-"""Files of geometries and of boxes, in the coordinates of a domain; GeoJSON."""
+"""Files of geometries and of boxes, and how they come to a map."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,58 +49,109 @@ def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataF
     Raises
     ------
     InputError
-        If they say a CRS and the domain has none, or no operation leads to the domain's.
+        If they say a CRS and the domain has none, no operation leads to the domain's, or a vertex has no place there.
     """
-    if frame.crs is None:
-        return frame
-    if domain.crs is None:
-        raise InputError(
-            f"{name} is in {frame.crs.to_string()}, but the map is a plane without a CRS: give the geometries in the "
-            "plane's own coordinates"
-        )
-    operation = Operation.onto(domain, frame.crs)
+    operation = way_to_map(frame.crs, domain, name)
     try:
         return frame if operation is None else operation.frame(frame, domain.crs)
     except InputError as problem:
         raise InputError(f"{name} cannot be projected to {domain.crs}: {problem}") from None
 
 
-def read_geometries(file: str | Path, domain: Domain, name: str = "file") -> gpd.GeoDataFrame:
-    """A file of geometries, in the domain's coordinates; `name` is what messages call it.
+def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
+    """The operation that brings geometries in a CRS to a domain's map; None if they are in its coordinates.
 
-    A file that says its CRS is projected to the domain's. GeoJSON is in longitude and latitude unless its
-    figures cannot be degrees: then they are taken to be in the domain's CRS, as on a plane without a CRS.
+    Raises InputError if they say a CRS and the domain has none, or no operation leads to the domain's.
+    """
+    if crs is None:
+        return None
+    if domain.crs is None:
+        raise InputError(
+            f"{name} is in {crs.to_string()}, but the map is a plane without a CRS: give the geometries in the "
+            "plane's own coordinates"
+        )
+    return Operation.onto(domain, crs)
+
+
+def read_geometries(
+    file: str | Path, domain: Domain, name: str = "file", layer: str | None = None
+) -> gpd.GeoDataFrame:
+    """A file of geometries as it stands; without a CRS, they are in the domain's coordinates.
+
+    GeoJSON is in longitude and latitude unless its figures cannot be degrees: then they are taken to be in the domain's
+    coordinates, as on a plane without a CRS. Whole numbers and truths stay what they are where some are missing.
+
+    Parameters
+    ----------
+    file : anything that GDAL reads, or GeoParquet.
+    name : what messages call it.
+    layer : which one to read; needed if there are several with geometries.
 
     Raises
     ------
     InputError
-        If the file is missing, unreadable or empty, or its CRS cannot be brought to the domain's.
+        If the file is missing or unreadable, has no geometries, or has several layers and none is chosen.
     """
-    import geopandas as gpd
-    import pyogrio
-
     file = Path(file)
     if not file.is_file():
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
+    frame = _read(file, name, layer)
+    if (frame.geometry.isna() | frame.geometry.is_empty).all():
+        raise InputError(f"{name} {str(file)!r} has no geometries")
+    degrees = frame.crs is not None and frame.crs.is_geographic
+    plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
+    if degrees and (plain or not looks_like_degrees(frame.total_bounds.tolist())):
+        return frame.set_crs(None, allow_override=True)
+    return frame
+
+
+def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
+    """The frame of a file, or of one of its layers."""
+    import geopandas as gpd
+    import pyarrow.parquet as pq
+    import pyogrio
+
     try:
         if file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz"):
             raise ValueError("it is a table of text without geometries")
-        columnar = file.suffix.lower() in (".parquet", ".geoparquet")
         with warnings.catch_warnings():
             # What the readers notice (repeated ids, empty geometries) is no matter here, and may quote the file.
             warnings.simplefilter("ignore")
-            frame = gpd.read_parquet(file) if columnar else gpd.read_file(file)
-            frame = frame[~frame.geometry.is_empty & frame.geometry.notna()]
+            if file.suffix.lower() in (".parquet", ".geoparquet"):
+                layers: list[str] = []
+                if layer is None:
+                    frame, schema = gpd.read_parquet(file), pq.read_schema(file)
+                    return _with_gaps(frame, {field.name: str(field.type) for field in schema})
+            else:
+                # A table without geometries, such as the styles that a map was drawn with, is no choice.
+                layers = [str(each) for each, kind in pyogrio.list_layers(file) if kind is not None]
+                if layer in layers or (layer is None and len(layers) < 2):
+                    frame = gpd.read_file(file, layer=layer or next(iter(layers), None))
+                    info = pyogrio.read_info(file, layer=layer or next(iter(layers), None))
+                    return _with_gaps(frame, dict(zip(info["fields"], info["dtypes"], strict=True)))
     except (pyogrio.errors.DataSourceError, ValueError, AttributeError, OSError) as problem:
         raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {problem}") from None
-    if not len(frame):
-        raise InputError(f"{name} {str(file)!r} has no geometries")
-    degrees = frame.crs is not None and frame.crs.is_geographic
-    if frame.crs is None or (degrees and not looks_like_degrees(frame.total_bounds.tolist())):
-        return frame
-    if domain.crs is None and degrees and file.suffix.lower() in (".geojson", ".json"):
-        return frame
-    return onto_map(frame, domain, f"{name} {str(file)!r}")
+    if layer is None:
+        raise InputError(
+            f"{name} {str(file)!r} has the layers {', '.join(layers)}: choose one with layer=, or make a file of one"
+        )
+    raise InputError(
+        f"layer is {layer!r}: it must be one of those of {name} {str(file)!r}, "
+        f"{', '.join(layers) or 'which has none'}"
+    )
+
+
+def _with_gaps(frame: gpd.GeoDataFrame, kinds: Mapping[str, str]) -> gpd.GeoDataFrame:
+    """Whole numbers and truths as such, of which readers make decimals where some are missing."""
+    if not hasattr(frame, "geometry"):
+        raise ValueError("it is a table without geometries")
+    for column, kind in kinds.items():
+        if column in frame and frame[column].dtype == np.float64:
+            if kind.startswith(("int", "uint")):
+                frame[column] = frame[column].astype("Int64")
+            elif kind == "bool":
+                frame[column] = frame[column].astype("boolean")
+    return frame
 
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | BaseGeometry | None:
@@ -119,7 +170,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
             f"{name} is {text!r}: it must be none, boundary, left or right (1-D), or a file of geometries "
             "(there is no such file)"
         )
-    return read_geometries(file, domain, name).union_all()
+    return onto_map(read_geometries(file, domain, name), domain, f"{name} {str(file)!r}").union_all()
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
@@ -164,25 +215,74 @@ def reads_as_number(text: str) -> bool:
     return True
 
 
-def region_names(frame: gpd.GeoDataFrame, column: str | None, name: str = "name") -> list[str]:
-    """Names of regions: a column, by default `name` or `id` if there is one, else their numbers."""
+#: Columns that name regions, whatever their case; the first that a file has is taken.
+_NAMES = ("name", "nom", "nombre", "nome", "naam", "navn", "namn", "label")
+#: The same, if they tell all regions apart.
+_CODES = ("id", "code", "geoid")
+
+
+def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
+    """A frame with the names of its regions in front, as texts, in the column `name`.
+
+    They come from a column or, where none is chosen, from one that is called as names are (name, nom, ...), or as codes
+    are (id, code, geoid) and tells all regions apart, the only text that does, or the only column with values; without
+    any column they are the regions' numbers.
+    Another column that is called `name`, in any case, gets "_region" behind it.
+
+    Parameters
+    ----------
+    column : whose texts are the names.
+    name : what messages call the choice of a column.
+
+    Raises
+    ------
+    InputError
+        If the column is missing, or none is chosen and it is not plain which one it is.
+
+    >>> import geopandas as gpd, shapely
+    >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
+    >>> named(zones)["name"].tolist()
+    ['7', '8']
+    """
     others = [str(c) for c in frame.columns if c != frame.geometry.name]
+    if column is None and others:
+        column = _naming_column(frame, others, name)
     if column is None:
-        column = next((c for c in others if c.lower() in ("name", "id")), None)
-        if column is None:
-            return [str(i) for i in range(len(frame))]
-    if column not in others:
+        texts: list[str | None] = [str(number) for number in range(len(frame))]
+    elif column in others:
+        texts = [_as_text(value) for value in frame[column].astype(object)]
+    else:
+        cut = f" (shapefiles cut names to {column[:10]!r})" if column[:10] in others else ""
         raise InputError(
-            f"{name} is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}"
+            f"{name} is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}{cut}"
         )
-    return [str(v) for v in frame[column]]
+    out = frame.drop(columns=[column] if str(column).lower() == "name" else [])
+    out = out.rename(columns={c: f"{c}_region" for c in others if c.lower() == "name" and c in out})
+    out.insert(0, "name", texts)
+    return out
 
 
-def as_geojson(shapes: Sequence[Any] | NDArray[Any], properties: Any, domain: Domain) -> str:
-    """GeoJSON of shapes on a map, brought to longitude and latitude; a plane without CRS stays as it is."""
-    import geopandas as gpd
+def _naming_column(frame: gpd.GeoDataFrame, columns: list[str], name: str) -> str:
+    """The column that is plainly the regions' names; InputError with all of them if none is."""
+    filled = [c for c in columns if frame[c].notna().any()]
+    apart = [c for c in filled if frame[c].notna().all() and frame[c].astype(str).is_unique]
+    for usual, among in ((_NAMES, filled), (_CODES, apart)):
+        called = {c.lower(): c for c in reversed(among)}
+        if found := [called[word] for word in usual if word in called]:
+            return found[0]
+    texts = [c for c in apart if all(isinstance(value, str) for value in frame[c])]
+    for group in (texts, [c for c in texts if "name" in c.lower()], filled):
+        if len(group) == 1:
+            return group[0]
+    raise InputError(
+        f"{name} is missing: the regions' names may be in any of the columns {', '.join(columns)}; say in which"
+    )
 
-    frame = gpd.GeoDataFrame(properties, geometry=list(shapes), crs=domain.crs)
-    if domain.crs is not None:
-        frame = Operation.off(domain, LONGITUDE_LATITUDE).frame(frame, LONGITUDE_LATITUDE)
-    return str(frame.to_json(drop_id=True))
+
+def _as_text(value: Any) -> str | None:
+    """A value of a column of names; a whole number among decimals is written as one."""
+    import pandas as pd
+
+    if pd.isna(value):
+        return None
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

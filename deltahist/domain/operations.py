@@ -179,6 +179,15 @@ class Operation:
         """The way back."""
         return [np.asarray(c) for c in self._transformer.transform(*columns, direction="INVERSE")]
 
+    def shapes(self, shapes: NDArray[Any]) -> NDArray[Any]:
+        """Geometries (m,) after the operation; None where there was none, or where a vertex has no place there."""
+        import shapely
+
+        moved = shapely.transform(shapes, lambda v: np.column_stack(self(v[:, 0], v[:, 1])))
+        places, owner = shapely.get_coordinates(moved, return_index=True)
+        moved[owner[~np.isfinite(places).all(axis=1)]] = None
+        return moved
+
     def frame(self, frame: gpd.GeoDataFrame, crs: Any) -> gpd.GeoDataFrame:
         """A frame of geometries after the operation, which is to `crs`.
 
@@ -186,10 +195,8 @@ class Operation:
         """
         import shapely
 
-        moved = shapely.transform(
-            frame.geometry.to_numpy(), lambda v: np.column_stack(self(v[:, 0], v[:, 1]))
-        )
-        if not np.isfinite(shapely.get_coordinates(moved)).all():
+        moved = self.shapes(frame.geometry.to_numpy())
+        if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
             raise InputError(
                 f"some geometries lie outside the area of {self.projection.name!r}: they must have a place in {crs}"
             )

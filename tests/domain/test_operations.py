@@ -13,7 +13,7 @@ from examples import quiet
 import deltahist as dh
 from deltahist.counts.private import Private
 from deltahist.domain.counting import Counting
-from deltahist.domain.geometries import read_geometries
+from deltahist.domain.geometries import onto_map, read_geometries
 from deltahist.domain.operations import Operation, Projection, area_of, read_crs, single
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
@@ -67,7 +67,7 @@ def test_geometries_come_to_the_map_like_points(tmp_path):
     edge = shapely.LineString(PAIR)
     gpd.GeoDataFrame({"name": ["edge"]}, geometry=[edge], crs=ED50).to_file(tmp_path / "edge.gpkg")
     domain = germany()
-    found = read_geometries(tmp_path / "edge.gpkg", domain, "--regions")
+    found = onto_map(read_geometries(tmp_path / "edge.gpkg", domain), domain, "--regions")
     expected = np.column_stack(Operation.onto(domain, ED50)(*PAIR.T))
     assert np.allclose(shapely.get_coordinates(found.geometry), expected, atol=1e-6)
     assert found.geometry.length.max() < 1

@@ -136,12 +136,14 @@ def test_a_frame_keeps_its_columns_and_its_crs():
     zones = gpd.GeoDataFrame(
         {"zone": ["a", "b"], "low": [1, 2]}, geometry=shapely.box(*BOXES.T), crs=CRS, index=[7, 3]
     )
-    found = dh.answer(RELEASE, zones)
+    with pytest.warns(dh.DeltaHistWarning, match="columns low are called low_region"):
+        found = dh.answer(RELEASE, zones)
     assert isinstance(found, gpd.GeoDataFrame)
     assert found["zone"].tolist() == ["a", "b"]
-    assert found["low"].tolist() == [1, 2]
+    assert found["low_region"].tolist() == [1, 2]
     assert found.index.tolist() == [7, 3]
-    assert {"estimate", "std_error", "low_points", "high"} <= set(found.columns)
+    assert {"estimate", "std_error", "low", "high"} <= set(found.columns)
+    zones = zones.drop(columns="low")
     degrees = dh.answer(RELEASE, zones.to_crs("EPSG:4326"))
     assert degrees.crs == "EPSG:4326"
     assert np.allclose(degrees["estimate"], found["estimate"], rtol=1e-3, atol=0.01)
@@ -150,7 +152,7 @@ def test_a_frame_keeps_its_columns_and_its_crs():
         dh.answer(plane, zones)
 
 
-@pytest.mark.parametrize("asked", ["everything", 7, [], None])
+@pytest.mark.parametrize("asked", ["everything", 7, [], None, pd.DataFrame({"west": [0]})])
 def test_what_is_no_question(asked):
     with pytest.raises(dh.InputError, match="it must be a workload"):
         dh.answer(RELEASE, asked)

@@ -1,0 +1,237 @@
+"""`deltahist query`: answers from a release file to boxes, regions and quantiles, as tables and maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from deltahist.cli import console, options
+from deltahist.cli.groups import BoxFile, NonNegative, ReleaseFile, option, spread
+from deltahist.cli.reading import open_release
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from deltahist.domain import Domain
+    from deltahist.releases import BaseRelease
+
+Form = Literal["table", "csv", "json", "geojson", "parquet", "gpkg"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked: boxes, regions, or quantiles of sorted points."""
+
+    box: Annotated[
+        list[str] | None,
+        option("W,S,E,N", "A box, in the release's coordinates or in degrees; may be repeated."),
+    ] = None
+    boxes: BoxFile = None
+    regions: Annotated[
+        Path | None,
+        option("FILE", "Polygons (GeoJSON, GeoPackage, ...) in any CRS; they keep their columns."),
+    ] = None
+    layer: Annotated[
+        str | None, option("NAME", "Layer of --regions; needed if there are several with geometries.")
+    ] = None
+    name: Annotated[
+        str | None,
+        option("COLUMN", "Column of --regions that names them. [default: name, id, ... or the only text]"),
+    ] = None
+    quantiles: Annotated[str | None, option("Q,...", "Of sorted points: quantiles instead of counts.")] = None
+
+    def __post_init__(self) -> None:
+        if bool(self.box or self.boxes) + bool(self.regions) + (self.quantiles is not None) != 1:
+            raise InputError(
+                "the question is missing or double: give --box or --boxes, or else --regions, or else --quantiles"
+            )
+        for what, does in (("name", "it names"), ("layer", "it is one of")):
+            if getattr(self, what) is not None and self.regions is None:
+                raise InputError(
+                    f"--{what} is {getattr(self, what)!r}, but {does} --regions, which is missing"
+                )
+
+    def table(self, release: BaseRelease, *, level: float, nonnegative: bool) -> pd.DataFrame:
+        """A row for each thing asked, with its name, its own columns and its answer; a GeoDataFrame of regions."""
+        import pandas as pd
+
+        from deltahist import workloads
+        from deltahist.answers import answer
+        from deltahist.domain.fitting import boxes_in_degrees
+        from deltahist.domain.geometries import named, read_geometries
+
+        domain, ask = release.domain, partial(answer, release, level=level, nonnegative=nonnegative)
+        if self.quantiles is not None:
+            return _quantiles(release, self.quantiles, level)
+        if self.regions is not None:
+            zones = read_geometries(self.regions, domain, "--regions", self.layer)
+            return ask(named(zones, self.name, "--name"))
+        corners, names = options.read_boxes(self.box, self.boxes, domain)
+        asked = pd.DataFrame({"name": names, **dict(zip(_corners(domain), corners.T, strict=True))})
+        shapes = boxes_in_degrees(corners, domain)
+        if shapes is not None:
+            import geopandas as gpd
+
+            return ask(gpd.GeoDataFrame(asked, geometry=shapes))
+        return asked.join(ask(workloads.boxes(corners)))
+
+
+@spread
+def query(
+    *,
+    release: ReleaseFile,
+    question: Question,
+    level: Annotated[str, option("L", "Of the interval, between 0 and 1.")] = "0.95",
+    nonnegative: NonNegative = False,
+    form: Annotated[
+        Form | None,
+        option("FORM", "table, csv, json, geojson, parquet or gpkg. [default: what --out says, or table]", "--format"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        option("FILE", "Write to a file: .csv, .json, .geojson, .parquet, .gpkg or .txt (a table)."),
+    ] = None,
+) -> None:
+    """How many points are in a box or a region: estimate, standard error and interval.
+
+    Boxes are in the release's coordinates (`inspect` shows its bounds), or in longitude and latitude. The standard
+    error and the interval cover the noise and, where a query cuts cells, where in them the points lie (all forms but
+    the table have both parts); `cut` is the share of its area in such cells, `inner` and `outer` the answers with all
+    their points outside or inside. `unresolved` is the share of a query that the release did not measure.
+
+    Regions are clipped to the map: `outside` is the share of a region's area beyond it. Rings that cross themselves are
+    repaired. What has no area on the map keeps its row, without an answer; `note` says what was done, and why.
+
+    \b
+    Examples:
+      deltahist query city.parquet --box 583000,4505000,588000,4512000
+      deltahist query city.parquet --box 583000,4505000,588000,4512000 --box 580000,4500000,590000,4510000
+      deltahist query city.parquet --boxes boxes.csv --out answers.csv
+      deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
+      deltahist query city.parquet --regions atlas.gpkg --layer districts --format geojson
+      deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
+    """
+    share = options.level_of(level)
+    chosen = _form(form, out)
+    console.check_target(out, release, *filter(None, [question.boxes, question.regions]))
+    published = open_release(release, nonnegative and question.quantiles is None)
+    _check_shapes(chosen, published.domain, question)
+    answers = question.table(published, level=share, nonnegative=nonnegative)
+    deliver(answers, published.domain, chosen, out, boxes=bool(question.box or question.boxes))
+
+
+def deliver(frame: pd.DataFrame, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
+    """Write answers in a form, to a file or the terminal; those to boxes have their corners in front."""
+    from deltahist.domain.tables import encoded
+
+    if form == "table":
+        console.put(_text(frame), out)
+        return
+    if boxes:
+        frame = _with_boxes(frame, domain, form)
+    content = encoded(frame, form, domain)
+    if out is None:
+        console.put(content.decode(), None)
+    else:
+        from deltahist._files import write_whole
+
+        write_whole(out, lambda part: part.write_bytes(content))
+
+
+def _form(form: str | None, out: Path | None) -> str:
+    """The form that is asked for, by itself or by the suffix of a file; both must agree.
+
+    >>> _form(None, Path("answers.gpkg")), _form(None, None), _form("json", Path("answers"))
+    ('gpkg', 'table', 'json')
+    """
+    from deltahist.domain.tables import FORMS
+
+    forms = {**FORMS, ".txt": "table"}
+    said = None if out is None else forms.get(out.suffix.lower())
+    if form in ("parquet", "gpkg") and out is None:
+        raise InputError(f"--format is {form!r}, which is not for terminals: add --out with a file")
+    if form is not None and said not in (None, form) and (form, said) != ("geojson", "json"):
+        raise InputError(
+            f"--format is {form!r}, but --out is {str(out)!r}, which says {said}: leave --format out, or change "
+            "the suffix"
+        )
+    if form is None and out is not None and said is None:
+        raise InputError(
+            f"--out is {str(out)!r}: its suffix must be one of {', '.join(forms)}, or --format must say the form"
+        )
+    return form or said or "table"
+
+
+def _check_shapes(form: str, domain: Domain, question: Question) -> None:
+    """Raise InputError if a form needs shapes where there are none."""
+    from deltahist.domain.tables import SHAPED
+
+    if form in SHAPED and (domain.ndim == 1 or question.quantiles is not None):
+        raise InputError(f"the form is {form!r}: in one dimension it must be table, csv, json or parquet")
+
+
+def _corners(domain: Domain) -> list[str]:
+    """Columns of a box's corners; on a line, `low` and `high` are those of the interval."""
+    return ["west", "south", "east", "north"] if domain.ndim == 2 else ["box_low", "box_high"]
+
+
+def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
+    """Answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
+    from deltahist.domain.tables import SHAPED
+
+    corners = frame[_corners(domain)].to_numpy()
+    if form == "json":
+        frame = frame.drop(columns=_corners(domain))
+        frame.insert(1, "box", corners.tolist())
+    elif (form in SHAPED or form == "parquet") and domain.ndim == 2 and not hasattr(frame, "crs"):
+        import geopandas as gpd
+        import shapely
+
+        frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*corners.T), crs=domain.crs)
+    return frame
+
+
+def _quantiles(release: BaseRelease, text: str, level: float) -> pd.DataFrame:
+    from deltahist.releases import SortedRelease
+
+    if not isinstance(release, SortedRelease):
+        raise InputError(
+            "--quantiles asks a release of sorted points (`deltahist publish --sorted`): this one holds counts"
+        )
+    try:
+        wanted = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--quantiles is {text!r}: it must be numbers between 0 and 1, separated by commas"
+        ) from None
+    return release.quantiles(wanted, level=level)
+
+
+def _text(frame: pd.DataFrame) -> str:
+    """The answers as a table for the eye: names and answers, and of counts not the parts of their errors."""
+    from deltahist.answers import COLUMNS
+
+    usual: Any = "{:,.6g}".format
+    if "estimate" in frame:
+        hidden = ("noise_error", "placement_error", "outside")
+        frame = frame[["name", *(c for c in COLUMNS if c in frame and c not in hidden)]]
+        usual = "{:,.1f}".format
+    shown: dict[str, Any] = {
+        "name": str,
+        "q": "{:g}".format,
+        "cut": "{:.0%}".format,
+        "unresolved": "{:.1%}".format,
+        "note": str,
+    }
+    gaps = {"name": "", "note": "", "unresolved": "unknown"}
+    columns = [
+        [
+            gaps.get(name, "-") if value != value or value is None else shown.get(name, usual)(value)
+            for value in frame[name]
+        ]
+        for name in map(str, frame)
+    ]
+    return console.table(list(map(str, frame)), zip(*columns, strict=True), words=["note"])

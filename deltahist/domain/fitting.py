@@ -1,0 +1,283 @@
+"""Regions as people have them, fitted to a map: projected, repaired, clipped, and marked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.domain.geometries import LONGITUDE_LATITUDE, looks_like_degrees, way_to_map
+from deltahist.domain.operations import Operation, lattice_of, read_crs
+from deltahist.errors import DeltaHistWarning, InputError
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+
+    from deltahist.domain.domain import Domain
+
+#: Of a cell's area: less of a region than this on the map is rounding.
+_SPECK = 1e-6
+#: Of the map's longer side: a region that reaches no further outside ends at the edge.
+_SLACK = 1e-9
+#: Parts that a side of a box in degrees is cut into: the map bends it.
+_BENDS = 64
+#: What messages call the geometries.
+_NAME = "the frame of geometries"
+#: What regions that say no CRS, or the wrong one, are most often in.
+_USUAL = {LONGITUDE_LATITUDE: "longitude and latitude", "EPSG:3857": "the metres of web maps"}
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Regions as far as a map holds them.
+
+    Parameters
+    ----------
+    shapes : (m,) valid polygons on the map; None where nothing can be answered.
+    outside : (m,) share of each region's area that lies outside the map; NaN without an area.
+    notes : (m,) what was done to a region, or why nothing can be answered; None where there is nothing to say.
+    """
+
+    shapes: NDArray[Any]
+    outside: NDArray[np.float64]
+    notes: NDArray[Any]
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """(m,) which regions can be answered."""
+        return np.array([shape is not None for shape in self.shapes], dtype=bool)
+
+
+def fit(regions: gpd.GeoSeries, domain: Domain) -> Fitted:
+    """Regions as polygons on a map: clipped to it, rings that cross themselves repaired, what is neither left out.
+
+    Parameters
+    ----------
+    regions : (m,) geometries in any CRS; without one, in the domain's coordinates.
+
+    Raises
+    ------
+    InputError
+        If none of them can be answered, with the likely cause; if the domain has one dimension; or as of `way_to_map`.
+
+    Warns
+    -----
+    DeltaHistWarning
+        If some were clipped, repaired, or cannot be answered: how many.
+
+    >>> import geopandas as gpd, shapely, warnings, deltahist as dh
+    >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     found = fit(gpd.GeoSeries([shapely.box(3, 0, 7, 1), None, shapely.box(0, 0, 1, 1)]), domain)
+    >>> found.outside.tolist(), found.notes.tolist()
+    ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
+    """
+    import shapely
+
+    if domain.ndim != 2:
+        raise InputError("regions are polygons: they need a 2-D domain")
+    if not len(regions):
+        raise InputError("there are 0 regions: give at least one")
+    operation = way_to_map(regions.crs, domain, _NAME)
+    shapes, notes = (np.array(column, dtype=object) for column in zip(*map(_repaired, regions), strict=True))
+    near = np.ones(len(shapes))
+    if operation is not None:
+        shapes, near = _surroundings(shapes, operation, regions.crs, domain)
+        there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
+        notes[there & shapely.is_missing(shapes)] = (
+            f"not answered: it reaches beyond where {domain.crs} is defined"
+        )
+        rounded = ~shapely.is_missing(shapes) & ~shapely.is_valid(shapes)
+        shapes[rounded] = shapely.make_valid(shapes[rounded], method="structure", keep_collapsed=False)
+
+    outside = np.where(shapely.is_missing(shapes), np.nan, 0.0)
+    bounds = shapely.box(*domain.bounds)
+    slack = _SLACK * max(h - lo for lo, h in zip(domain.low, domain.high, strict=True))
+    for at in np.flatnonzero(~shapely.covered_by(shapes, shapely.buffer(bounds, slack)) & (outside == 0)):
+        part = _polygons(shapely.intersection(shapes[at], bounds))
+        if part.area > _SPECK * np.prod(domain.cell):
+            outside[at] = 1 - near[at] * part.area / shapes[at].area
+            note = f"clipped: {_percent(outside[at])} of its area lies outside the map"
+            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], note]))
+        else:
+            shapes[at], outside[at], notes[at] = None, 1.0, "not answered: outside the map"
+    found = Fitted(shapes, outside, notes)
+    if not found.held.any():
+        raise InputError(_none_held(regions, found, domain))
+    _tell(found)
+    return found
+
+
+def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> gpd.GeoSeries | None:
+    """Boxes (m, 4) as the shapes that they are in longitude and latitude; None unless they surely are in degrees.
+
+    That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small. Their
+    sides, which are curves on a map, are cut into pieces.
+
+    Warns
+    -----
+    DeltaHistWarning
+        If they are.
+    """
+    import shapely
+
+    if domain.crs is None or domain.ndim != 2 or not corners.size:
+        return None
+    west, south, east, north = corners.T
+    in_order = (west < east).all() and (south < north).all()
+    if not in_order or not all(map(looks_like_degrees, corners.tolist())):
+        return None
+    if shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
+        return None
+    import geopandas as gpd
+
+    warnings.warn(
+        f"the boxes look like degrees, and the map is in {domain.crs}: they are taken as longitudes and latitudes, "
+        "with the curved sides that they have on the map",
+        DeltaHistWarning,
+        stacklevel=4,
+    )
+    side = np.maximum(east - west, north - south) / _BENDS
+    return gpd.GeoSeries(shapely.segmentize(shapely.box(*corners.T), side), crs=LONGITUDE_LATITUDE)
+
+
+def _repaired(shape: Any) -> tuple[Any, str | None]:
+    """The polygons of a geometry, with valid rings, and what was done about it; None if it has no area."""
+    import shapely
+
+    if shape is None or shapely.is_empty(shape):
+        return None, "not answered: no geometry"
+    if not np.isfinite(shapely.get_coordinates(shape)).all():
+        return None, "not answered: some of its coordinates are not finite"
+    note, kind = None, shape.geom_type
+    if not shapely.is_valid(shape):
+        note = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
+        # Where rings overlap there is land, and not a hole.
+        shape = shapely.make_valid(shape, method="structure", keep_collapsed=False)
+    shape = _polygons(shape)
+    if shape.area > 0:
+        return shape, note
+    return None, f"not answered: {'no area' if 'Polygon' in kind else kind + ', not a polygon'}"
+
+
+def _surroundings(
+    shapes: NDArray[Any], operation: Operation, crs: Any, domain: Domain
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """What of shapes in a CRS lies around a map, and the share (m,) of their area that this is.
+
+    Far from where it is meant for, a projection may fold: a region on the other side of the earth could reach the map.
+    """
+    import shapely
+
+    low, high = np.array(domain.low), np.array(domain.high)
+    places = operation.back(*lattice_of(low - (high - low) / 2, high + (high - low) / 2, 17))
+    (west, east), (south, north) = ((np.nanmin(v), np.nanmax(v)) for v in _finite(places))
+    share = np.ones(len(shapes))
+    if crs.is_geographic and east - west > 180:  # across the antimeridian
+        return shapes, share
+    window = shapely.box(west, south, east, north)
+    shapes = shapes.copy()
+    for at in np.flatnonzero(~shapely.is_missing(shapes) & ~shapely.covered_by(shapes, window)):
+        part = _polygons(shapely.intersection(shapes[at], window))
+        share[at] = _area(part, crs) / _area(shapes[at], crs)
+        shapes[at] = part
+    return shapes, share
+
+
+def _finite(columns: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    return [np.where(np.isfinite(values), values, np.nan) for values in columns]
+
+
+def _area(shape: Any, crs: Any) -> float:
+    """Area of a shape in units of its own; in degrees, on a sphere."""
+    import shapely
+
+    if crs.is_geographic:  # a cylinder keeps areas
+        shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
+    return float(shape.area)
+
+
+def _polygons(shape: Any) -> Any:
+    """The polygonal part of a valid geometry."""
+    import shapely
+
+    if shape.geom_type in ("Polygon", "MultiPolygon"):
+        return shape
+    parts = shapely.get_parts(shapely.get_parts(shape))
+    return shapely.union_all([part for part in parts if part.geom_type == "Polygon"])
+
+
+def _percent(share: float) -> str:
+    """A share that is neither none nor all, and does not look like it.
+
+    >>> _percent(0.123), _percent(0.0003), _percent(0.9996)
+    ('12%', 'less than 1%', 'more than 99%')
+    """
+    if share < 0.01:
+        return "less than 1%"
+    return "more than 99%" if share > 0.99 else f"{share:.0%}"
+
+
+def _tell(found: Fitted) -> None:
+    """Warn of what was done to regions, with numbers."""
+    said = [note for note in found.notes if note is not None]
+    if not said:
+        return
+    kinds = {
+        "clipped to the map": sum("clipped: " in note for note in said),
+        "repaired": sum("repaired: " in note for note in said),
+        "not answered": int((~found.held).sum()),
+    }
+    numbers = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
+    warnings.warn(
+        f"of {len(found.notes):,} regions {numbers}: the column note says which, and why",
+        DeltaHistWarning,
+        stacklevel=4,
+    )
+
+
+def _none_held(regions: gpd.GeoSeries, found: Fitted, domain: Domain) -> str:
+    """Why no region can be answered: what is wrong with the first, or where they are instead."""
+    number = f"0 of {len(regions):,} regions"
+    if not (found.outside == 1).any():
+        first = str(found.notes[0]).removeprefix("not answered: ")
+        return f"{number} can be answered (the first: {first}): they must be Polygons or MultiPolygons"
+    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (regions.total_bounds, domain.bounds))
+    stated = "without a CRS" if regions.crs is None else f"in {regions.crs.to_string()}"
+    return (
+        f"{number} are inside the domain, whose bounds are {bounds}: theirs are {theirs} {stated}; "
+        f"{_likely_cause(regions, domain)}"
+    )
+
+
+def _likely_cause(regions: gpd.GeoSeries, domain: Domain) -> str:
+    """What brings some region onto the map: coordinates swapped, another CRS than is stated, or both."""
+    if _reaches(regions, regions.crs, True, domain):
+        return "with x and y swapped they would be: swap them"
+    for swapped in (False, True) if domain.crs is not None else ():
+        for code, words in _USUAL.items():
+            if _reaches(regions, read_crs(code), swapped, domain):
+                how, cure = (" with x and y swapped", " and swap them") if swapped else ("", "")
+                return f"taken as {code} ({words}){how} they would be: state that CRS{cure}"
+    return "is that the place, and the CRS, that is meant?"
+
+
+def _reaches(regions: gpd.GeoSeries, crs: Any, swapped: bool, domain: Domain) -> bool:
+    """Whether some region would lie on the map."""
+    import shapely
+
+    shapes = np.array(regions, dtype=object)
+    if swapped:
+        shapes = shapely.transform(shapes, lambda v: v[:, ::-1])
+    degrees = looks_like_degrees(shapely.total_bounds(shapes).tolist())
+    if crs is not None and crs.is_geographic and not degrees:
+        return False
+    operation = way_to_map(crs, domain, _NAME)
+    moved = shapes if operation is None else operation.shapes(shapes)
+    frames = shapely.box(*shapely.bounds(moved[~shapely.is_missing(moved)]).T)
+    return bool(shapely.intersects(frames, shapely.box(*domain.bounds)).any())

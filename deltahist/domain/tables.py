@@ -1,0 +1,138 @@
+"""Tables of answers, with the shapes they are about, in the forms that other programs read."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deltahist.domain.geometries import LONGITUDE_LATITUDE, way_to_map
+from deltahist.domain.operations import Operation
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    import pandas as pd
+
+    from deltahist.domain.domain import Domain
+
+#: What the suffix of a file says.
+FORMS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".geojson": "geojson",
+    ".parquet": "parquet",
+    ".geoparquet": "parquet",
+    ".gpkg": "gpkg",
+}
+#: Forms that cannot do without shapes.
+SHAPED = ("geojson", "gpkg")
+#: The layer of a GeoPackage.
+LAYER = "answers"
+
+
+def encoded(frame: pd.DataFrame, form: str, domain: Domain) -> bytes:
+    """A table as the content of a file.
+
+    Parameters
+    ----------
+    frame : may be a GeoDataFrame in any CRS; without one, its shapes are in the domain's coordinates.
+    form : csv and json leave shapes out; geojson has them in longitude and latitude, as its standard demands (a plane
+        without a CRS keeps its figures); parquet (GeoParquet if there are shapes) and gpkg have them in the domain's
+        CRS. A shape that has no place there is left out. Texts are in UTF-8.
+
+    >>> import pandas as pd, deltahist as dh
+    >>> encoded(pd.DataFrame({"name": ["a"], "estimate": [2.5]}), "csv", dh.Domain((0, 1), (4,)))
+    b'name,estimate\\na,2.5\\n'
+    """
+    kept = getattr(frame, "_geometry_column_name", None)
+    if form in ("csv", "json"):
+        plain = _plain(frame.drop(columns=kept) if kept else frame)
+        if form == "csv":
+            return str(plain.map(_as_cell).to_csv(index=False)).encode()
+        return _json(plain.astype(object).where(plain.notna(), None).to_dict(orient="records"), indent=2)
+    file = io.BytesIO()
+    if not kept:
+        frame.to_parquet(file, index=False)
+        return file.getvalue()
+    if form == "geojson":
+        return _json(_plain(_in_degrees(frame, domain)).to_geo_dict(na="null", drop_id=True))
+    shaped: gpd.GeoDataFrame = _on_map(frame, domain)
+    if form == "parquet":
+        shaped.to_parquet(file, index=False)
+    else:
+        _to_geopackage(_plain(shaped), file)
+    return file.getvalue()
+
+
+def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
+    """A frame in the domain's CRS, without the shapes that have no place there."""
+    import geopandas as gpd
+
+    operation = way_to_map(frame.crs, domain, "the table")
+    shapes = frame.geometry.to_numpy()
+    moved = shapes if operation is None else operation.shapes(shapes)
+    name = frame.geometry.name
+    return frame.set_geometry(gpd.GeoSeries(moved, index=frame.index, crs=domain.crs, name=name))
+
+
+def _in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
+    """A frame in longitude and latitude, as it is if it is so already, or on a plane without a CRS."""
+    if domain.crs is None or (frame.crs is not None and frame.crs.equals(LONGITUDE_LATITUDE, True)):
+        return frame
+    return Operation.off(domain, LONGITUDE_LATITUDE).frame(_on_map(frame, domain), LONGITUDE_LATITUDE)
+
+
+def _plain(frame: Any) -> Any:
+    """A table whose further columns of geometries are texts, which only Parquet has as such."""
+    others = [
+        name
+        for name in frame.columns[(frame.dtypes == "geometry").to_numpy()]
+        if name != getattr(frame, "_geometry_column_name", None)
+    ]
+    return frame.assign(**{name: frame[name].to_wkt() for name in others})
+
+
+def _as_cell(value: Any) -> Any:
+    """A value of a column; lists and the like, which GeoJSON may have, as JSON."""
+    return json.dumps(value, default=_simple) if isinstance(value, list | dict | np.ndarray) else value
+
+
+def _simple(value: Any) -> Any:
+    """What JSON knows nothing of: arrays as lists, dates and whatever else as text."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _json(value: Any, indent: int | None = None) -> bytes:
+    return (json.dumps(value, indent=indent, ensure_ascii=False, default=_simple) + "\n").encode()
+
+
+def _to_geopackage(frame: gpd.GeoDataFrame, file: io.BytesIO) -> None:
+    """One layer; columns that its database takes to be the same, or its own, get other names."""
+    shape = frame.geometry.name
+    taken: list[str] = []
+    for column in frame.columns.drop(shape):
+        taken.append(_free(str(column), taken))
+    names = dict(zip(frame.columns.drop(shape), taken, strict=True))
+    objects = {column: frame[column].map(_as_cell) for column in names if frame[column].dtype == object}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a plane without CRS is meant
+        frame.assign(**objects).rename(columns=names).to_file(
+            file,
+            driver="GPKG",
+            layer=LAYER,
+            engine="pyogrio",
+            FID=_free("fid", taken),
+            GEOMETRY_NAME=_free("geom", taken),
+        )
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """A name that differs from others not only in its case."""
+    while name.lower() in map(str.lower, taken):
+        name += "_"
+    return name

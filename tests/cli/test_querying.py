@@ -1,0 +1,177 @@
+"""`deltahist query` with regions as people have them, and the files it writes."""
+
+import io
+import json
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.cli import main
+
+CITY = dh.Domain.from_cell((583_000, 4_505_000, 588_000, 4_509_000), "500m", "EPSG:32618")
+BOW_TIE = shapely.Polygon([(584e3, 4506e3), (586e3, 4508e3), (586e3, 4506e3), (584e3, 4508e3)])
+SHAPES = [
+    shapely.box(582_000, 4_506_000, 584_000, 4_507_000),
+    shapely.box(585_000, 4_506_000, 586_000, 4_507_500),
+    BOW_TIE,
+    None,
+    shapely.box(700_000, 4_300_000, 705_000, 4_305_000),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A release, its districts in degrees with all that is wrong with such files, and an atlas of two layers."""
+    folder = tmp_path_factory.mktemp("query")
+    counts = np.random.default_rng(1).integers(0, 90, CITY.shape)
+    dh.publish(counts, dh.Neighbourhood(CITY, "500m"), epsilon=1).save(folder / "city.parquet")
+    columns = {"zone": list("abcde"), "code": pd.array([1, None, 3, 4, 5], dtype="Int64"), "low": range(5)}
+    zones = gpd.GeoDataFrame(columns, geometry=SHAPES, crs="EPSG:32618").to_crs("EPSG:4326")
+    zones.to_file(folder / "zones.geojson")
+    zones[1:2].to_file(folder / "atlas.gpkg", layer="districts")
+    zones[2:3].to_file(folder / "atlas.gpkg", layer="parks")
+    line = dh.Neighbourhood(dh.Domain((0, 100), (100,)), 1)
+    dh.publish(np.ones(100, dtype=int), line, epsilon=1).save(folder / "ages.parquet")
+    return folder
+
+
+def run(capsys, *line):
+    """Output and notes of a command line that must work."""
+    capsys.readouterr()
+    code = main(["query", *map(str, line)])
+    output, error = capsys.readouterr()
+    assert code == 0, error
+    return output, error
+
+
+def refused(capsys, *line):
+    """The one line of a command line that must not work."""
+    capsys.readouterr()
+    assert main(["query", *map(str, line)]) == 2
+    output, error = capsys.readouterr()
+    assert not output
+    assert len(error.splitlines()) == 1
+    return error
+
+
+def read(file):
+    if file.suffix == ".json":
+        return pd.DataFrame(json.loads(file.read_text()))
+    if file.suffix == ".csv":
+        return pd.read_csv(file)
+    return gpd.read_parquet(file) if file.suffix == ".parquet" else gpd.read_file(file)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".geojson", ".parquet", ".gpkg"])
+def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path, capsys, suffix):
+    out = tmp_path / f"answers{suffix}"
+    output, notes = run(capsys, folder / "city.parquet", "--regions", folder / "zones.geojson", "--out", out)
+    assert not output
+    assert "warning: of 5 regions 1 clipped to the map, 1 repaired, 2 not answered" in notes
+    assert "columns low are called low_region" in notes
+    found = read(out)
+    with pytest.warns(dh.DeltaHistWarning):
+        expected = dh.answer(dh.load(folder / "city.parquet"), gpd.read_file(folder / "zones.geojson"))
+    assert found["name"].tolist() == found["zone"].tolist() == list("abcde")
+    assert found["low_region"].tolist() == list(range(5))
+    assert found["code"].isna().tolist() == [False, True, False, False, False]
+    for column in ("estimate", "std_error", "low", "high", "outside"):
+        assert np.allclose(found[column].astype(float), expected[column], equal_nan=True)
+    assert found["note"].astype(object).where(found["note"].notna(), None).tolist() == [
+        "clipped: 50% of its area lies outside the map",
+        None,
+        "repaired: self-intersection",
+        "not answered: no geometry",
+        "not answered: outside the map",
+    ]
+    if suffix in (".geojson", ".parquet", ".gpkg"):
+        assert found.crs == ("EPSG:4326" if suffix == ".geojson" else "EPSG:32618")
+        # The whole region, of which a part is answered.
+        assert np.allclose(found.to_crs(CITY.crs).geometry[0].bounds, SHAPES[0].bounds, atol=0.1)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_whole_numbers_with_gaps_are_names(folder, capsys):
+    ask = [folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "code"]
+    output, _ = run(capsys, *ask, "--format", "csv")
+    assert [line.split(",")[:3] for line in output.splitlines()[1:3]] == [["1", "a", "1"], ["", "b", ""]]
+    table = run(capsys, *ask)[0].splitlines()
+    assert [line[:4].strip() for line in table[2:]] == ["1", "", "3", "4", "5"]
+    assert table[0].split()[-1] == "note"
+    assert table[5].split() == ["4", *"-------", "not", "answered:", "no", "geometry"]
+
+
+def test_layers(folder, capsys):
+    ask = [folder / "city.parquet", "--regions", folder / "atlas.gpkg"]
+    assert json.loads(run(capsys, *ask, "--layer", "parks", "--format", "json")[0])[0]["zone"] == "c"
+    assert "atlas.gpkg' has the layers districts, parks: choose one with --layer" in refused(capsys, *ask)
+    assert "districts, parks" in refused(capsys, *ask, "--layer", "lakes")
+    assert "--layer is 'x'" in refused(capsys, folder / "city.parquet", "--box", "0,0,1,1", "--layer", "x")
+
+
+BOX = "585000,4506000,586000,4507000"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--out", "answers.shp"], ["'answers.shp'", ".gpkg", "--format must say"]),
+        (["--out", "answers.csv", "--format", "gpkg"], ["'gpkg'", "'answers.csv', which says csv"]),
+        (["--format", "parquet"], ["'parquet', which is not for terminals", "--out"]),
+        (["--out", "no/answers.gpkg"], ["output folder 'no' does not exist"]),
+    ],
+)
+def test_forms_that_do_not_fit(folder, tmp_path, monkeypatch, capsys, more, words):
+    monkeypatch.chdir(tmp_path)
+    error = refused(capsys, folder / "city.parquet", "--box", BOX, *more)
+    assert all(word in error for word in words), error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["geojson", "gpkg"])
+def test_a_line_has_no_shapes(folder, tmp_path, capsys, form):
+    ask = [folder / "ages.parquet", "--box", "10,20"]
+    assert "in one dimension" in refused(capsys, *ask, "--out", tmp_path / f"a.{form}")
+    run(capsys, *ask, "--out", tmp_path / "a.parquet")
+    found = pd.read_parquet(tmp_path / "a.parquet")
+    assert found.loc[0, ["box_low", "box_high"]].tolist() == [10, 20]
+
+
+def test_a_form_may_be_said_where_the_suffix_says_nothing(folder, tmp_path, capsys):
+    ask = [folder / "city.parquet", "--box", BOX]
+    run(capsys, *ask, "--out", tmp_path / "answers", "--format", "csv")
+    assert (tmp_path / "answers").read_text().startswith("name,west")
+    run(capsys, *ask, "--out", tmp_path / "map.json", "--format", "geojson")
+    assert json.loads((tmp_path / "map.json").read_text())["type"] == "FeatureCollection"
+    run(capsys, *ask, "--out", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text().rstrip() == run(capsys, *ask)[0].rstrip()
+
+
+def test_boxes_are_shapes_in_files_of_shapes(folder, tmp_path, capsys):
+    run(capsys, folder / "city.parquet", "--box", BOX, "--out", tmp_path / "a.gpkg")
+    found = read(tmp_path / "a.gpkg")
+    assert found.geometry[0].equals(shapely.box(*map(float, BOX.split(","))))
+    assert found.loc[0, ["west", "north"]].tolist() == [585_000, 4_507_000]
+
+
+def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, capsys):
+    degrees = "-73.99,40.7,-73.97,40.72"
+    output, notes = run(capsys, folder / "city.parquet", f"--box={degrees}", "--format", "json")
+    assert "look like degrees, and the map is in EPSG:32618" in notes
+    found = json.loads(output)[0]
+    assert found["name"] == degrees
+    assert found["box"] == [-73.99, 40.7, -73.97, 40.72]
+    zone = gpd.GeoSeries([shapely.box(*found["box"])], crs="EPSG:4326")
+    expected = dh.answer(dh.load(folder / "city.parquet"), zone)
+    assert found["estimate"] == pytest.approx(expected["estimate"].iloc[0], abs=1)
+    (tmp_path / "boxes.csv").write_text(f"name,west,south,east,north\nhere,{degrees}\n")
+    output, _ = run(capsys, folder / "city.parquet", "--boxes", tmp_path / "boxes.csv", "--format", "csv")
+    row = pd.read_csv(io.StringIO(output)).iloc[0]
+    assert row["estimate"] == pytest.approx(found["estimate"])
+    assert row[["name", "west", "north"]].tolist() == ["here", -73.99, 40.72]
+    assert main(["query", str(folder / "city.parquet"), "--box", "40.7,-73.99,40.72,-73.97"]) == 2
+    assert "with x and y swapped they would be" in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""Files of geometries: layers, columns with gaps, and which of them names the regions."""
+
+import json
+
+import geopandas as gpd
+import pandas as pd
+import pyogrio
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.domain.geometries import named, read_geometries, read_sources
+
+PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
+SQUARES = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
+
+
+def write(path, shapes, **columns):
+    features = [
+        {
+            "type": "Feature",
+            "properties": {name: values[i] for name, values in columns.items()},
+            "geometry": None if shape is None else shapely.geometry.mapping(shape),
+        }
+        for i, shape in enumerate(shapes)
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+@pytest.fixture
+def layers(tmp_path):
+    """Districts and parks, and a table of styles as map programs leave them."""
+    file = tmp_path / "atlas.gpkg"
+    for layer, number in (("districts", 3), ("parks", 1)):
+        gpd.GeoDataFrame(
+            {"label": list("abc")[:number]}, geometry=SQUARES[:number], crs="EPSG:32618"
+        ).to_file(file, layer=layer)
+    pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), file, layer="layer_styles")
+    return file
+
+
+def test_of_several_layers_one_is_chosen(layers):
+    assert len(read_geometries(layers, PLANE, layer="parks")) == 1
+    assert len(read_geometries(layers, PLANE, layer="districts")) == 3
+    with pytest.raises(
+        dh.InputError, match=r"'.*atlas.gpkg' has the layers districts, parks: choose one with layer="
+    ):
+        read_geometries(layers, PLANE)
+    with pytest.raises(
+        dh.InputError, match=r"layer is 'lakes': it must be one of .*atlas.gpkg', districts, parks"
+    ):
+        read_geometries(layers, PLANE, layer="lakes")
+
+
+def test_a_table_without_geometries_is_no_choice_of_layers(tmp_path):
+    file = tmp_path / "zones.gpkg"
+    gpd.GeoDataFrame({"zone": ["a"]}, geometry=SQUARES[:1], crs="EPSG:32618").to_file(file, layer="zones")
+    pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), file, layer="layer_styles")
+    assert read_geometries(file, PLANE)["zone"].tolist() == ["a"]
+    only = tmp_path / "styles.gpkg"
+    pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), only, layer="layer_styles")
+    with pytest.raises(dh.InputError, match="without geometries"):
+        read_geometries(only, PLANE)
+
+
+def test_a_file_without_layers_has_none_to_choose(tmp_path):
+    gpd.GeoDataFrame({"zone": ["a"]}, geometry=SQUARES[:1]).to_parquet(tmp_path / "z.parquet")
+    with pytest.raises(dh.InputError, match=r"layer is 'a': .*z.parquet', which has none"):
+        read_geometries(tmp_path / "z.parquet", PLANE, layer="a")
+
+
+@pytest.mark.parametrize("form", ["geojson", "parquet", "shp"])
+def test_whole_numbers_and_truths_stay_so_where_some_are_missing(tmp_path, form):
+    file = write(
+        tmp_path / "z.geojson", SQUARES, code=[7, None, 9], open=[True, False, None], share=[0.5, None, 1.0]
+    )
+    if form == "parquet":
+        frame = read_geometries(file, PLANE)
+        frame.astype({"code": float}).to_parquet(tmp_path / "floats.parquet")
+        assert read_geometries(tmp_path / "floats.parquet", PLANE)["code"].dtype == float
+        frame.to_parquet(file := tmp_path / "z.parquet")
+    elif form == "shp":
+        frame = read_geometries(file, PLANE).drop(columns="open").set_crs("EPSG:32618")
+        frame.to_file(file := tmp_path / "z.shp")
+    found = read_geometries(file, PLANE)
+    assert found["code"].dtype == "Int64"
+    assert found["code"].astype(object).where(found["code"].notna(), None).tolist() == [7, None, 9]
+    assert found["share"].dtype == float
+    assert form == "shp" or found["open"].dtype == "boolean"
+
+
+def test_rows_without_geometry_are_kept_unless_all_are(tmp_path):
+    file = write(tmp_path / "z.geojson", [SQUARES[0], None], zone=["a", "b"])
+    assert read_geometries(file, PLANE)["zone"].tolist() == ["a", "b"]
+    assert read_sources(str(file), PLANE).equals(SQUARES[0])
+    with pytest.raises(dh.InputError, match="has no geometries"):
+        read_geometries(write(tmp_path / "n.geojson", [None, None], zone=["a", "b"]), PLANE)
+
+
+def frame(**columns):
+    return gpd.GeoDataFrame(columns, geometry=SQUARES)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ({"pop": [5, 5, 6], "NAME": ["a", "b", "a"]}, ["a", "b", "a"]),
+        ({"code": ["x", "y", "z"], "nom": ["a", None, "c"]}, ["a", None, "c"]),
+        ({"name": [None, None, None], "ID": pd.array([1, None, 3], dtype="Int64")}, ["1", None, "3"]),
+        ({"id": [1.0, None, 2.5]}, ["1", None, "2.5"]),
+        ({"code": [1, 1, 2], "ID": [7, 8, 9], "zone": ["a", "b", "c"]}, ["7", "8", "9"]),
+        ({"code": [1, 1, 2], "zone": ["a", "b", "c"]}, ["a", "b", "c"]),
+        ({"kind": ["p", "p", "q"], "district": ["a", "b", "c"], "pop": [1, 2, 3]}, ["a", "b", "c"]),
+        ({"BoroName": ["a", "b", "c"], "BoroCD": ["x", "y", "z"]}, ["a", "b", "c"]),
+        ({"zone_nr": [4, 5, 6]}, ["4", "5", "6"]),
+        ({}, ["0", "1", "2"]),
+    ],
+)
+def test_names_are_found(columns, names):
+    found = named(frame(**columns))
+    assert found.columns[0] == "name"
+    assert found["name"].astype(object).where(found["name"].notna(), None).tolist() == names
+    assert {c for c in columns if c != "name"} - set(found.columns) <= {"NAME"}
+
+
+def test_where_names_are_not_plain_the_columns_are_listed():
+    with pytest.raises(
+        dh.InputError, match=r"--name is missing: .* any of the columns kind, pop; say in which"
+    ):
+        named(frame(kind=["p", "p", "q"], pop=[1, 2, 2]), None, "--name")
+    with pytest.raises(dh.InputError, match=r"name is 'town': it must be one of the file's columns, zone$"):
+        named(frame(zone=list("abc")), "town")
+    with pytest.raises(dh.InputError, match="shapefiles cut names to 'district_n'"):
+        named(frame(district_n=list("abc")), "district_name")
+
+
+def test_another_column_that_is_called_name_is_kept():
+    found = named(frame(Name=["a", "a", "b"], zone=["x", "y", "z"]), "zone")
+    assert found.columns.tolist() == ["name", "Name_region", "zone", "geometry"]
+    assert found["name"].tolist() == ["x", "y", "z"]
+    assert found["Name_region"].tolist() == ["a", "a", "b"]
