@@ -134,8 +134,6 @@ def _tell_publisher(counted: Counted, outside: str) -> None:
 
 
 def _summary(release: Release, out: Path) -> str:
-    domain = release.domain
-    bounds = ",".join(f"{b:.10g}" for b in domain.bounds)
     parameters = {
         k: v for k, v in release.strategy.describe().items() if k not in ("strategy", *options.LONG)
     }
@@ -143,8 +141,7 @@ def _summary(release: Release, out: Path) -> str:
     detail = ", ".join(f"{name} {value}" for name, value in said.items() if value not in (None, ""))
     return console.facts(
         published=str(out),
-        cells=f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells} {domain.unit}",
-        bounds=bounds + (f" in {domain.crs}" if domain.crs else ""),
+        **console.about_map(release.domain),
         strategy=release.strategy.name + (f" ({detail})" if detail else ""),
         guarantee=release.mechanism.promise,
         inspect_it=f"deltahist inspect {out}",
