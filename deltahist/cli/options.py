@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist.cli import console
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -133,13 +134,14 @@ def on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | None
     cell = metres(side) if isinstance(side, str) else side
     if not looks_like_degrees(box) or max(box[2] - box[0], box[3] - box[1]) >= cell:
         return box
-    there = extent_on(box, crs).bounds
+    bounds = extent_on(box, crs).bounds
+    said, there = ",".join(f"{b:g}" for b in box), ",".join(f"{b:.15g}" for b in bounds)
     if grid is not None:
-        return there
+        console.note(f"--bounds {said} are taken as degrees: {there} in {crs}")
+        return bounds
     raise InputError(
-        f"--bounds are {','.join(f'{b:g}' for b in box)}: all of it is smaller than a cell of {cell:g} m; bounds must "
-        f"be in metres of {crs} (these look like degrees, {','.join(f'{b:.15g}' for b in there)} there; --project auto "
-        "takes degrees)"
+        f"--bounds are {said}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
+        f"(these look like degrees, {there} there; --project auto takes degrees)"
     )
 
 

@@ -99,7 +99,9 @@ def scales(domain: Area) -> tuple[float, float]:
     ahead = (_in_space(*_to_ground(domain, x + dx, y + dy)) for dx, dy in ((h, 0.0), (0.0, h)))
     behind = (_in_space(*_to_ground(domain, x - dx, y - dy)) for dx, dy in ((h, 0.0), (0.0, h)))
     ground = np.stack([(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)], axis=-1)
-    ground = ground[np.isfinite(ground).all(axis=(-1, -2))]
+    # Latitudes lose half of their digits at a pole; places a little further off stand for it.
+    sure = _EQUATOR * np.cos(np.radians(_to_ground(domain, x, y)[1])) > 1e3 * h
+    ground = ground[np.isfinite(ground).all(axis=(-1, -2)) & sure]
     if not len(ground):
         return 0.0, math.inf
     singular = np.linalg.svd(ground, compute_uv=False)
@@ -134,7 +136,7 @@ def unit_of(crs: str | None) -> str:
 
 
 def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Metres from the centre of the ellipsoid along three axes: without seams, also at the poles."""
+    """Metres (..., 3) from the centre of the ellipsoid, which have no seams."""
     flat = _FLATTENING * (2 - _FLATTENING)
     with np.errstate(invalid="ignore"):  # places that are not on the map
         east, north = np.radians(lon), np.radians(lat)

@@ -163,7 +163,8 @@ def extent_of(bounds: Sequence[float]) -> Extent:
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: no map holds so much of the earth in one piece, somewhere it "
             "tears apart what is near on the ground; leave out an ocean (up to 240 degrees of longitude fit, "
-            "such as -100,-50,140,65), or make two maps with half of the budget each"
+            "such as -100,-50,140,65, or most of a hemisphere, such as -180,20,180,90), or make two maps with half of "
+            "the budget each"
         )
     return min(found, key=lambda extent: extent.distortion)
 

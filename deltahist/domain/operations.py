@@ -234,7 +234,8 @@ def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Latt
 def _wider(domain: Area) -> NDArray[np.float64]:
     """The corners (2, axes) of a domain and a little beyond."""
     low, high = np.array(domain.low), np.array(domain.high)
-    return np.stack([low - _BEYOND * (high - low), high + _BEYOND * (high - low)])
+    margin = _BEYOND * (high - low)
+    return np.stack([low - margin, high + margin])
 
 
 def _along(
