@@ -79,7 +79,8 @@ def publish(
     """Publish a file of points as one release file that may be handed out.
 
     All public choices are checked, and the strategy is chosen, before the data is read. Bounds and sources
-    are in the projected CRS; cells and δ in ground metres ("250m"). Without any CRS all are plain numbers.
+    are in the projected CRS, bounds with --project auto in degrees; cells and δ in ground metres ("250m"), with --grid
+    and --align only δ. Without any CRS all are plain numbers.
     Bounds are extended outwards to whole cells. What is said about bad rows and points outside goes to
     stderr: it is for you, not for publication.
 
@@ -87,6 +88,8 @@ def publish(
     Examples:
       deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project EPSG:32618 \\
           --bounds 560000,4480000,610000,4530000 --cell 250m --delta 500m --epsilon 1 --out city.parquet
+      deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project auto \\
+          --bounds -74.3,40.45,-73.6,40.95 --cell 250m --delta 500m --epsilon 1 --out city.parquet
       deltahist publish visits.csv --x lon --y lat --user id --max-per-user 5 --crs EPSG:4326 \\
           --project EPSG:32618 --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --out city.parquet
       deltahist publish log.tsv.gz --x 3 --y 2 ...          # no header: columns by number, from 0
