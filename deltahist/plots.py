@@ -116,8 +116,7 @@ def _say_what_it_is(figure: Figure, release: Drawn) -> None:
     )
     near, unit = release.mechanism.neighbourhood, release.domain.unit
     who = release.mechanism.counting.who
-    sizes = {f"{release.domain.ground(c):.6g}" for c in release.domain.cell}
-    cells = f"cells of {' × '.join(sorted(sizes))} {unit}"
+    cells = f"cells of {release.domain.size_of_cells}"
     figure.suptitle(f"δ = {near.delta_ground:g} {unit},  {cost} per {who},  {cells}", fontsize=11)
     if not release.publishable:
         figure.text(

@@ -142,7 +142,7 @@ CASES = [
     # reference systems
     (
         publish(crs="EPSG:4326", bounds="-74.3,40.4,-73.6,41", cell="250m", delta="500m"),
-        ["EPSG:4326", "--project EPSG:32618", "--bounds 558000,4472000,"],
+        ["EPSG:4326", "--project auto", "--project EPSG:32618 --bounds 558870,4472390,"],
     ),
     (publish(crs="EPSG:4326", project="EPSG:4258"), ["EPSG:4258", "projected"]),
     (publish(crs="EPSG:4326", project="EPSG:999999"), ["EPSG:999999", "known CRS"]),

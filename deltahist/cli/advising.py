@@ -18,17 +18,28 @@ if TYPE_CHECKING:
 def advise(
     *,
     bounds: Annotated[str, option("W,S,E,N", "Corners of the map, in the projected CRS when there is one.")],
-    crs: Annotated[str | None, option("CRS", "Projected CRS of the map.", "--project", "--crs")] = None,
+    crs: Annotated[
+        str | None,
+        option(
+            "CRS", "Projected CRS of the map; auto: one that suits --bounds in degrees.", "--project", "--crs"
+        ),
+    ] = None,
     protect: Annotated[
         Literal["visit", "home", "trip"],
-        option("WHAT", "What shall be hidden: visit (100 to 500 m), home (250 m to 1 km) or trip (1 to 5 km)."),
+        option(
+            "WHAT", "What shall be hidden: visit (100 to 500 m), home (250 m to 1 km) or trip (1 to 5 km)."
+        ),
     ] = "home",
     deltas: Annotated[str | None, option("LIST", "Instead of --protect: these δ (250m,1km).")] = None,
     epsilons: Annotated[str, option("LIST", "Budgets of ε to compare.")] = "0.5,1,2",
     asked: Asked,
     per_user: Annotated[
         str | None,
-        option("LIST", "Numbers of points kept of each user (1,5,20), who is protected as a whole.", "--max-per-user"),
+        option(
+            "LIST",
+            "Numbers of points kept of each user (1,5,20), who is protected as a whole.",
+            "--max-per-user",
+        ),
     ] = None,
     users: Annotated[
         Path | None,
@@ -38,7 +49,9 @@ def advise(
             "--points-per-user",
         ),
     ] = None,
-    layout: Annotated[Literal["table", "csv", "json"], option("FORM", "table, csv or json.", "--format")] = "table",
+    layout: Annotated[
+        Literal["table", "csv", "json"], option("FORM", "table, csv or json.", "--format")
+    ] = "table",
     out: Annotated[Path | None, option("FILE", "Write to a file.")] = None,
 ) -> None:
     """What each choice of δ, ε and K gives, with the cells that suit it best: how exact answers are, how safe people.
@@ -58,19 +71,22 @@ def advise(
     from deltahist.planning import advice
 
     console.check_target(out, *asked.files(), *filter(None, [users]))
-    box = options.corners(bounds, "--bounds")
-    system = Coordinates(crs=crs).of_map(box)
+    box, system = (Coordinates(project=crs) if crs == "auto" else Coordinates(crs=crs)).of_box(bounds)
     queries, _ = asked.queries(Domain(box, (1,) * (len(box) // 2), system))
     if users is not None and (per_user is None or asked.points is not None):
         other = "--max-per-user is missing" if per_user is None else "--points is given as well"
-        raise InputError(f"--points-per-user is {str(users)!r}, and {other}: it says what is kept of users' points")
+        raise InputError(
+            f"--points-per-user is {str(users)!r}, and {other}: it says what is kept of users' points"
+        )
     points = asked.number if users is None else advice.read_users(users, "--points-per-user")
     found = advice.advise(
         box,
         points,
         queries,
         crs=system,
-        deltas=[options.length(text, "--deltas") for text in (deltas or ",".join(advice.USES[protect])).split(",")],
+        deltas=[
+            options.length(text, "--deltas") for text in (deltas or ",".join(advice.USES[protect])).split(",")
+        ],
         epsilons=[options.amount(text, "--epsilons") for text in epsilons.split(",")],
         per_user=None
         if per_user is None

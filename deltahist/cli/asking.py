@@ -44,7 +44,10 @@ class Asked:
     ] = False
     points: Annotated[
         str | None,
-        option("N", "About how many points there are, a public figure: it decides on --cell auto. [default: 100000]"),
+        option(
+            "N",
+            "About how many points there are, a public figure: it decides on --cell auto. [default: 100000]",
+        ),
     ] = None
 
     @property
@@ -61,6 +64,7 @@ class Asked:
         is asked for in particular.
         """
         from deltahist import workloads
+        from deltahist.domain.fitting import fit
         from deltahist.domain.geometries import read_geometries
 
         given = [
@@ -71,8 +75,9 @@ class Asked:
         if len(given) > 1:
             raise InputError(f"--{given[0]} and --{given[1]} are both given: it must be at most one workload")
         if self.regions is not None:
-            shapes = read_geometries(self.regions, domain, "--regions").geometry.to_numpy()
-            return lambda on: _within(shapes, on, self.regions), f"the {len(shapes):,} regions of {self.regions}"
+            fitted = fit(read_geometries(self.regions, domain, "--regions").geometry, domain)
+            shapes = fitted.shapes[fitted.held]
+            return lambda on: _within(shapes, on), f"the {len(shapes):,} regions of {self.regions}"
         if self.squares is not None:
             side = domain.length(options.length(self.squares, "--squares"), name="--squares")
             kind = "squares" if domain.ndim == 2 else "intervals"
@@ -133,7 +138,7 @@ def table_of_cells(cells: list[CellChoice]) -> str:
     """The cells that were compared, best first: what each is expected to do."""
     rows = [
         (
-            f"{c.neighbourhood.domain.size_of_cells} {c.neighbourhood.domain.unit}",
+            c.neighbourhood.domain.size_of_cells,
             *(f"{v:,.4g}" for v in (c.rmse, c.noise_error, c.placement_error)),
         )
         for c in cells
@@ -141,15 +146,12 @@ def table_of_cells(cells: list[CellChoice]) -> str:
     return console.table(("cell", "error", "by noise", "by placement"), rows, left=1)
 
 
-def _within(shapes: Any, domain: Domain, file: Path | None) -> Workload:
-    """Regions as far as they lie on the map."""
+def _within(shapes: Any, domain: Domain) -> Workload:
+    """Regions as far as they lie on a map with other cells, which may end a little earlier."""
     import numpy as np
     import shapely
 
     from deltahist import workloads
 
-    parts = shapely.intersection(shapely.make_valid(shapes), shapely.box(*domain.bounds))
-    areal = np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0)
-    if not areal.any():
-        raise InputError(f"--regions {str(file)!r}: none of its polygons lies on the map (are they in another CRS?)")
-    return workloads.regions(parts[areal])
+    parts = shapely.intersection(shapes, shapely.box(*domain.bounds))
+    return workloads.regions(parts[np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0)])

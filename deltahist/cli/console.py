@@ -6,8 +6,12 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.domain import Domain
 
 
 def note(text: str) -> None:
@@ -40,6 +44,19 @@ def table(
 def facts(**values: str) -> str:
     """A line for each value, with its name before it."""
     return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items())
+
+
+def about_map(domain: Domain) -> dict[str, str]:
+    """Cells, bounds and map, for `facts`."""
+    from deltahist.domain.crs import words
+
+    bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
+    cells = f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells}"
+    if domain.crs is None:
+        return {"cells": cells, "bounds": bounds}
+    if domain.grid is not None:
+        cells += ", on the grid of their multiples; only δ is in ground metres"
+    return {"cells": cells, "bounds": bounds, "map": words(domain)}
 
 
 def put(text: str, out: Path | None) -> None:

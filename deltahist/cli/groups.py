@@ -8,8 +8,9 @@ have units, and Typer's own messages leave out the value that was typed and the 
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
@@ -96,7 +97,12 @@ class Coordinates:
     x: Annotated[str | None, option("COL", "Column of x or longitude: a name, or a number from 0.")] = None
     y: Annotated[str | None, option("COL", "Column of y or latitude; none in 1-D.")] = None
     crs: Annotated[str | None, option("CRS", "CRS of the points, such as EPSG:4326.")] = None
-    project: Annotated[str | None, option("CRS", "Projected CRS of the map, such as EPSG:32618.")] = None
+    project: Annotated[
+        str | None,
+        option(
+            "CRS", "Projected CRS of the map, such as EPSG:32618; auto: one that suits --bounds in degrees."
+        ),
+    ] = None
 
     def columns(self, domain: Domain) -> dict[str, Any]:
         """Keywords of what reads points: `x`, `y` and `crs`, as many columns as the map has dimensions."""
@@ -107,13 +113,21 @@ class Coordinates:
             raise InputError(f"--{missing} is missing: two dimensions take both --x and --y")
         return {"x": self.x, "y": self.y, "crs": self.crs}
 
+    def of_box(self, bounds: str) -> tuple[tuple[float, ...], str | None]:
+        """Corners of the map and its CRS: --bounds as they are, or with --project auto what covers those degrees."""
+        if self.project == "auto":
+            extent = options.in_degrees(bounds, "--bounds")
+            return extent.bounds, extent.crs
+        box = options.corners(bounds, "--bounds")
+        return box, self.of_map(box)
+
     def of_map(self, bounds: tuple[float, ...]) -> str | None:
         """CRS of the map: --project, or a projected --crs.
 
         Raises InputError if the points are in degrees and nothing says how to project them; the message has the
         options to use.
         """
-        from deltahist.domain.geometries import in_utm, looks_like_degrees
+        from deltahist.domain.extents import extent_of, looks_like_degrees
         from deltahist.domain.operations import read_crs
 
         if self.project is not None:
@@ -128,8 +142,9 @@ class Coordinates:
             return self.crs
         use = "--project with the projected CRS of the region, such as EPSG:32618, and --bounds in its metres"
         if looks_like_degrees(bounds):
-            code, metres = in_utm(bounds)
-            use = f"--project {code} --bounds {','.join(f'{m:.0f}' for m in metres)}"
+            extent = extent_of(bounds)
+            there = ",".join(f"{b:.15g}" for b in extent.bounds)
+            use = f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
         raise InputError(
             f"--crs is {self.crs!r}: degrees are not lengths, so the points must be projected; add {use}"
         )
@@ -154,7 +169,9 @@ class Place:
     bounds: Annotated[
         str,
         option(
-            "W,S,E,N", "Corners of the map, in the projected CRS when there is one; LO,HI in one dimension."
+            "W,S,E,N",
+            "Corners of the map, in the projected CRS when there is one, in degrees with --project auto; LO,HI in one "
+            "dimension.",
         ),
     ]
     delta: Delta
@@ -169,6 +186,21 @@ class Place:
     cells_per_delta: Annotated[str | None, option("K", "Instead of --cell: cells with a side of δ / K.")] = (
         None
     )
+    grid: Annotated[
+        str | None,
+        option(
+            "CRS/STEP",
+            "Instead of --project and --cell: the cells of a grid, such as EPSG:3035/1km (INSPIRE); STEP is a length "
+            "on the map. --bounds may be degrees.",
+        ),
+    ] = None
+    align: Annotated[
+        bool,
+        flag(
+            "--align",
+            "Cells lie at multiples of --cell, which is then a length on the map: maps in one CRS fit together.",
+        ),
+    ] = False
     sources: Sources = "none"
 
     #: Whether cells are chosen where nothing is said of them.
@@ -180,21 +212,22 @@ class Place:
         if self.cell == "auto":
             if self.cells_per_delta is not None:
                 raise InputError("--cell is 'auto' with --cells-per-delta: it must be at most one of them")
-            return True
-        nothing = self.cell is None and self.cells_per_delta is None
+            return not self.align
+        nothing = self.cell is None and self.cells_per_delta is None and self.grid is None and not self.align
         return self._CHOOSES and nothing and len(options.corners(self.bounds, "--bounds")) == 4
 
     def near(self, coordinates: Coordinates) -> Neighbourhood:
         """The neighbourhood on its domain, checked, with room in memory; cells of δ if nothing is said of them."""
-        return self._near(coordinates, self._side(options.length(self.delta, "--delta")))
+        side, coordinates = self._cells(options.length(self.delta, "--delta"), coordinates)
+        return self._near(coordinates, side)
 
     def nears(self, coordinates: Coordinates) -> Iterator[Neighbourhood]:
         """The neighbourhood on cells that may be chosen, from large to small, as far as there is room in memory."""
         from deltahist.planning import on_cells
 
         near = self._near(coordinates, options.length(self.delta, "--delta"))
-        box = options.corners(self.bounds, "--bounds")
-        return on_cells(box, near.delta, near.domain.crs, sources=near.sources)
+        box, crs = coordinates.of_box(self.bounds)
+        return on_cells(box, near.delta, crs, sources=near.sources)
 
     def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
         from deltahist.domain import Domain
@@ -202,9 +235,8 @@ class Place:
         from deltahist.neighbourhood import Neighbourhood
         from deltahist.neighbourhood.sources import is_far
 
-        box = options.corners(self.bounds, "--bounds")
-        crs = coordinates.of_map(box)
         delta = options.length(self.delta, "--delta")
+        box, crs = coordinates.of_box(self.bounds)
         if crs is None:
             for name, value in (("--delta", delta), ("--cell", side)):
                 if isinstance(value, str):
@@ -213,9 +245,10 @@ class Place:
                         "units of --bounds, or --project (or a projected --crs)"
                     )
         else:
-            _refuse_degrees(box, crs, side)
+            box = options.on_map(box, crs, side, self.grid)
+        make = Domain.on_grid if self.align or self.grid is not None else Domain.from_cell
         try:
-            domain = Domain.from_cell(box, side, crs)
+            domain = make(box, side, crs)
         except (OverflowError, ZeroDivisionError):
             raise InputError(
                 f"--bounds are {self.bounds!r} with cells of {side}: the one must not be beyond all measure for the "
@@ -233,6 +266,19 @@ class Place:
             )
         return near.with_sources(entry)
 
+    def _cells(self, delta: float | str, coordinates: Coordinates) -> tuple[float | str, Coordinates]:
+        """Side of a cell, and the coordinates with the map's CRS: --grid says both."""
+        if self.grid is None:
+            return self._side(delta), coordinates
+        others = {"project": coordinates.project, "cell": self.cell, "cells-per-delta": self.cells_per_delta}
+        for name, value in others.items():
+            if value is not None:
+                raise InputError(
+                    f"--{name} is {value!r} with --grid, which says it already: leave one of them out"
+                )
+        crs, side = options.grid(self.grid, "--grid")
+        return side, replace(coordinates, project=crs)
+
     def _side(self, delta: float | str) -> float | str:
         """Side of a cell: as given, or δ / K."""
         from deltahist.domain import length_times
@@ -243,24 +289,6 @@ class Place:
             return options.length(self.cell, "--cell")
         parts = options.whole_number(self.cells_per_delta or "1", "--cells-per-delta")
         return delta if parts == 1 else length_times(delta, 1 / parts)
-
-
-def _refuse_degrees(box: tuple[float, ...], crs: str, side: float | str) -> None:
-    """Raise InputError if bounds on a projected map are surely degrees: smaller than a cell."""
-    from deltahist.domain import metres
-    from deltahist.domain.geometries import in_utm, looks_like_degrees
-
-    if not looks_like_degrees(box):
-        return
-    cell = metres(side) if isinstance(side, str) else side
-    if max(box[2] - box[0], box[3] - box[1]) < cell:
-        code, there = in_utm(box)
-        other = f", which are {','.join(f'{m:.0f}' for m in there)} in {code}" if crs.upper() == code else ""
-        text = ",".join(f"{b:g}" for b in box)
-        raise InputError(
-            f"--bounds are {text}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
-            f"(these look like degrees{other})"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

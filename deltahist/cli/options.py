@@ -8,10 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist.cli import console
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
+    from deltahist.domain.extents import Extent
 
 #: No coordinate of any map is larger; beyond, floats cannot tell cells apart.
 _FARTHEST = 1e12
@@ -20,8 +22,8 @@ _FARTHEST = 1e12
 LONG = ("sets", "kernel", "matrix")
 
 
-def corners(text: str, option: str) -> tuple[float, ...]:
-    """Corners with west < east and south < north, or low < high.
+def corners(text: str, option: str, *, around: bool = False) -> tuple[float, ...]:
+    """Corners with west < east and south < north, or low < high; west > east too if they may go `around`.
 
     >>> corners("-74.3,40.4,-73.6,41", "--bounds")
     (-74.3, 40.4, -73.6, 41.0)
@@ -41,8 +43,10 @@ def corners(text: str, option: str) -> tuple[float, ...]:
     names = ("west", "south", "east", "north") if len(values) == 4 else ("low", "high")
     half = len(values) // 2
     for one, low, other, high in zip(names, values, names[half:], values[half:], strict=False):
-        if not low < high:
+        if not low < high and not (around and one == "west"):
             rule = f"{one} {low:g} must be less than {other} {high:g} (the order is {', '.join(names)})"
+            if option == "--bounds" and one == "west" and max(map(abs, values)) <= 180:
+                rule += "; degrees that go across the antimeridian take --project auto"
             raise InputError(f"{said}: {rule}")
     return values
 
@@ -82,6 +86,63 @@ def length(text: str, option: str) -> float | str:
     if not math.isfinite(value) or value <= 0:
         raise InputError(f"{option} is {text!r}: it must be a finite length above zero")
     return value
+
+
+def grid(text: str, option: str) -> tuple[str, float | str]:
+    """CRS of a grid and the side of its cells.
+
+    >>> grid("EPSG:3035/1km", "--grid")
+    ('EPSG:3035', '1km')
+    """
+    from deltahist.domain.operations import read_crs
+
+    crs, _, step = text.rpartition("/")
+    if not crs or not step:
+        raise InputError(
+            f"{option} is {text!r}: it must be a CRS and the side of a cell, such as EPSG:3035/1km"
+        )
+    if not read_crs(crs, option).is_projected:
+        raise InputError(f"{option} is {text!r}: degrees are not lengths, its CRS must be projected")
+    return crs, length(step, option)
+
+
+def in_degrees(text: str, option: str) -> Extent:
+    """The map that suits corners in degrees, and the box on it that covers them; west > east across the antimeridian.
+
+    >>> in_degrees("-74.3,40.45,-73.6,40.95", "--bounds").crs
+    'EPSG:32618'
+    """
+    from deltahist.domain.extents import extent_of, looks_like_degrees
+
+    box = corners(text, option, around=True)
+    if not looks_like_degrees(box):
+        raise InputError(
+            f"{option} is {text!r}: with --project auto it must be W,S,E,N in degrees; if these are metres, name their "
+            "CRS, such as --project EPSG:32618"
+        )
+    return extent_of(box)
+
+
+def on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | None = None) -> tuple[float, ...]:
+    """Corners on a projected map: as they are; on a grid those of the degrees that they must be.
+
+    Raises InputError if they are surely degrees, all of them smaller than a cell, and there is no grid.
+    """
+    from deltahist.domain import metres
+    from deltahist.domain.extents import extent_on, looks_like_degrees
+
+    cell = metres(side) if isinstance(side, str) else side
+    if not looks_like_degrees(box) or max(box[2] - box[0], box[3] - box[1]) >= cell:
+        return box
+    bounds = extent_on(box, crs).bounds
+    said, there = ",".join(f"{b:g}" for b in box), ",".join(f"{b:.15g}" for b in bounds)
+    if grid is not None:
+        console.note(f"--bounds {said} are taken as degrees: {there} in {crs}")
+        return bounds
+    raise InputError(
+        f"--bounds are {said}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
+        f"(these look like degrees, {there} there; --project auto takes degrees)"
+    )
 
 
 def whole_number(text: str, option: str) -> int:

@@ -27,7 +27,12 @@ def plan(
         str | None,
         option("LIST", "Instead of the ranking: the best strategy for each of these δ (250m,1km)."),
     ] = None,
-    crs: Annotated[str | None, option("CRS", "Projected CRS of the map.", "--project", "--crs")] = None,
+    crs: Annotated[
+        str | None,
+        option(
+            "CRS", "Projected CRS of the map; auto: one that suits --bounds in degrees.", "--project", "--crs"
+        ),
+    ] = None,
     max_per_user: MaxPerUser = None,
     asked: Asked,
     layout: Annotated[Literal["table", "json"], option("FORM", "table or json.", "--format")] = "table",
@@ -54,12 +59,15 @@ def plan(
         "contributions": options.whole_number(max_per_user or "1", "--max-per-user"),
         **spending.keywords(),
     }
-    system = Coordinates(crs=crs)
+    named = crs == "auto" or place.grid is not None
+    system = Coordinates(project=crs) if named else Coordinates(crs=crs)
     if deltas is None:
         title = "expected error per query, in points (root mean square)"
         counting = Counting(how.pop("contributions"))
         settled = settle(place, system, asked, counting=counting, **how)
         near, name = settled.near, settled.name
+        if near.domain.crs is not None:
+            console.note(console.facts(**console.about_map(near.domain)))
         records, table = _ranking(near, settled.work, how | {"counting": counting})
         if settled.cells:
             records = [{"cell": near.domain.size_of_cells} | record for record in records]

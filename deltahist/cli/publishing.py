@@ -86,8 +86,9 @@ def publish(
     """Publish a file of points as one release file that may be handed out.
 
     All public choices are checked, and the strategy and the cells are chosen for what will be asked (--regions,
-    --squares, --boxes), before the data is read. Bounds and sources are in the projected CRS; cells and δ in
-    ground metres ("250m"). Without any CRS all are plain numbers.
+    --squares, --boxes), before the data is read. Bounds and sources are in the projected CRS, bounds with --project
+    auto in degrees; cells and δ in ground metres ("250m"), with --grid and --align only δ. Without any CRS all are
+    plain numbers.
     Bounds are extended outwards to whole cells. What is said about bad rows and points outside goes to
     stderr: it is for you, not for publication.
 
@@ -95,6 +96,8 @@ def publish(
     Examples:
       deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project EPSG:32618 \\
           --bounds 560000,4480000,610000,4530000 --cell 250m --delta 500m --epsilon 1 --out city.parquet
+      deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project auto \\
+          --bounds -74.3,40.45,-73.6,40.95 --cell 250m --delta 500m --epsilon 1 --out city.parquet
       deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project EPSG:32618 \\
           --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --regions districts.gpkg --points 140000 \\
           --dry-run --out city.parquet
@@ -169,7 +172,7 @@ def _expectation(settled: Settled, mechanism: Mechanism, asked: Asked) -> str:
 
 def _shape(mechanism: Mechanism) -> str:
     domain = mechanism.domain
-    return f"{' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells} {domain.unit}"
+    return f"{' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells}"
 
 
 def _named(mechanism: Mechanism) -> str:
@@ -183,12 +186,9 @@ def _named(mechanism: Mechanism) -> str:
 
 
 def _summary(release: Release, out: Path) -> str:
-    domain = release.domain
-    bounds = ",".join(f"{b:.10g}" for b in domain.bounds)
     return console.facts(
         published=str(out),
-        cells=f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells} {domain.unit}",
-        bounds=bounds + (f" in {domain.crs}" if domain.crs else ""),
+        **console.about_map(release.domain),
         strategy=_named(release.mechanism),
         guarantee=release.mechanism.promise,
         inspect_it=f"deltahist inspect {out}",

@@ -132,6 +132,7 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
     near = plan.near
     return console.facts(
         published=f"{tally['published']:,} steps to {out}{lost}",
+        **console.about_map(near.domain),
         strategy=plan.mechanism.strategy.name,
         guarantee=f"{letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
         f"each by up to {near.delta_ground:g} {near.domain.unit}",

@@ -30,12 +30,9 @@ def check_projected(domain: Area) -> None:
     """Raise InputError unless the domain's CRS is projected, horizontal, and unbroken over the domain."""
     crs = read_crs(str(domain.crs))
     if crs.is_geographic:
-        lon, lat = (np.add(domain.low, domain.high) / 2).tolist() if domain.ndim == 2 else (0.0, 0.0)
-        inside = abs(lon) <= 180 and abs(lat) <= 84
         raise InputError(
             f"crs is {domain.crs!r}: degrees are not lengths, so a domain needs a projected CRS; "
-            f"project the points, for example to {utm_code(lon, lat) if inside else 'EPSG:32618'}, and give the bounds "
-            "in its metres"
+            "Domain.from_degrees chooses one for bounds in degrees, or give the bounds in the metres of one"
         )
     if not crs.is_projected or domain.ndim != 2:
         raise InputError(f"crs is {domain.crs!r}: it must be a projected CRS, on a 2-D domain")
@@ -77,34 +74,77 @@ def refuse_seams(domain: Area) -> None:
 def largest_scale(domain: Area) -> float:
     """Largest ratio of map units to ground metres, in any direction, over the domain's bounds.
 
-    At each of a lattice of places that includes the rim, the derivatives of longitude and latitude along the
-    map's axes, in metres on the ellipsoid, make a 2 × 2 matrix; the inverse of its least singular value is the
-    largest local scale. (The factors that projections state of themselves are those of a sphere for some.)
-    Rounded up in the seventh digit.
+    Raises InputError if it is beyond all use.
     """
-    x, y = lattice_of(domain.low, domain.high, _SAMPLES)
-    # Wide enough that longitudes keep their digits, narrow enough that scales do not change.
-    h = max(max(abs(b) for b in domain.bounds) * 1e-6, 1e-3)
-    lat = _to_ground(domain, x, y)[1]
-    e2 = _FLATTENING * (2 - _FLATTENING)
-    bend = 1 - e2 * np.sin(np.radians(lat)) ** 2
-    east_metres = np.radians(_EQUATOR / np.sqrt(bend) * np.cos(np.radians(lat)))
-    north_metres = np.radians(_EQUATOR * (1 - e2) / bend**1.5)
-    rows = []
-    for dx, dy in ((h, 0.0), (0.0, h)):
-        (lon1, lat1), (lon0, lat0) = _to_ground(domain, x + dx, y + dy), _to_ground(domain, x - dx, y - dy)
-        turn = (lon1 - lon0 + 180) % 360 - 180  # across the antimeridian
-        rows.append(np.stack([turn * east_metres, (lat1 - lat0) * north_metres], axis=-1) / (2 * h))
-    ground = np.stack(rows, axis=-2)
-    ground = ground[np.isfinite(ground).all(axis=(-1, -2))]
-    least = float(np.linalg.svd(ground, compute_uv=False)[..., -1].min()) if len(ground) else 0.0
-    largest = 1 / least if least > 0 else math.inf
+    largest = scales(domain)[1]
     if not largest < 100:
         raise InputError(
             f"bounds are {domain.bounds} in {domain.crs}: lengths on this map are up to {largest:.3g} times "
             "those on the ground; choose a projection made for the region"
         )
-    return math.ceil(largest * 1e7) / 1e7
+    return largest
+
+
+def scales(domain: Area) -> tuple[float, float]:
+    """Smallest and largest ratio of map units to ground metres, in any direction, over the domain's bounds.
+
+    At each of a lattice of places that includes the rim, the derivatives along the map's axes of the place in space,
+    in metres from the centre of the ellipsoid, make a 3 × 2 matrix; the inverses of its singular values are the
+    extremes of the local scale. (The factors that projections state of themselves are those of a sphere for some.)
+    Rounded outwards in the seventh digit; (0, inf) where there are none.
+    """
+    x, y = lattice_of(domain.low, domain.high, _SAMPLES)
+    # Wide enough that positions keep their digits, narrow enough that scales do not change.
+    h = max(max(abs(b) for b in domain.bounds) * 1e-6, 1e-3)
+    ahead = (_in_space(*_to_ground(domain, x + dx, y + dy)) for dx, dy in ((h, 0.0), (0.0, h)))
+    behind = (_in_space(*_to_ground(domain, x - dx, y - dy)) for dx, dy in ((h, 0.0), (0.0, h)))
+    ground = np.stack([(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)], axis=-1)
+    # Latitudes lose half of their digits at a pole; places a little further off stand for it.
+    sure = _EQUATOR * np.cos(np.radians(_to_ground(domain, x, y)[1])) > 1e3 * h
+    ground = ground[np.isfinite(ground).all(axis=(-1, -2)) & sure]
+    if not len(ground):
+        return 0.0, math.inf
+    singular = np.linalg.svd(ground, compute_uv=False)
+    most, least = float(singular[..., 0].max()), float(singular[..., -1].min())
+    largest = math.ceil(1e7 / least) / 1e7 if least > 0 else math.inf
+    return math.floor(1e7 / most) / 1e7, largest
+
+
+def words(domain: Area) -> str:
+    """What a domain's map is, for people: the name of its CRS, and how its lengths compare with those on the ground.
+
+    >>> from deltahist.domain import Domain
+    >>> words(Domain((560_000, 4_480_000, 610_000, 4_530_000), (50, 50), "EPSG:32618"))
+    'WGS 84 / UTM zone 18N; a metre on the ground is 0.99964 to 0.99975 m of the map'
+    """
+    crs = read_crs(domain.crs)
+    name = crs.name
+    if name == "unknown" and crs.coordinate_operation is not None:  # made up, not registered
+        name = crs.coordinate_operation.method_name
+    least, largest = scales(domain)
+    return f"{name}; a metre on the ground is {least:.5g} to {largest:.5g} {unit_of(domain.crs)} of the map"
+
+
+def metres_per_unit(crs: str | None) -> float:
+    """Metres in one unit of a CRS's axes, such as 0.3048 for feet; those of the map, not of the ground."""
+    return float(read_crs(crs).axis_info[0].unit_conversion_factor)
+
+
+def unit_of(crs: str | None) -> str:
+    """The unit of a CRS's axes: "m", or its name."""
+    return "m" if metres_per_unit(crs) == 1 else str(read_crs(crs).axis_info[0].unit_name)
+
+
+def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Metres (..., 3) from the centre of the ellipsoid, which have no seams."""
+    flat = _FLATTENING * (2 - _FLATTENING)
+    with np.errstate(invalid="ignore"):  # places that are not on the map
+        east, north = np.radians(lon), np.radians(lat)
+        radius = _EQUATOR / np.sqrt(1 - flat * np.sin(north) ** 2)
+        out = radius * np.cos(north)
+        return np.stack(
+            [out * np.cos(east), out * np.sin(east), (1 - flat) * radius * np.sin(north)], axis=-1
+        )
 
 
 def _to_ground(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.domain.lengths import has_unit, number
 from deltahist.errors import InputError, finite, positive, whole
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
@@ -24,41 +24,6 @@ _MOST_STEPS = 1 << 52
 _LEAST_STEP = 1e-290
 #: Relative difference of scale factors between versions of the projections' library that is no matter.
 _SCALE_DIGITS = 1e-6
-_LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
-_METRES = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
-
-
-def metres(text: str) -> float:
-    """Metres of a length with a unit.
-
-    Raises
-    ------
-    InputError
-        If the text is no number followed by km, m, cm or mm.
-
-    >>> metres("0.5km")
-    500.0
-    """
-    match = _LENGTH.fullmatch(text)
-    try:
-        if match is None:
-            raise ValueError
-        return float(match[1]) * _METRES[match[2]]
-    except ValueError:
-        raise InputError(
-            f"length is {text!r}: it must be a number with a unit, such as 250m or 0.5km"
-        ) from None
-
-
-def length_times(length: float | str, factor: float) -> float | str:
-    """A length, a number or text with its unit, times a factor.
-
-    >>> length_times("0.5km", 1 / 4)
-    '125m'
-    """
-    if isinstance(length, str) and _LENGTH.fullmatch(length):
-        return f"{metres(length) * factor:.15g}m"
-    return (_bare(length, "length") if isinstance(length, str) else float(length)) * factor
 
 
 @dataclass(frozen=True)
@@ -187,6 +152,72 @@ class Domain:
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
         return cls((*rough.low, *high), shape, crs, rough.scale)
 
+    @classmethod
+    def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
+        """A domain of square cells that covers bounds in degrees.
+
+        Parameters
+        ----------
+        bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
+        cell : side of a cell in ground metres, as for `from_cell`.
+        crs : a projected CRS, or "auto" for the one that suits: a UTM zone, EPSG:3035, or an equal-area map
+            (`deltahist.domain.extents.extent_of` has the rule).
+
+        Raises
+        ------
+        InputError
+            If no map holds the bounds in one piece, or they leave the area of the CRS.
+
+        Examples
+        --------
+        >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
+        >>> domain.crs, domain.shape
+        ('EPSG:32618', (120, 113))
+        """
+        from deltahist.domain.extents import extent_of, extent_on
+
+        extent = extent_of(bounds) if crs == "auto" else extent_on(bounds, crs)
+        return cls.from_cell(extent.bounds, cell, extent.crs)
+
+    @classmethod
+    def on_grid(cls, bounds: ArrayLike, step: float | str, crs: str | None = None) -> Domain:
+        """A domain of cells between multiples of a step on the map; the bounds are extended outwards to whole cells.
+
+        Cells are alike in size *on the map*, so that maps on one grid fit together, and INSPIRE's grids are
+        `on_grid(bounds, "1km", "EPSG:3035")`. Ground metres are in δ alone: it is enlarged as ever.
+
+        Parameters
+        ----------
+        bounds : as for Domain.
+        step : side of a cell in units of the map (a number), or in the map's metres ("1km").
+
+        Raises
+        ------
+        InputError
+            If multiples of the step are not exact as floats (whole numbers and halves are, tenths are not).
+
+        Examples
+        --------
+        >>> Domain.on_grid((4_337_400, 2_689_100, 4_340_000, 2_690_500), "1km", "EPSG:3035").bounds
+        (4337000.0, 2689000.0, 4340000.0, 2691000.0)
+        """
+        from deltahist.domain.grids import whole_cells
+
+        side = number(step, crs, "step")
+        if crs is not None and has_unit(step):
+            from deltahist.domain.crs import metres_per_unit
+
+            side /= metres_per_unit(crs)
+        box, shape = whole_cells(np.ravel(np.asarray(bounds, dtype=object)).tolist(), side)
+        return cls(box, shape, crs)
+
+    @functools.cached_property
+    def grid(self) -> float | None:
+        """Side of the cells, in units of the map, if they are those of the grid of all its multiples, exactly."""
+        from deltahist.domain.grids import common_step
+
+        return common_step(self.bounds, self.shape)
+
     @property
     def ndim(self) -> int:
         """1 or 2."""
@@ -244,16 +275,7 @@ class Domain:
 
         Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
         """
-        if isinstance(value, str):
-            number = metres(value) if _LENGTH.fullmatch(value) else _bare(value, name)
-            if self.crs is None and _LENGTH.fullmatch(value):
-                raise InputError(
-                    f"{name} is {value!r}, but the domain has no CRS and so no metres: "
-                    "give a plain number, or state the CRS of the bounds"
-                )
-            value = number
-        positive(**{name: value})
-        return float(value) * (self.scale or 1.0)
+        return number(value, self.crs, name) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
         """A length in units of the CRS as ground units of the largest scale: what `length` undoes."""
@@ -261,8 +283,12 @@ class Domain:
 
     @property
     def size_of_cells(self) -> str:
-        """The sides of a cell in ground units, for people: "250 × 250"."""
-        return " × ".join(f"{self.ground(c):.6g}" for c in self.cell)
+        """The sides of a cell for people: "250 × 250 m", on the ground; on a grid those on the map, which are exact."""
+        if self.crs is None or self.grid is None:
+            return " × ".join(f"{self.ground(c):.6g}" for c in self.cell) + f" {self.unit}"
+        from deltahist.domain.crs import unit_of
+
+        return " × ".join(f"{c:.10g}" for c in self.cell) + f" {unit_of(self.crs)} of the map"
 
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
         """Lattice steps of points, clamped to the domain. This one formula serves every engine.
@@ -330,12 +356,3 @@ class Domain:
     def describe(self) -> dict[str, Any]:
         """A JSON-ready public description; `Domain(**description)` makes the domain again."""
         return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}
-
-
-def _bare(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"{name} is {text!r}: it must be a number, or a number with a unit such as 250m"
-        ) from None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.domain.extents import looks_like_degrees
 from deltahist.domain.operations import Operation
 from deltahist.errors import InputError
 
@@ -22,25 +22,6 @@ if TYPE_CHECKING:
 
 #: GeoJSON is always in longitude and latitude (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
-
-
-def looks_like_degrees(box: Sequence[float]) -> bool:
-    """Whether W,S,E,N could be longitudes and latitudes."""
-    return len(box) == 4 and max(map(abs, box[::2])) <= 180 and max(map(abs, box[1::2])) <= 90
-
-
-def in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
-    """UTM zone of the middle of a box in degrees, and the box there, outwards to whole kilometres."""
-    import pyproj
-
-    from deltahist.domain.crs import utm_code
-
-    code = utm_code((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-    west, south, east, north = box
-    project = pyproj.Transformer.from_crs(LONGITUDE_LATITUDE, code, always_xy=True)
-    there = project.transform_bounds(west, south, east, north)
-    low, high = there[:2], there[2:]
-    return code, (*(math.floor(v / 1000) * 1000 for v in low), *(math.ceil(v / 1000) * 1000 for v in high))
 
 
 def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Lines along each axis on which an operation is looked at for jumps, and intervals of a line.
 _LINES, _INTERVALS = 33, 128
 #: Suspicious intervals are cut into this many, again and again; a jump stays as large, a bend does not.
-_CUT, _ROUNDS, _MOST_SUSPECTS = 8, 7, 200_000
+_CUT, _ROUNDS, _MOST_SUSPECTS = 8, 7, 300_000
 #: Derivatives are taken over this part of an interval.
 _NEARBY = 1e-3
 #: Part of the domain's sides by which an operation is looked at beyond the bounds.
@@ -39,7 +39,7 @@ _PRECISION = 1e-5
 
 
 class Area(Protocol):
-    """A box on a map, or an interval: what is asked of a domain here."""
+    """A box on a map, or an interval."""
 
     @property
     def crs(self) -> str | None: ...
@@ -52,9 +52,14 @@ class Area(Protocol):
     @property
     def high(self) -> tuple[float, ...]: ...
     @property
-    def step(self) -> tuple[float, ...]: ...
-    @property
     def scale(self) -> float | None: ...
+
+
+class Lattice(Area, Protocol):
+    """What is asked of a domain here: an area on whose lattice coordinates are put."""
+
+    @property
+    def step(self) -> tuple[float, ...]: ...
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:
@@ -142,7 +147,7 @@ class Operation:
         self.projection, self._transformer = projection, transformer
 
     @classmethod
-    def onto(cls, domain: Area, source: Any) -> Operation | None:
+    def onto(cls, domain: Lattice, source: Any) -> Operation | None:
         """The operation that brings coordinates in a CRS to the map; None if they are in the map's.
 
         Raises InputError if there is none.
@@ -152,9 +157,7 @@ class Operation:
             return None
         chosen = single(given, own, area_of(domain.crs, domain.low, domain.high))
         # A little beyond the bounds too: points outside are counted at the rim.
-        margin = [_BEYOND * (hi - lo) for lo, hi in zip(domain.low, domain.high, strict=True)]
-        low = [v - m for v, m in zip(domain.low, margin, strict=True)]
-        high = [v + m for v, m in zip(domain.high, margin, strict=True)]
+        low, high = _wider(domain)
         there = chosen.transform(*lattice_of(low, high, 17), direction="INVERSE")
         if "ballpark" in chosen.description.lower():
             warnings.warn(
@@ -164,7 +167,10 @@ class Operation:
                 DeltaHistWarning,
                 stacklevel=2,
             )
-        return cls(Projection(chosen.description, largest_jump(chosen.transform, there, domain)), chosen)
+        name = chosen.description
+        if name == "unknown":  # of a CRS that is not registered
+            name = own.coordinate_operation.method_name
+        return cls(Projection(name, largest_jump(chosen.transform, there, domain)), chosen)
 
     @classmethod
     def off(cls, domain: Area, target: Any) -> Operation:
@@ -209,13 +215,13 @@ def _off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any)
     return Operation(Projection(chosen.description), chosen)
 
 
-def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Area) -> float:
+def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Lattice) -> float:
     """How much an operation tears on any way through a domain, in units of the map; 0 if it only rounds.
 
     Looked for along lines over the box that holds `places` (given in the operation's own coordinates): between two
     neighbouring places of a line a smooth operation goes as far as its derivatives at both say, but for the third
     power of their distance. Where it does not, the interval is cut until what is left is a jump. Jumps on a
-    line are added up, and so are the largest sums along both directions.
+    line that reach the domain are added up, and so are the largest sums along both directions.
     """
     low, high = [], []
     for values in places:
@@ -223,16 +229,26 @@ def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Area
         known = known[np.isfinite(known)]
         if not len(known):
             return 0.0
-        if 180 < known.max() - known.min() <= 360:  # degrees on both sides of the antimeridian
-            known = np.where(known < 0, known + 360, known)
+        turned = np.where(known < 0, known + 360, known)
+        if 180 < np.ptp(known) <= 360 and np.ptp(turned) < np.ptp(known):  # on both sides of the antimeridian
+            known = turned
         low.append(known.min())
         high.append(known.max())
     precision = max(max(domain.step) / 4, _PRECISION * (domain.scale or 1.0))
-    return sum(_along(forward, axis, low, high, precision) for axis in (0, 1))
+    return sum(_along(forward, axis, low, high, precision, _wider(domain)) for axis in (0, 1))
 
 
-def _along(forward: Map, axis: int, low: list[float], high: list[float], precision: float) -> float:
-    """The largest sum of jumps on a line along one axis."""
+def _wider(domain: Area) -> NDArray[np.float64]:
+    """The corners (2, axes) of a domain and a little beyond."""
+    low, high = np.array(domain.low), np.array(domain.high)
+    margin = _BEYOND * (high - low)
+    return np.stack([low - margin, high + margin])
+
+
+def _along(
+    forward: Map, axis: int, low: list[float], high: list[float], precision: float, box: NDArray[np.float64]
+) -> float:
+    """The largest sum of jumps on a line along one axis, of those with an end in the box."""
     across = np.linspace(low[1 - axis], high[1 - axis], _LINES)
     step = (high[axis] - low[axis]) / _INTERVALS
     if not step > 0:
@@ -256,9 +272,11 @@ def _along(forward: Map, axis: int, low: list[float], high: list[float], precisi
         if not torn.any():
             return 0.0
         start, line, size = start[torn], line[torn], size[torn]
+        reach = [((box[0] <= end) & (end <= box[1])).all(axis=-1)[torn] for end in ends]
         if round_ == _ROUNDS - 1 or len(start) * _CUT > _MOST_SUSPECTS:
             break
         step /= _CUT
         start = (start[:, None] + step * np.arange(_CUT)).ravel()
         line = np.repeat(line, _CUT)
-    return float(np.bincount(line, weights=size).max())
+    # Elsewhere on the lines the map may have seams of its own, which no point of the domain comes near.
+    return float(np.bincount(line, weights=size * (reach[0] | reach[1])).max())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
+from deltahist.domain.crs import scales, unit_of, words
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee
 
@@ -173,7 +174,7 @@ _Row = tuple[str, str]
 def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
     domain, unit = promise.domain, f["unit"]
     cells = " × ".join(str(n) for n in f["cells"])
-    size = " × ".join(_number(c) for c in f["cell_size"])
+    size = " × ".join(_number(c) for c in f["cell_size"]) + f" {unit}"
     bounds = ", ".join(_number(b) for b in domain.bounds)
     counting = promise.counting
     outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
@@ -184,7 +185,7 @@ def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
             "What is published",
             f"{f['values']:,} noisy whole number{'s' if f['values'] > 1 else ''} ({f['mechanism']})",
         ),
-        ("Map", f"{cells} cells of {size} {unit}" + (f", {domain.crs}" if domain.crs else "")),
+        *_map(domain, f"{cells} cells of", size),
         ("Bounds", f"{bounds} (extended outwards to whole cells; points outside are {outside})"),
     ]
     if counting.projection is not None:
@@ -198,6 +199,25 @@ def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
                 )
             )
     return rows
+
+
+def _map(domain: Domain, cells: str, size: str) -> list[_Row]:
+    """How large cells are, and where: on the ground, or on a grid of the map."""
+    if domain.crs is None:
+        return [("Map", f"{cells} {size}")]
+    about = ("", words(domain))
+    if domain.grid is None:
+        return [("Map", f"{cells} {size}, {domain.crs}"), about]
+    side = _number(domain.grid)
+    least, largest = (_number(domain.grid / scale, 5) for scale in reversed(scales(domain)))
+    return [
+        (
+            "Map",
+            f"{cells} {side} × {side} {unit_of(domain.crs)} of the map, {domain.crs}, on the grid of their multiples",
+        ),
+        ("", f"on the ground a side is {least} to {largest} m: ground metres are in δ alone"),
+        about,
+    ]
 
 
 def _promise(promise: Promise, f: dict[str, Any]) -> list[_Row]:

@@ -260,15 +260,23 @@ class Neighbourhood:
         for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):
             spare = cells - math.floor(cells)
             if cells > 1 and 0 < spare <= _NEEDLESS:
-                better = self.domain.ground(side) * cells / math.floor(cells)
+                here = self.domain.ground(side)
+                cure = f"cells of {here * cells / math.floor(cells):.6g}"
+                if self.domain.crs is not None and self.domain.grid is not None:  # whose cells are given
+                    cure = f"a delta of {_below(here * math.floor(cells)):.10g}"
                 warnings.warn(
                     f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
-                    f"{math.floor(cells) + 1} cells; cells of {better:.6g} {self.domain.unit} would keep them "
-                    f"at {math.floor(cells)}",
+                    f"{math.floor(cells) + 1} cells; {cure} {self.domain.unit} would keep them at {math.floor(cells)}",
                     DeltaHistWarning,
                     stacklevel=4,
                 )
                 return
+
+
+def _below(length: float) -> float:
+    """A length of five digits that is not longer."""
+    digit = 10.0 ** (math.floor(math.log10(length)) - 4)
+    return math.floor(length / digit) * digit
 
 
 def _fixed(array: NDArray[Any]) -> NDArray[Any]:

@@ -161,7 +161,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             [
                 f"{type(self).__name__}: {mechanism.words}",
                 f"promise: {mechanism.promise}" + ("" if self.publishable else " (NOT for publication)"),
-                f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells} {domain.unit}, {where}",
+                f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells}, {where}",
                 f"points: {total}",
             ]
         )

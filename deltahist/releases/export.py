@@ -48,10 +48,11 @@ def check_form(path: str | Path) -> str:
 def export(release: BaseRelease, path: str | Path, *, nonnegative: bool = False) -> None:
     """Write all cells of a release to a file; the suffix says in which form.
 
-    GeoParquet, GeoJSON and CSV have a row per cell: `column` and `row` (its index from the west and the
-    south), its geometry or its edges, its centre `x`, `y`, `estimate` and `std_error` in points. GeoJSON is
-    in longitude and latitude, as its standard demands (a plane without CRS keeps its figures); the others,
-    and x and y everywhere, are in the release's CRS. GeoTIFF has two bands, estimate and standard error.
+    GeoParquet, GeoJSON and CSV have a row per cell: `column` and `row` (its index from the west and the south),
+    on a grid in EPSG:3035 `cell` (INSPIRE's name, such as "1kmN2689E4337"), its geometry or its edges, its
+    centre `x`, `y`, `estimate` and `std_error` in points. GeoJSON is in longitude and latitude, as its standard
+    demands (a plane without CRS keeps its figures); the others, and x and y everywhere, are in the release's
+    CRS. GeoTIFF has two bands, estimate and standard error.
     The file appears whole or not at all. With `nonnegative` the estimates are those of
     `Release.cells(nonnegative=True)`; standard errors stay those of the unbiased ones.
 

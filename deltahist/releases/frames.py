@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode import Decoder
 from deltahist.domain import Domain
+from deltahist.domain.grids import cell_codes
 from deltahist.errors import InputError
 from deltahist.workloads import Boxes
 
@@ -33,7 +34,8 @@ def cells_frame(release: Celled, *, nonnegative: bool = False) -> pd.DataFrame:
     """A row per cell: index, edges, centre, estimate and standard error.
 
     Columns: column, row, west, south, east, north, x, y, estimate, std_error; in 1-D column, low, high, x,
-    estimate, std_error. The order is that of the arrays: x varies slowest.
+    estimate, std_error. On a grid in EPSG:3035, cell has INSPIRE's names of the cells after column and row. The
+    order is that of the arrays: x varies slowest.
     """
     import pandas as pd
 
@@ -42,6 +44,9 @@ def cells_frame(release: Celled, *, nonnegative: bool = False) -> pd.DataFrame:
     sides = [("low", "high")] if domain.ndim == 1 else [("west", "east"), ("south", "north")]
     edges = [domain.edges(axis) for axis in range(domain.ndim)]
     table: dict[str, NDArray[Any]] = dict(zip(("column", "row"), index, strict=False))
+    codes = cell_codes(domain)
+    if codes is not None:
+        table["cell"] = codes.ravel()
     for end in (0, 1):
         for axis, names in enumerate(sides):
             table[names[end]] = edges[axis][index[axis] + end]

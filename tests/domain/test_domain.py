@@ -121,7 +121,7 @@ def test_feet_are_converted():
         ({"bounds": (0, 1), "shape": (0,)}, "at least 1"),
         ({"bounds": (0, 1), "shape": (2.5,)}, "2.5"),
         ({"bounds": (0, 1), "shape": (10**12,)}, "lattice"),
-        ({"bounds": (-74, 40, -73, 41), "shape": (2, 2), "crs": "EPSG:4326"}, "to EPSG:32618"),
+        ({"bounds": (-74, 40, -73, 41), "shape": (2, 2), "crs": "EPSG:4326"}, "from_degrees"),
         ({"bounds": (0, 0, 1, 1), "shape": (2, 2), "crs": "EPSG:nothing"}, "EPSG:nothing"),
         ({"bounds": (-2e7, -1e7, 2.003e7, 1e7), "shape": (2, 2), "crs": "EPSG:3857"}, "antimeridian"),
         ({"bounds": (0, 0, 1e9, 1e9), "shape": (2, 2), "crs": "EPSG:32618"}, "defined"),

@@ -29,7 +29,9 @@ def test_releases_of_version_1_are_what_they_were(name, tmp_path):
         assert getattr(release, budget) == (None if said is None else Fraction(said))
     assert release.total == expected["total"]
     old, new = expected["statement"].splitlines(), release.statement().splitlines()
-    assert not set(old) - set(new) or name.startswith(("users", "sorted_left_users"))
+    # Cells of whole metres on the map are since stated as a grid.
+    lost = {line for line in set(old) - set(new) if not (line.startswith("Map") and release.domain.grid)}
+    assert not lost or name.startswith(("users", "sorted_left_users"))
     assert [line for line in old if line.startswith("Guarantee")] == [
         line for line in new if line.startswith("Guarantee")
     ]
