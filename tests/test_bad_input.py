@@ -304,4 +304,4 @@ def test_bad_rows_may_be_dropped_and_the_statement_says_so(folder, tmp_path, mon
     assert "2 rows" in capsys.readouterr().err
     release = dh.Release.load(out)
     assert release.total is None
-    assert "rows with unusable coordinates were dropped" in release.statement()
+    assert "rows without usable coordinates, user or time were dropped" in release.statement()
