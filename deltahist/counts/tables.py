@@ -17,8 +17,8 @@ from deltahist.domain.geometries import reads_as_number
 from deltahist.errors import InputError
 
 _BUFFER = 1 << 20
-#: Bytes of text that are taken at a time; an object of JSON must fit.
-_BLOCK = 1 << 24
+#: Bytes of text that are taken at a time. Of JSON, of which an object must fit, Arrow holds some thirty at once.
+_BLOCK, _JSON_BLOCK = 1 << 24, 1 << 20
 _DELIMITERS = "\t,;|"
 
 
@@ -183,7 +183,6 @@ def open_json_lines(source: Input, request: Request) -> Table:
     import pyarrow as pa
     import pyarrow.json as pj
 
-    block = pj.ReadOptions(block_size=_BLOCK)
     with readable(source.name):
         head = source.head()
         if not head.strip():
@@ -193,11 +192,12 @@ def open_json_lines(source: Input, request: Request) -> Table:
                 f"input {source.name!r} does not begin with an object of JSON: each line must be one, such as "
                 '{"x": 1, "y": 2}'
             )
-        schema = pj.read_json(io.BytesIO(head), read_options=block).schema
+        schema = pj.read_json(io.BytesIO(head), read_options=pj.ReadOptions(block_size=_BLOCK)).schema
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         fields = [pa.field(schema.names[i], _json_type(schema.field(i), request)) for i in positions]
         parse = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
+        block = pj.ReadOptions(block_size=_JSON_BLOCK)
         with source.text() as stream, pj.open_json(stream, block, parse) as reader:
             for batch in reader:
                 yield [batch.column(field.name) for field in fields], 0
