@@ -116,7 +116,7 @@ def _tell_publisher(counted: Counted, outside: str) -> None:
     for text in choice_notes(counted):
         console.note(text)
     if counted.bad_rows:
-        console.note(f"{counted.bad_rows:,} bad rows dropped")
+        console.note(f"{counted.bad_rows:,} rows dropped that cannot be used")
     if counted.users is not None:
         console.note(f"{counted.users:,} users")
     if counted.outside:

@@ -27,7 +27,7 @@ def check_format(format: str) -> str:
 
     Raises InputError if it does not name day, month and year, each once.
     """
-    day = datetime.datetime(2031, 12, 30)
+    day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
         if (
             format in _SINCE_1970

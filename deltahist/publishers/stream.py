@@ -330,7 +330,7 @@ class _Run:
         for text in choice_notes(stepped):
             self.tell(text)
         if stepped.bad_rows:
-            self.tell(f"{stepped.bad_rows:,} bad rows dropped{stepped.trouble}")
+            self.tell(f"{stepped.bad_rows:,} rows dropped that cannot be used{stepped.trouble}")
         for number, where in ((stepped.before, "before the first step"), (stepped.after, "after the last")):
             if number:
                 self.tell(f"{number:,} rows lie {where} and are left out")
