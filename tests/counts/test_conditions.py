@@ -221,3 +221,11 @@ def test_with_sources_how_many_rows_meet_it_is_not_given_away():
     text = dh.Mechanism(near, dh.strategies.Identity(SQUARE), dh.Budget(1), counting=counting).statement()
     assert "what the condition asks for is not" in text
     assert "how many rows meet it" not in text
+
+
+@pytest.mark.parametrize("where", [5, "", "x" * 2000, "a\u202eb", ["a"]])
+def test_a_description_with_no_condition_in_its_place_is_refused(where):
+    described = {**Counting().describe(), "version": 2, "where": where}
+    with pytest.raises(dh.InputError, match="where is"):
+        Counting.from_description(described, crs=None)
+    assert Counting.from_description(described | {"where": "a = 1"}, crs=None).where == "a = 1"
