@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,12 @@ def folder(tmp_path_factory):
     points.assign(x=[1.0, np.nan, np.inf]).to_csv(folder / "nan.csv", index=False)
     points.assign(x=[1.0, np.nan, np.inf]).to_parquet(folder / "nan.parquet")
     points.drop(columns="word").to_parquet(folder / "points.parquet")
+    points.to_csv(folder / "comma.csv", index=False, sep=";", decimal=",")
+    points.to_json(folder / "lines.json", orient="records", lines=True)
+    (folder / "cut.jsonl").write_text((folder / "lines.json").read_text()[:-9])
+    with zipfile.ZipFile(folder / "two.zip", "w") as archive:
+        for name in ("points.csv", "points.parquet"):
+            archive.write(folder / name, name)
     (folder / "empty.csv").write_text("")
     (folder / "header.csv").write_text("x,y\n")
     (folder / "garbage.parquet").write_bytes(b"PAR1 no, not at all PAR1")
@@ -175,6 +182,17 @@ CASES = [
     (publish(user="id", max_per_user=0), ["0", "at least 1"]),
     (publish(outside="forget"), ["--outside", "'forget'", "'clamp', 'drop'"]),
     (publish(outside="drop"), ["drop", "boundary"]),
+    (publish(where="x > 3"), ["'x'", "vanish by moving", "bounds"]),
+    (publish(where="word = "), ["'word = '", "cannot be read"]),
+    (publish(where="word = b"), ["'b'", "single quotes"]),
+    (publish(where="colour = 'red'"), ["'colour'", "x, y, word, id"]),
+    (publish(where="word > 3"), ["'word'", "numbers", "'a'"]),
+    (publish(decimal=";"), ["--decimal", "';'"]),
+    (publish(format="xml"), ["--format", "'xml'", "'jsonl'"]),
+    (publish("two.zip"), ["two.zip", "points.csv, points.parquet", "unpack"]),
+    (publish("comma.csv"), ["'1,5'", "--decimal ,"]),
+    (publish("lines.json"), ["lines.json", "--format jsonl"]),
+    (publish("cut.jsonl"), ["cut.jsonl", "cut short"]),
     (publish(out="no/such/out.parquet"), ["no/such", "does not exist"]),
     (publish(out="."), ["folder"]),
     (publish(out="points.csv"), ["points.csv", "another name"]),
@@ -295,6 +313,8 @@ def test_parameters_are_checked_before_the_data_is_read(folder, monkeypatch, cap
     monkeypatch.chdir(folder)
     assert main(publish("missing.csv", strategy="shifted:4,1,9")) == 2
     assert "line" in capsys.readouterr().err
+    assert main(publish("missing.csv", where="word = ")) == 2
+    assert "'word = '" in capsys.readouterr().err
 
 
 def test_bad_rows_may_be_dropped_and_the_statement_says_so(folder, tmp_path, monkeypatch, capsys):
@@ -304,4 +324,4 @@ def test_bad_rows_may_be_dropped_and_the_statement_says_so(folder, tmp_path, mon
     assert "2 rows" in capsys.readouterr().err
     release = dh.Release.load(out)
     assert release.total is None
-    assert "rows with unusable coordinates were dropped" in release.statement()
+    assert "rows without usable coordinates, user or time were dropped" in release.statement()

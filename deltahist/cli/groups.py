@@ -344,7 +344,25 @@ MaxPerUser = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Users:
+class Table:
+    """Which rows of a table are read, and how it is written."""
+
+    where: Annotated[
+        str | None,
+        option(
+            "EXPR", "Rows that count: \"kind = 'bus' and speed > 3\"; on columns besides the place. Public."
+        ),
+    ] = None
+    decimal: Annotated[Literal[".", ","], option("MARK", "Point or comma of numbers in text.")] = "."
+    format: Annotated[
+        Literal["csv", "jsonl", "parquet", "excel", "geo"] | None,
+        option("KIND", "csv, jsonl, parquet, excel or geo. [default: by the file's ending]"),
+    ] = None
+    layer: Annotated[str | None, option("NAME", "Layer, or sheet of a workbook, of several.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Users(Table):
     """Whose data are protected: single points, or whole users with at most so many points each."""
 
     user: Annotated[str | None, option("COL", "Column of user names: whole users are protected.")] = None
@@ -368,24 +386,32 @@ class Users:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(Users):
-    """Which rows count: how many of each user, and what becomes of points outside the bounds."""
+    """Which rows count: how many of each user, and what becomes of bad rows and points outside the bounds."""
 
     outside: Annotated[
         Literal["clamp", "drop"],
         option("HOW", "clamp: points outside count at the edge; drop: needs --sources boundary."),
     ] = "clamp"
+    drop_bad_rows: Annotated[
+        bool, flag("--drop-bad-rows", "Leave out rows that cannot be used; the statement says so.")
+    ] = False
 
     def counting(self, sources: str) -> Counting:
         """How rows become counts, as releases state it; points may only be dropped where they may vanish."""
         from deltahist.domain.counting import Counting
 
+        if self.where is not None:  # before anything takes long
+            from deltahist.counts.conditions import Condition
+
+            Condition.of(self.where)
         if self.outside == "drop" and sources != "boundary":
             raise InputError(
                 f"--outside is 'drop' with --sources {sources}: a point could vanish by moving out, so it must be "
                 "--sources boundary (or --outside clamp)"
             )
-        dropped = ("points outside",) if self.outside == "drop" else ()
-        return Counting(self.contributions, self.user is not None, dropped)
+        dropped = ["points outside"] if self.outside == "drop" else []
+        dropped += ["bad rows"] if self.drop_bad_rows else []
+        return Counting(self.contributions, self.user is not None, tuple(dropped), where=self.where)
 
 
 # Options by themselves that several commands share.

@@ -16,7 +16,6 @@ from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.counts import Counted
-    from deltahist.domain.counting import Counting
     from deltahist.mechanisms import Mechanism
     from deltahist.releases import Release
 
@@ -44,24 +43,16 @@ class _Spending(SpendingWithFailure):
         return budget
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rows(Rows):
-    """Which rows of one file count."""
-
-    drop_bad_rows: Annotated[
-        bool, flag("--drop-bad-rows", "Leave out rows without usable coordinates; the statement says so.")
-    ] = False
-    layer: Annotated[str | None, option("NAME", "Layer of a GeoPackage with more than one.")] = None
-
-    def counting(self, sources: str) -> Counting:
-        return super().counting(sources).and_also(dropped=["bad rows"] if self.drop_bad_rows else [])
-
-
 @spread
 def publish(
     *,
     source: Annotated[
-        Path, argument("INPUT", "CSV or TSV (also compressed), Parquet, GeoParquet, GeoPackage or GeoJSON.")
+        Path,
+        argument(
+            "INPUT",
+            "CSV, JSON lines (also .gz), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or shapefile, each also in a "
+            ".zip; - is standard input.",
+        ),
     ],
     coordinates: Coordinates,
     place: Place,
@@ -76,7 +67,7 @@ def publish(
         ),
     ] = "auto",
     asked: Asked,
-    rows: _Rows,
+    rows: Rows,
     order: InOrder,
     dry_run: Annotated[
         bool,
@@ -104,6 +95,7 @@ def publish(
       deltahist publish visits.csv --x lon --y lat --user id --max-per-user 5 --crs EPSG:4326 \\
           --project EPSG:32618 --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --out city.parquet
       deltahist publish log.tsv.gz --x 3 --y 2 ...          # no header: columns by number, from 0
+      deltahist publish rides.zip --x x --y y --decimal , --where "kind in ('bus', 'tram') and speed > 3" ...
       deltahist publish ages.csv --x age --bounds 0,100 --delta 5 --cells-per-delta 5 --sources left \\
           --rho 0.1 --out ages.parquet
       deltahist publish ages.csv --x age --bounds 0,100 --delta 1 --sorted --epsilon 1 --out ages.parquet
@@ -140,15 +132,19 @@ def publish(
 
 def _tell_publisher(counted: Counted, outside: str) -> None:
     """Figures about the data that stay on this side."""
+    from deltahist.counts.files import choice_notes
+
     console.note(f"{counted.rows:,} rows read, {counted.kept:,} points counted")
+    for text in choice_notes(counted):
+        console.note(text)
     if counted.bad_rows:
-        console.note(f"{counted.bad_rows:,} rows with unusable coordinates dropped")
+        console.note(f"{counted.bad_rows:,} rows dropped that cannot be used")
     if counted.users is not None:
         console.note(f"{counted.users:,} users")
     if counted.outside:
         done = "counted in the nearest cell" if outside == "clamp" else "dropped"
         console.note(f"{counted.outside:,} points outside the bounds {done}")
-    if 2 * counted.outside > counted.rows - counted.bad_rows:
+    if 2 * counted.outside > counted.rows - counted.bad_rows - counted.unmatched:
         console.note(
             "warning: more than half of the points lie outside the bounds "
             "(is the order W,S,E,N, are x and y swapped, are --crs and --project right?)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def invoke(arguments: Sequence[str]) -> Any:
 
 
 #: Parameters of the library that are options here.
-_OPTIONS = re.compile(r"\b(crs|layer|every|start|x|y)=(?:'([^']*)')?")
+_OPTIONS = re.compile(r"\b(crs|decimal|every|format|layer|start|time_format|x|y)=(?:'([^']*)')?")
 
 
 def in_options(text: str) -> str:
@@ -69,8 +70,12 @@ def in_options(text: str) -> str:
     >>> in_options("add crs='EPSG:4326', or leave them out with drop_bad_rows=True")
     'add --crs EPSG:4326, or leave them out with --drop-bad-rows'
     """
-    text = text.replace("drop_bad_rows=True", "--drop-bad-rows")
-    return _OPTIONS.sub(lambda found: f"--{found[1]}" + (f" {found[2]}" if found[2] else ""), text)
+
+    def option(found: re.Match[str]) -> str:
+        value = f" {shlex.quote(found[2])}" if found[2] else ""
+        return f"--{found[1].replace('_', '-')}{value}"
+
+    return _OPTIONS.sub(option, text.replace("drop_bad_rows=True", "--drop-bad-rows"))
 
 
 def _fail(text: str) -> int:

@@ -79,9 +79,12 @@ class InOrder:
 
 def _points(near: Neighbourhood, source: Path, **how: Any) -> Located:
     from deltahist.counts import points_file
+    from deltahist.counts.files import choice_notes
 
     located = points_file(source, near.domain, **how)
     console.note(f"{located.rows:,} rows read, {located.kept:,} points")
+    for text in choice_notes(located):
+        console.note(text)
     if located.outside:
         console.note(f"{located.outside:,} points outside the bounds moved to the nearest end")
     return located
@@ -109,7 +112,9 @@ class _Spending(SpendingWithFailure):
 @spread
 def quantile(
     *,
-    source: Annotated[Path, argument("INPUT", "CSV or TSV (also compressed), Parquet, or another table.")],
+    source: Annotated[
+        Path, argument("INPUT", "CSV, JSON lines, Parquet, Excel or another table; - for standard input.")
+    ],
     q: Annotated[str, option("Q", "Which quantile: 0.5 is the median.", "--q")],
     x: Annotated[str, option("COL", "Column of the values: a name, or a number from 0.")],
     bounds: Annotated[str, option("LO,HI", "Ends of the line; values outside count as the ends.")],

@@ -33,6 +33,10 @@ class _Steps:
     time: Annotated[
         str | None, option("COL", "Column of times (ISO 8601) or of step numbers; of a table.")
     ] = None
+    time_format: Annotated[
+        str | None,
+        option("FORMAT", "Of other times, such as '%d/%m/%Y %H:%M'; unix or unix-ms since 1970."),
+    ] = None
     budgets: Annotated[
         Path | None,
         option(
@@ -78,7 +82,10 @@ class _Rows(Rows):
 def stream(
     *,
     source: Annotated[
-        Path, argument("INPUT", "A table with a time column, or a folder with one file per step.")
+        Path,
+        argument(
+            "INPUT", "A table with a time column (- for standard input), or a folder with one file per step."
+        ),
     ],
     steps: _Steps,
     coordinates: Coordinates,
@@ -110,7 +117,7 @@ def stream(
     from deltahist.publishers.stream import Stream
 
     budget = spending.keywords()
-    clock = Clock.of(steps.start, steps.every)
+    clock = Clock.of(steps.start, steps.every, steps.time_format)
     number = steps.number(clock)
     length = options.whole_number(steps.length, "--window")
     near = place.near(coordinates)

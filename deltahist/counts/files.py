@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._progress import progress
 from deltahist.counts.arrays import Places, Tally, finite_rows, inside_rows, named_rows, user_bound
+from deltahist.counts.conditions import Condition
+from deltahist.counts.inputs import STDIN
 from deltahist.counts.private import Private
-from deltahist.counts.readers import Batch, Request, open_source
+from deltahist.counts.readers import Batch, open_source
+from deltahist.counts.tables import Request
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.domain.operations import Operation, read_crs
 from deltahist.errors import InputError, one_of
-
-if TYPE_CHECKING:
-    pass
 
 #: Files from this size on show a progress bar on a terminal.
 _LONG = 64 << 20
@@ -39,6 +39,9 @@ class Reading:
     layer: str | None = None
     progress: bool | None = None
     key: bytes | None = None
+    where: str | None = None
+    decimal: str = "."
+    format: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +50,7 @@ class Rows:
 
     Parameters
     ----------
-    rows : rows read. bad_rows : of them unusable, and left out.
+    rows : rows read. bad_rows : of them unusable, and left out. unmatched : of them not chosen by `where`.
     outside : usable rows outside the domain, clamped or left out.
     users : number of users, or None.
     counting : how rows became counts: what a release says of it.
@@ -55,9 +58,20 @@ class Rows:
 
     rows: int
     bad_rows: int
+    unmatched: int
     outside: int
     users: int | None
     counting: Counting
+
+
+def choice_notes(read: Rows | Any) -> list[str]:
+    """What a condition did to the rows that were read, for the person at the keyboard."""
+    if read.counting.where is None:
+        return []
+    notes = [f"{read.unmatched:,} rows left out that are not {read.counting.where}"]
+    if read.unmatched + read.bad_rows == read.rows:
+        notes.append("warning: no row meets the condition (is a value misspelt? case and spaces count)")
+    return notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +117,16 @@ def count_file(
     layer: str | None = None,
     progress: bool | None = None,
     key: bytes | None = None,
+    where: str | None = None,
+    decimal: str = ".",
+    format: str | None = None,
 ) -> Counted:
-    """Count the points of a CSV, Parquet, GeoParquet, GeoPackage, GeoJSON or FlatGeobuf file.
+    """Count the points of a table: CSV, JSON lines, Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or shapefile.
 
     Parameters
     ----------
-    path : the file; text files may be gzipped, and tab, comma, semicolon and bar are told apart.
+    path : the file, or a zip archive of one table; "-" is standard input. Text may be gzipped, and tab, comma,
+        semicolon and bar are told apart.
     domain : Domain, with the projected CRS if there is one.
     x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry.
     crs : of the file's coordinates, needed if the domain has one; files with geometry state it themselves.
@@ -118,9 +136,13 @@ def count_file(
         outside, since the choice must not depend on where points are.
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user,
         instead of refusing the file.
-    layer : of a GeoPackage.
+    layer : of a GeoPackage; the sheet of a workbook.
     progress : show a bar; on a terminal and for long files when None.
     key : 32 bytes for the choice of users' points, for tests; random when None.
+    where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
+        counted, before users are bounded. It is public, and releases state it (docs/counting.md says what that means).
+    decimal : "." or ",": of numbers in text.
+    format : "csv", "jsonl", "parquet", "excel" or "geo"; told by the file's ending when None.
 
     Returns
     -------
@@ -130,7 +152,7 @@ def count_file(
     ------
     InputError
         If the file is missing, empty, damaged or of an unknown kind, lacks a column, holds rows that cannot
-        be used (with how many), or its CRS does not go with the domain's.
+        be used (with how many), its CRS does not go with the domain's, or the condition asks for coordinates.
 
     >>> import pathlib, tempfile, deltahist as dh
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +162,9 @@ def count_file(
     (2, [[1, 0], [1, 0]])
     """
     tally = Tally(domain)
-    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key)
+    how = Reading(
+        x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key, where, decimal, format
+    )
     read = read_rows(Path(path), domain, tally, how)
     return Counted(**vars(read), counts=Private.of(tally.counts(), read.counting, domain))
 
@@ -167,6 +191,16 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     return Located(**vars(read), points=Private.of(places.points(), read.counting, domain))
 
 
+class Steps(Protocol):
+    """What says to which step of time rows belong, as `read_rows` asks it."""
+
+    def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Steps of a batch's rows (-1: left out), and which times are usable; `start` rows were read before."""
+
+    def trouble(self) -> str:
+        """What was wrong with times, to go on in a message; "" if nothing was."""
+
+
 def read_rows(
     path: Path,
     domain: Domain,
@@ -174,21 +208,25 @@ def read_rows(
     how: Reading,
     *,
     time: str | int | None = None,
-    steps: Any = None,
+    steps: Steps | None = None,
 ) -> Rows:
-    """Read all rows into a tally, checked, bounded per user and in the domain's coordinates.
+    """Read all rows into a tally, checked, chosen, bounded per user and in the domain's coordinates.
 
-    With `steps`, a function from the time column to steps (-1: left out) and which times are usable, places become
-    step · cells + cell, and users are bounded within each step.
+    With `steps` places become step · cells + cell, and users are bounded within each step.
     """
     one_of(("clamp", "drop"), outside=how.outside)
+    one_of((".", ","), decimal=how.decimal)
+    condition = None if how.where is None else Condition.of(how.where)
     bound = user_bound(how.user is not None, how.max_per_user, how.key)
-    request = Request(_name(how.x), _name(how.y), _name(how.user), how.layer, domain.ndim, _name(time))
-    source = open_source(path, request)
-    operation = _operation(how.crs, source.crs, domain, path)
-    rows = bad = off = 0
+    asked = () if condition is None else tuple(condition.kinds)
+    names = _name(how.x), _name(how.y), _name(how.user), how.layer
+    request = Request(*names, domain.ndim, _name(time), asked, how.decimal)
+    source = open_source(path, request, condition, how.format)
+    operation = _operation(how.crs, source.crs, domain, source.name)
+    rows = bad = off = unmatched = 0
     first = None
-    wanted = False if how.progress is None and path.stat().st_size < _LONG else how.progress
+    short = path == STDIN or path.stat().st_size < _LONG
+    wanted = False if how.progress is None and short else how.progress
     with progress("counting rows", source.rows, wanted) as advance:
         for batch in source.batches:
             columns, users = batch.columns, batch.users
@@ -197,13 +235,15 @@ def read_rows(
             good = _usable(Batch(columns, users))
             step = None
             if steps is not None and len(good):
-                step, timely = steps(batch.times)
+                step, timely = steps(batch, rows)
                 good &= timely
-            number = len(good) + batch.malformed
-            if first is None and number > int(good.sum()):
-                first = rows + (int(np.argmin(good)) if not good.all() else len(good)) + 1
-            rows, bad = rows + number, bad + number - int(good.sum())
-            advance(number)
+            left = batch.malformed + len(batch.unread)
+            unusable = left + int((~good).sum())
+            if first is None and unusable:
+                first = rows + 1 + batch.first_bad(good)
+            unmatched += batch.read - left - len(good)
+            rows, bad = rows + batch.read, bad + unusable
+            advance(batch.read)
             # Once a file is to be refused, the rest of it is only looked through for more bad rows.
             if bad and not how.drop_bad_rows:
                 continue
@@ -223,18 +263,19 @@ def read_rows(
             else:
                 bound.add(users, cells)
     if not rows:
-        raise InputError(f"input {path.name!r} is empty: it has no rows")
+        raise InputError(f"input {source.name!r} is empty: it has no rows")
+    trouble = "" if steps is None else steps.trouble()
     if bad and not how.drop_bad_rows:
         what = "coordinates or a missing user" if bound is not None else "coordinates"
         what += "" if steps is None else " or times"
+        what += "" if condition is None else " or values that `where` asks for"
         raise InputError(
-            f"{bad:,} of {rows:,} rows of {path.name!r} have missing, unreadable, NaN or infinite {what} (the first is "
-            f"row {first:,}, about): mend them, or leave them out"
-            + (" with drop_bad_rows=True" if steps is None else " beforehand")
+            f"{bad:,} of {rows:,} rows of {source.name!r} have missing, unreadable, NaN or infinite {what} (the first "
+            f"is row {first:,}, about){trouble}: mend them, or leave them out with drop_bad_rows=True"
         )
     if bad == rows:
         raise InputError(
-            f"none of the {rows:,} rows of {path.name!r} can be used: are these the right columns?"
+            f"none of the {rows:,} rows of {source.name!r} can be used{trouble}: are these the right columns?"
         )
     if bound is not None:
         cells = bound.cells()
@@ -244,8 +285,9 @@ def read_rows(
         *(["points outside"] if how.outside == "drop" else []),
     )
     projection = None if operation is None else operation.projection
-    counting = Counting(how.max_per_user or 1, bound is not None, dropped, projection)
-    return Rows(rows, bad, off, None if bound is None else bound.users, counting)
+    where = None if condition is None else condition.text
+    counting = Counting(how.max_per_user or 1, bound is not None, dropped, projection, where)
+    return Rows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
 
 
 def _name(column: str | int | None) -> str | None:
@@ -276,29 +318,29 @@ def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
     return pc.binary_join_element_wise(pa.array(step).cast(pa.string()), users.cast(pa.string()), ":")
 
 
-def _operation(stated: str | None, own: Any, domain: Domain, path: Path) -> Operation | None:
+def _operation(stated: str | None, own: Any, domain: Domain, name: str) -> Operation | None:
     """What brings the file's coordinates to the domain's map; None if they are on it."""
     given = stated if stated is not None else own
     if given is None and domain.crs is None:
         return None
     if given is None:
         raise InputError(
-            f"the CRS of the coordinates in {path.name!r} is not known, but the domain's is {domain.crs}: add "
+            f"the CRS of the coordinates in {name!r} is not known, but the domain's is {domain.crs}: add "
             f"crs='EPSG:4326' for longitudes and latitudes, or crs={domain.crs!r} if they are in it"
         )
     source = read_crs(given)
     if stated is not None and own is not None and not source.equals(read_crs(own), ignore_axis_order=True):
         raise InputError(
-            f"crs is {stated!r}, but {path.name!r} states {read_crs(own).to_string()[:40]!r}: leave crs= out, or "
+            f"crs is {stated!r}, but {name!r} states {read_crs(own).to_string()[:40]!r}: leave crs= out, or "
             "correct the file"
         )
     if domain.crs is None:
         if source.is_geographic:
             raise InputError(
-                f"coordinates of {path.name!r} are degrees ({source.to_string()[:40]}): they are never treated as "
+                f"coordinates of {name!r} are degrees ({source.to_string()[:40]}): they are never treated as "
                 "planar; project them, for example to EPSG:32618 (the zone of the region)"
             )
         raise InputError(
-            f"coordinates of {path.name!r} are in {source.to_string()[:40]}: give the domain this CRS"
+            f"coordinates of {name!r} are in {source.to_string()[:40]}: give the domain this CRS"
         )
     return Operation.onto(domain, source)

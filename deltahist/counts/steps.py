@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 from deltahist.counts.arrays import Tally
 from deltahist.counts.files import Reading, read_rows
 from deltahist.counts.private import Private
+from deltahist.counts.readers import Batch
+from deltahist.counts.times import check_format, guess, since_1970
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.errors import InputError, fits_memory
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+#: How many unreadable times are looked at to guess their format.
+_EXAMPLES = 1000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -31,6 +35,7 @@ class Clock:
     ----------
     start : first second of step 0 (since 1970, UTC); or the first step number.
     every : seconds of a step; 0 for plain step numbers.
+    format : of times in text, as for `strptime`, or "unix" or "unix-ms"; ISO 8601 when None.
 
     >>> clock = Clock.of("2010-01-01", "1d")
     >>> clock.step("2010-01-31"), clock.label(30)
@@ -39,9 +44,10 @@ class Clock:
 
     start: int
     every: int
+    format: str | None = None
 
     @classmethod
-    def of(cls, start: str, every: str | None) -> Clock:
+    def of(cls, start: str, every: str | None, format: str | None = None) -> Clock:
         """From text: a date or date-time and a period such as 1d, 6h, 15min; or a whole number and None.
 
         Raises InputError if they cannot be read or do not go together.
@@ -50,6 +56,10 @@ class Clock:
             if every is not None:
                 raise InputError(
                     f"every is {every!r} with start {start!r}: step numbers have no period; leave it out"
+                )
+            if format is not None:
+                raise InputError(
+                    f"time_format is {format!r} with start {start!r}: step numbers have no format; leave it out"
                 )
             return cls(int(start), 0)
         if every is None:
@@ -61,7 +71,8 @@ class Clock:
             raise InputError(
                 f"every is {every!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w"
             )
-        return cls(seconds(start, "start"), int(found[1]) * _UNITS[found[2]])
+        every_seconds = int(found[1]) * _UNITS[found[2]]
+        return cls(seconds(start, "start"), every_seconds, None if format is None else check_format(format))
 
     def step(self, text: str, name: str = "until") -> int:
         """The step that a text's time lies in, from 0."""
@@ -82,23 +93,13 @@ class Clock:
     def steps(self, times: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Steps of an Arrow column of times, and which of them can be read."""
         import pandas as pd
-        import pyarrow as pa
 
-        kind = times.type
         if self.every == 0:
             values = pd.to_numeric(times.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
             good = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 1e15)
             return np.where(good, values, self.start).astype(np.int64) - self.start, good
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            raise InputError(
-                "the time column holds numbers: with every= it must hold dates or date-times (ISO 8601); for step "
-                "numbers give start= as a whole number"
-            )
-        read = pd.to_datetime(times.to_pandas(), utc=True, errors="coerce", format="ISO8601")
-        whole = pd.DatetimeIndex(read).tz_localize(None).to_numpy().astype("datetime64[s]")
-        good = ~np.isnat(whole)
-        since = np.where(good, whole.astype(np.int64), self.start)
-        return (since - self.start) // self.every, good
+        since, good = since_1970(times, self.format)
+        return (np.where(good, since, self.start) - self.start) // self.every, good
 
 
 def seconds(text: str, name: str) -> int:
@@ -122,18 +123,23 @@ class Stepped:
     ----------
     keys : (m,) step · cells + cell, sorted.
     domain : of the cells.
-    rows : read altogether. before, after : of them before the first step, and after the last.
+    rows : read altogether. bad_rows, unmatched : of them unusable, and not chosen by `where`. before, after : of them
+        before the first step, and after the last.
     upto : (steps,) rows in the steps up to and with each one, before users were bounded.
     counting : how rows became counts.
+    trouble : what was wrong with the times of bad rows, for people; "" if nothing was.
     """
 
     keys: NDArray[np.int64]
     domain: Domain
     rows: int
+    bad_rows: int
+    unmatched: int
     before: int
     after: int
     upto: NDArray[np.int64]
     counting: Counting
+    trouble: str = ""
 
     def counts(self, step: int) -> Private:
         """Counts (domain.shape) of one step."""
@@ -153,6 +159,42 @@ class _Keys(Tally):
     def add(self, cells: NDArray[np.int64]) -> None:
         """Keep the rows' places."""
         self.parts.append(cells)
+
+
+class _Places:
+    """The steps of rows, how many rows each has, and what was wrong with times."""
+
+    def __init__(self, clock: Clock, steps: int) -> None:
+        self.clock, self.steps = clock, steps
+        self.seen = np.zeros(steps, dtype=np.int64)
+        self.before = self.after = self.unread = 0
+        self.first: tuple[int, str] | None = None
+        self.guesses: list[str] = []
+
+    def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        step, good = self.clock.steps(batch.times)
+        early, late = good & (step < 0), good & (step >= self.steps)
+        self.before += int(early.sum())
+        self.after += int(late.sum())
+        step = np.where(early | late | ~good, -1, step)
+        np.add.at(self.seen, step[step >= 0], 1)
+        self.unread += int((~good).sum())
+        if self.first is None and not good.all():
+            texts = [str(batch.times[int(i)].as_py() or "") for i in np.flatnonzero(~good)[:_EXAMPLES]]
+            self.first = start + 1 + batch.row(int(np.argmin(good))), texts[0]
+            self.guesses = guess([text for text in texts if text.strip()]) if self.clock.every else []
+        return step, good
+
+    def trouble(self) -> str:
+        """For the person at the keyboard: an example, its row, and what would read it."""
+        if self.first is None:
+            return ""
+        row, text = self.first
+        shown = f"is {text[:40]!r}" if text.strip() else "is missing"
+        out = f"; {self.unread:,} of them have no time that can be read: it {shown} in row {row:,}"
+        if self.guesses:
+            out += f" (then time_format={' or '.join(map(repr, self.guesses[:2]))})"
+        return out
 
 
 def count_steps(
@@ -177,21 +219,11 @@ def count_steps(
         )
     fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
     keys = _Keys(domain)
-    seen = np.zeros(steps, dtype=np.int64)
-    apart = [0, 0]
-
-    def place(times: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        step, good = clock.steps(times)
-        early, late = good & (step < 0), good & (step >= steps)
-        apart[0] += int(early.sum())
-        apart[1] += int(late.sum())
-        step = np.where(early | late | ~good, -1, step)
-        np.add.at(seen, step[step >= 0], 1)
-        return step, good
-
-    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=place)
+    places = _Places(clock, steps)
+    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=places)
     found = np.sort(np.concatenate(keys.parts)) if keys.parts else np.zeros(0, dtype=np.int64)
-    return Stepped(found, domain, read.rows, apart[0], apart[1], np.cumsum(seen), read.counting)
+    rows = read.rows, read.bad_rows, read.unmatched, places.before, places.after
+    return Stepped(found, domain, *rows, np.cumsum(places.seen), read.counting, places.trouble())
 
 
 def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:

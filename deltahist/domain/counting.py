@@ -11,13 +11,15 @@ from deltahist.errors import InputError, one_of, whole
 
 #: What may have been left out before counting.
 DROPS = ("bad rows", "points outside")
+#: Characters of a condition on rows: what a person can read in a statement.
+_LONGEST = 1000
 #: The name of an operation in files that did not record it.
 _NOT_RECORDED = "not recorded (a file of version 1)"
 
 
 @dataclass(frozen=True)
 class Counting:
-    """How rows become counts: whose points they are, what is left out, the way to the map.
+    """How rows become counts: which rows, whose points they are, what is left out, the way to the map.
 
     Parameters
     ----------
@@ -25,11 +27,13 @@ class Counting:
     user : whether the unit of privacy is a user, all of whose kept points may move; so it is with more than one.
     dropped : kinds of rows that may have been left out: "bad rows", "points outside".
     projection : the operation that brought coordinates to the map; None if they were in its CRS.
+    where : the condition that chose the rows, on columns besides the place; None if all were taken.
 
     Raises
     ------
     InputError
-        If contributions is no whole number of at least 1, or something else is said to be dropped.
+        If contributions is no whole number of at least 1, something else is said to be dropped, or the condition is
+        no line of text.
 
     >>> Counting(contributions=3).unit, Counting(contributions=1, user=True).unit, Counting().unit
     ('user', 'user', 'point')
@@ -39,12 +43,15 @@ class Counting:
     user: bool = False
     dropped: tuple[str, ...] = ()
     projection: Projection | None = None
+    where: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "contributions", whole(contributions=self.contributions))
         object.__setattr__(self, "user", self.user or self.contributions > 1)
         kinds = {one_of(DROPS, dropped=d) for d in self.dropped}
         object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
+        if self.where is not None:
+            object.__setattr__(self, "where", _line(self.where))
 
     @property
     def unit(self) -> str:
@@ -62,7 +69,8 @@ class Counting:
     def how(self) -> str:
         """All of it in a few words, for messages."""
         out = f"one {self.who} as the unit of privacy"
-        return out + (f" and {' and '.join(self.dropped)} dropped" if self.dropped else "")
+        out += f" and {' and '.join(self.dropped)} dropped" if self.dropped else ""
+        return out + (f", of rows where {self.where}" if self.where is not None else "")
 
     def and_also(self, contributions: int | None = None, dropped: Iterable[str] = ()) -> Counting:
         """This one with what the caller knows besides: more points of a user, more that was left out.
@@ -81,13 +89,14 @@ class Counting:
         return replace(out, contributions=contributions)
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description."""
-        return {
+        """A JSON-ready public description; without a condition it is what it was before there were any."""
+        out = {
             "contributions": self.contributions,
             "unit": self.unit,
             "dropped": list(self.dropped),
             "projection": None if self.projection is None else self.projection.describe(),
         }
+        return out if self.where is None else {**out, "where": self.where}
 
     @classmethod
     def from_description(cls, description: dict[str, Any], *, crs: str | None) -> Counting:
@@ -111,7 +120,21 @@ class Counting:
             unit == "user",
             tuple(dropped),
             None if projection is None else Projection(**projection),
+            description.get("where"),
         )
+
+
+def _line(where: Any) -> str:
+    """A condition as it is stated; release files and terminals show it as it is."""
+    if not isinstance(where, str) or not where.strip():
+        raise InputError(f"where is {where!r}: it must be a condition on columns, such as \"kind = 'bus'\"")
+    line = where.strip()
+    if len(line) > _LONGEST or not line.isprintable():
+        raise InputError(
+            f"where is {line[:40]!r}, of {len(line):,} characters: it must be one line of at most {_LONGEST:,}, since "
+            "the privacy statement says it in full"
+        )
+    return line
 
 
 #: Points, one of them at a time, in the map's own coordinates, none left out.

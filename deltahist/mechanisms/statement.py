@@ -76,6 +76,7 @@ def facts(promise: Promise) -> dict[str, Any]:
         "total_public": promise.total_known,
         "total": None,
         "dropped": list(counting.dropped),
+        "where": counting.where,
         "noise": promise.noise_rows(),
         "determines_cells": promise.determines_cells,
         "publishable": None,
@@ -313,12 +314,12 @@ def _membership(f: dict[str, Any]) -> list[_Row]:
         who = "not published: rows were dropped, and how many may depend on a person"
     else:
         who = "not published: who takes part is protected near the sources"
-    rows = [("Number of points", who)]
+    rows = [("Number of points", who), *_condition(f)]
     if "bad rows" in f["dropped"]:
         rows.append(
             (
                 "Dropped rows",
-                "rows with unusable coordinates were dropped: the guarantee is for data",
+                "rows without usable coordinates, user or time were dropped: the guarantee is for data",
             )
         )
         rows.append(
@@ -327,6 +328,21 @@ def _membership(f: dict[str, Any]) -> list[_Row]:
     if "points outside" in f["dropped"]:
         rows.append(("Dropped points", "points outside the bounds were dropped; the boundary is a source"))
     return rows
+
+
+def _condition(f: dict[str, Any]) -> list[_Row]:
+    """What choosing rows by a condition means for the guarantee."""
+    if f["where"] is None:
+        return []
+    return [
+        ("Rows", f"only those where {f['where']}"),
+        ("", "which rows these are is taken as fixed, wherever their points lie: places are protected,"),
+        (
+            "",
+            "what the condition asks for is not"
+            + (", nor how many rows meet it" if f["total_public"] else ""),
+        ),
+    ]
 
 
 def _noise(f: dict[str, Any]) -> list[_Row]:

@@ -153,7 +153,8 @@ def as_counted(
     known = how_made(counts, mechanism.domain, contributions, dropped)
     said = mechanism.counting
     less = known.contributions > said.contributions or known.user > said.user
-    if less or not set(known.dropped) <= set(said.dropped):
+    other = known.where is not None and known.where != said.where
+    if less or other or not set(known.dropped) <= set(said.dropped):
         raise InputError(
             f"the mechanism is for counts with {said.how}, but these have {known.how}: it must allow for as much"
         )

@@ -15,6 +15,8 @@ from deltahist.budget import Budget
 from deltahist.budgets.ledger import Ledger, differences
 from deltahist.budgets.window import Window
 from deltahist.counts import count_file
+from deltahist.counts.files import choice_notes
+from deltahist.counts.inputs import STDIN
 from deltahist.counts.private import Private
 from deltahist.counts.steps import Clock, count_steps, step_files
 from deltahist.domain.counting import POINTS, Counting
@@ -101,6 +103,9 @@ class Stream:
             **counting,
             **self.columns,
         }
+        # What was not to be said before there was a choice is not said without it: the ledgers of before go on.
+        if self.clock.format is not None:
+            about["time_format"] = self.clock.format
         opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if self.ledger.exists() else None
         before = {} if opened is None else opened["about"]
         self._same_delta(about, before)
@@ -164,7 +169,7 @@ class Stream:
             If a step's amount is more than its window has left.
         """
         source, out = Path(source), Path(out)
-        _check_folders(source, self.columns.get("time"), gaps, out)
+        _check_folders(source, self.columns.get("time"), self.clock, gaps, out)
         fresh, made = not self.ledger.exists(), not out.exists()
         if made:
             out.mkdir()
@@ -322,6 +327,10 @@ class _Run:
         time = self.stream.columns["time"]
         stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, **reading)
         self.tell(f"{stepped.rows:,} rows read, {len(stepped.keys):,} points kept")
+        for text in choice_notes(stepped):
+            self.tell(text)
+        if stepped.bad_rows:
+            self.tell(f"{stepped.bad_rows:,} rows dropped that cannot be used{stepped.trouble}")
         for number, where in ((stepped.before, "before the first step"), (stepped.after, "after the last")):
             if number:
                 self.tell(f"{number:,} rows lie {where} and are left out")
@@ -347,15 +356,20 @@ class _Run:
         return 0 if now else int(known)
 
 
-def _check_folders(source: Path, time: Any, gaps: str, out: Path) -> None:
+def _check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -> None:
     one_of(("error", "empty"), gaps=gaps)
-    if not source.exists():
+    if source != STDIN and not source.exists():
         raise InputError(f"input {str(source)!r} does not exist")
     if source.is_dir() == (time is not None):
         raise InputError(
             f"time is {time!r} with the folder {str(source)!r}: a folder has one file per step, so it must be left out"
             if source.is_dir()
             else f"time is missing with {str(source)!r}: a table needs the column of its times"
+        )
+    if time is None and clock.format is not None:
+        raise InputError(
+            f"time_format is {clock.format!r} with the folder {str(source)!r}: its files are named by their "
+            "steps, so it must be left out"
         )
     if out.exists() and (not out.is_dir() or (source.is_dir() and out.samefile(source))):
         raise InputError(f"out is {str(out)!r}: it must be a folder, and not the input's")

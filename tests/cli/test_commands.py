@@ -194,6 +194,24 @@ def test_dropping_points_outside(folder, capsys):
     assert dh.Release.load(folder / "drop.parquet").dropped == ("points outside",)
 
 
+def test_rows_of_a_condition_from_standard_input(folder, capsys, monkeypatch):
+    visits = pd.read_csv(folder / "visits.csv")
+    text = visits.to_json(orient="records", lines=True)
+    for where, kept in (("id < 100", 600), ("id = 1000", 0)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        line = ["publish", "-", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--project", "EPSG:32618"]
+        line += ["--bounds", ",".join(map(str, BOUNDS)), "--cell", "250m", "--delta", "500m", "--epsilon", "1"]
+        capsys.readouterr()
+        assert main([*line, "--where", where, "--out", str(folder / "few.parquet")]) == 0
+        error = capsys.readouterr().err
+        assert f"3,000 rows read, {kept:,} points counted" in error
+        assert f"{3000 - kept:,} rows left out that are not {where}" in error
+        assert ("warning: no row meets the condition" in error) == (kept == 0)
+        release = dh.load(folder / "few.parquet")
+        assert (release.total, release.counting.where) == (kept, where)
+        assert f"only those where {where}" in run(capsys, "inspect", folder / "few.parquet")
+
+
 def test_library_warnings_are_one_line(tmp_path, capsys):
     line = ["plan", "--bounds", "0,100", "--delta", "5.2", "--cell", "1", "--epsilon", "1"]
     assert main(line) == 0
@@ -546,7 +564,7 @@ def test_options_that_commands_share_may_differ(capsys):
     assert names[:8] == [
         *("--start", "--until", "--window,", "--bounds", "--delta", "--state", "--out", "--every")
     ]
-    assert names[-3:] == ["--user", "--max-per-user", "--outside"]
+    assert names[-4:] == ["--user", "--max-per-user", "--outside", "--drop-bad-rows"]
 
 
 def test_no_command_is_help(capsys):

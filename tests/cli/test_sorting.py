@@ -1,6 +1,7 @@
 """`publish --sorted`, `query --quantiles` and `quantile`, in process, end to end."""
 
 import inspect
+import io
 import json
 from fractions import Fraction
 from typing import get_args
@@ -185,3 +186,29 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
 def test_bad_questions(folder, capsys, more, message):
     assert quantile(folder, *more) == 2
     assert message in capsys.readouterr().err
+
+
+def test_rows_of_a_condition(folder, capsys):
+    """How many rows meet it is public, as the number of points always is here."""
+    few = np.arange(2000) % 700 < 100
+    assert publish(folder, "--epsilon", "1", "--where", "id < 100") == 0
+    said = capsys.readouterr()
+    assert f"{(~few).sum():,} rows left out that are not id < 100" in said.err
+    assert f"{few.sum()} points" in said.out
+    assert dh.load(folder / "ages.parquet").counting.where == "id < 100"
+    assert quantile(folder, "--epsilon", "1", "--where", "id < 100", "--out", folder / "q.json") == 0
+    assert f"of {few.sum()}" in capsys.readouterr().out
+    found = json.loads((folder / "q.json").read_text())
+    assert (found["number"], found["where"]) == (few.sum(), "id < 100")
+    assert dh.load(folder / "q.json").counting.where == "id < 100"
+    assert abs(found["value"] - np.quantile(AGES[few], 0.5)) < 8
+    assert publish(folder, "--epsilon", "1", "--where", "age < 100") == 2
+    assert "'age' says where a point is" in capsys.readouterr().err
+
+
+def test_a_quantile_with_decimal_commas_from_standard_input(folder, capsys, monkeypatch):
+    text = pd.DataFrame({"age": AGES}).to_csv(index=False, decimal=",")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    line = "quantile - --x age --q 0.5 --bounds 0,150 --delta 1 --epsilon 1 --decimal ,"
+    assert main(line.split()) == 0
+    assert abs(float(capsys.readouterr().out.split()[0]) - np.quantile(AGES, 0.5)) < 8

@@ -494,3 +494,74 @@ def test_bad_weights(tmp_path, capsys, text, more, message):
     assert main(line) == 2
     assert message in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_bad_rows_may_be_dropped_and_every_step_says_so(folder, capsys):
+    table = pd.read_csv(folder / "visits.csv", dtype=str)
+    table.loc[4, "when"], table.loc[9, "x"] = "sometime", "n/a"
+    table.to_csv(folder / "visits.csv", index=False)
+    assert stream(folder, until="2020-03-03") == 2
+    said = capsys.readouterr().err
+    assert "'sometime' in row 5" in said
+    assert "--drop-bad-rows" in said
+    assert not (folder / "city.ledger").exists()
+    assert stream(folder, "--drop-bad-rows", until="2020-03-03") == 0
+    assert "2 rows dropped that cannot be used; 1 of them have no time" in capsys.readouterr().err
+    for name in files(folder):
+        assert dh.load(folder / "out" / f"{name}.parquet").dropped == ("bad rows",)
+    # What may be left out is part of the promise: a later run must say the same.
+    assert stream(folder) == 2
+    assert "dropped" in capsys.readouterr().err
+
+
+def test_a_condition_is_kept_in_the_ledger(folder, capsys):
+    table = pd.read_csv(folder / "visits.csv")
+    table["kind"] = np.where(table["who"] % 3 == 0, "bus", "car")
+    table.to_csv(folder / "visits.csv", index=False)
+    bus = ("--where", "kind = 'bus'")
+    assert stream(folder, *bus, until="2020-03-03") == 0
+    left = (table["kind"] == "car").sum()
+    assert f"{left:,} rows left out that are not kind = 'bus'" in capsys.readouterr().err
+    assert dh.load(folder / "out" / "2020-03-02.parquet").counting.where == "kind = 'bus'"
+    for other in ((), ("--where", "kind = 'car'")):
+        assert stream(folder, *other) == 2
+        assert "about.where was \"kind = 'bus'\"" in capsys.readouterr().err
+    assert stream(folder, *bus) == 0
+    assert len(files(folder)) == 12
+
+
+def test_a_ledger_without_a_condition_takes_none_later(folder, capsys):
+    assert stream(folder, until="2020-03-03") == 0
+    assert stream(folder, "--where", "who > 3") == 2
+    assert "about.where was null" in capsys.readouterr().err
+
+
+def test_times_in_another_form(folder, capsys):
+    table = pd.read_csv(folder / "visits.csv")
+    table["when"] = pd.to_datetime(table["when"]).dt.strftime("%d/%m/%Y %H:%M")
+    table.to_csv(folder / "visits.csv", index=False)
+    assert stream(folder) == 2
+    # The first twelve days of a month: nothing can tell.
+    assert "(then --time-format '%d/%m/%Y %H:%M' or '%m/%d/%Y %H:%M')" in capsys.readouterr().err
+    assert stream(folder, time_format="%d/%m/%Y %H:%M", until="2020-03-03") == 0
+    # By another format a row would be of another step, and published again.
+    assert stream(folder, time_format="%m/%d/%Y %H:%M") == 2
+    assert "time_format was" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"time_format": "%H:%M"}, "time_format is '%H:%M': it must name a day"),
+        ({"time_format": "%d/%m/%Y", "source": "daily", "drop": ("time",)}, "it must be left out"),
+        ({"time_format": "%d/%m/%Y", "start": "1", "until": "3", "drop": ("every",)}, "step numbers have no format"),
+        ({"where": "x > 3"}, "vanish by moving"),
+        ({"where": "\"when\" > '2020-03-02'"}, "holds the times"),
+        ({"where": "who >"}, "cannot be read"),
+    ],
+)
+def test_what_does_not_go_together_leaves_nothing(folder, capsys, changed, text):
+    assert stream(folder, **changed) == 2
+    assert text in capsys.readouterr().err
+    assert not (folder / "city.ledger").exists()
+    assert not (folder / "out").exists()

@@ -64,8 +64,45 @@ def test_rows_without_usable_times_are_refused(table, tmp_path):
     table["when"] = table["when"].astype(str)
     table.loc[[3, 7], "when"] = ["yesterday", ""]
     table.to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(dh.InputError, match=r"2 of 500 rows .* coordinates or times"):
-        count_steps(tmp_path / "a.csv", DOMAIN, Clock.of("2021-02-27", "1d"), 6, time="when", x="x", y="y")
+    how = {"time": "when", "x": "x", "y": "y"}
+    said = r"2 of 500 rows .* coordinates or times .*row 4.*; 2 of them .*: it is 'yesterday' in row 4: mend"
+    with pytest.raises(dh.InputError, match=said):
+        count_steps(tmp_path / "a.csv", DOMAIN, Clock.of("2021-02-27", "1d"), 6, **how)
+    found = count_steps(tmp_path / "a.csv", DOMAIN, Clock.of("2021-02-27", "1d"), 6, **how, drop_bad_rows=True)
+    assert (found.rows, found.bad_rows, len(found.keys)) == (500, 2, 498)
+    assert found.counting.dropped == ("bad rows",)
+    assert "'yesterday' in row 4" in found.trouble
+
+
+def test_times_in_another_form_are_refused_with_the_format_that_reads_them(table, tmp_path):
+    expected, path = table.copy(), tmp_path / "a.csv"
+    table["when"] = table["when"].dt.strftime("%d.%m.%Y %H:%M")
+    table.to_csv(path, index=False)
+    how = {"time": "when", "x": "x", "y": "y"}
+    with pytest.raises(dh.InputError, match=r"row 1 \(then time_format='%d\.%m\.%Y %H:%M'\)"):
+        count_steps(path, DOMAIN, Clock.of("2021-02-27", "6h"), 24, **how)
+    found = count_steps(path, DOMAIN, Clock.of("2021-02-27", "6h", "%d.%m.%Y %H:%M"), 24, **how)
+    step = (expected["when"] - pd.Timestamp("2021-02-27", tz="UTC")) // pd.Timedelta("6h")
+    assert [int(found.counts(k).sum()) for k in range(24)] == [int((step == k).sum()) for k in range(24)]
+
+
+def test_rows_are_numbered_in_the_file_whatever_is_chosen(table, tmp_path):
+    table["when"] = table["when"].astype(str)
+    table["kind"] = np.where(np.arange(500) % 5 == 0, "bus", "car")
+    table.loc[[3, 400], "when"] = ["never", "someday"]
+    table.to_csv(tmp_path / "a.csv", index=False)
+    how = {"time": "when", "x": "x", "y": "y", "where": "kind = 'bus'"}
+    with pytest.raises(dh.InputError, match=r"1 of 500 rows .*row 401.*'someday' in row 401"):
+        count_steps(tmp_path / "a.csv", DOMAIN, Clock.of("2021-02-27", "1d"), 6, **how)
+    found = count_steps(tmp_path / "a.csv", DOMAIN, Clock.of("2021-02-27", "1d"), 6, **how, drop_bad_rows=True)
+    assert (found.unmatched, len(found.keys), found.upto[-1]) == (400, 99, 99)
+
+
+def test_a_condition_on_the_time_is_refused(table, tmp_path):
+    table.to_csv(tmp_path / "a.csv", index=False)
+    how = {"time": "when", "x": "x", "y": "y", "where": "\"when\" > '2021-02-28'"}
+    with pytest.raises(dh.InputError, match=r"'when' holds the times.* first and the last step"):
+        count_steps(tmp_path / "a.csv", DOMAIN, Clock.of("2021-02-27", "1d"), 6, **how)
 
 
 def test_step_numbers(tmp_path):

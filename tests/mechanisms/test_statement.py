@@ -111,7 +111,7 @@ def test_users_sources_and_drops_are_said():
     text = release_of(near, epsilon=1.0, contributions=5, dropped=["bad rows", "points outside"]).statement()
     assert "one user, at most 5 points, all moving at once" in text
     assert "may be absent if within that distance of the domain's boundary" in text
-    assert "rows with unusable coordinates were dropped" in text
+    assert "rows without usable coordinates, user or time were dropped" in text
     assert "points outside the bounds were dropped" in text
     assert "not published: who takes part is protected" in text
     assert "appearing, vanishing or moving anywhere costs ε = 1" in text

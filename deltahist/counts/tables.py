@@ -1,0 +1,294 @@
+"""Tables as batches of Arrow columns: text, Parquet, JSON lines, Excel workbooks."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from deltahist.counts.inputs import Input, readable, short
+from deltahist.domain.geometries import reads_as_number
+from deltahist.errors import InputError
+
+_BUFFER = 1 << 20
+#: Bytes of text that are taken at a time. Of JSON, of which an object must fit, Arrow holds some thirty at once.
+_BLOCK, _JSON_BLOCK = 1 << 24, 1 << 20
+_DELIMITERS = "\t,;|"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is read: columns of coordinates (none: the geometry), of users, of times and of a condition; how.
+
+    `layer` is one of several in a file, and `decimal` the point or comma of numbers in text.
+    """
+
+    x: str | None
+    y: str | None
+    user: str | None
+    layer: str | None
+    axes: int
+    time: str | None = None
+    where: tuple[str, ...] = ()
+    decimal: str = "."
+
+    @property
+    def coordinates(self) -> list[str]:
+        """Names or numbers of the coordinate columns."""
+        return [c for c in (self.x, self.y) if c is not None]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that are read, each once."""
+        others = [c for c in (self.user, self.time) if c is not None]
+        return list(dict.fromkeys([*self.coordinates, *others, *self.where]))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that was opened: what it has, and how its rows are read.
+
+    Parameters
+    ----------
+    names : of the columns; of text without a header the fields of the first line.
+    read : (columns by position, whether the geometry too, rows of a batch) to batches, each as an Arrow column for each
+        position, the geometry last, and the number of rows beside them that have no columns at all.
+    header : whether the names are names.
+    geometry : position of the geometry if it is a column, else -1; None if there is none.
+    crs, rows : the CRS of the geometry and the number of rows, if they are known.
+    missing : words that stand for missing values.
+    """
+
+    names: list[str]
+    read: Callable[[list[int], bool, int], Iterator[tuple[list[Any], int]]]
+    header: bool = True
+    geometry: int | None = None
+    crs: Any = None
+    rows: int | None = None
+    missing: frozenset[str] = frozenset()
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def open_text(source: Input, request: Request) -> Table:
+    """A file of lines with a delimiter."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    delimiter, first = _first_line(source, request)
+    names, header = _names(first, request)
+    labels = [f"column {i}" for i in range(len(first))]
+    options = pc.ReadOptions(column_names=labels, skip_rows=1 if header else 0, block_size=_BLOCK)
+
+    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+        kept = [labels[i] for i in positions]
+        convert = pc.ConvertOptions(
+            include_columns=kept, column_types={k: pa.string() for k in kept}, strings_can_be_null=True
+        )
+        malformed: list[int] = []
+
+        def skip(row: Any) -> str:
+            malformed.append(1)
+            return "skip"
+
+        # Quoted fields may hold line breaks, also where the reader cuts the file into blocks.
+        parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip)
+        counted = 0
+        with source.text() as stream, pc.open_csv(stream, options, parse, convert) as reader:
+            for batch in reader:
+                bad = len(malformed)
+                yield batch.columns, bad - counted
+                counted = bad
+        if len(malformed) > counted:
+            yield [pa.array([], pa.string()) for _ in kept], len(malformed) - counted
+
+    return Table(names, read, header, missing=frozenset(pc.ConvertOptions().null_values))
+
+
+def _first_line(source: Input, request: Request) -> tuple[str, list[str]]:
+    """Delimiter and fields of the first line."""
+    with readable(source.name):
+        text = io.StringIO(source.head().decode("utf-8-sig", errors="replace"), newline="")
+    lines = [line for line in (text.readline() for _ in range(20)) if line.strip()]
+    if not lines:
+        raise InputError(f"input {source.name!r} is empty: it has no rows")
+    if any("\0" in line for line in lines):
+        raise InputError(f"input {source.name!r} is not text in UTF-8: convert it, or correct its ending")
+    # A delimiter stands equally often in every line; of several, the one that stands most often.
+    counts = {d: [line.count(d) for line in lines] for d in _DELIMITERS if d != request.decimal}
+    steady = {d: c[0] for d, c in counts.items() if c[0] > 0 and min(c) == max(c)}
+    some = steady or {d: c[0] for d, c in counts.items() if c[0] > 0}
+    # Of decimal commas only quoted ones stand between commas.
+    usual = "," if request.decimal == "." or "," in lines[0] else ";"
+    delimiter = max(some, key=lambda d: some[d]) if some else usual
+    return delimiter, next(csv.reader([lines[0]], delimiter=delimiter))
+
+
+def _names(first: list[str], request: Request) -> tuple[list[str], bool]:
+    """Column names, and whether the first line is a header."""
+    stripped = [f.strip() for f in first]
+    # With columns by number a header is a line without any number: whether a row counts as one must not depend
+    # on its coordinates, and a first row with a bad one is a bad row.
+    numbered = all(c.isdigit() and int(c) < len(stripped) for c in request.coordinates)
+    figures = (f.replace(request.decimal, ".") for f in stripped)
+    return stripped, not (numbered and any(map(reads_as_number, figures)))
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------
+
+
+def open_parquet(source: Input, request: Request) -> Table:
+    """A Parquet file, with its geometry if it says that it has one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Pages are read as they are needed: a row group may be as large as the file.
+        file = pq.ParquetFile(source.seekable(), buffer_size=_BUFFER, pre_buffer=False)
+    except (pa.ArrowException, OSError) as problem:
+        raise InputError(
+            f"input {source.name!r} is no readable Parquet file: {short(problem)} (cut short?)"
+        ) from None
+    names = file.schema_arrow.names
+    geo = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
+    primary = None if geo is None else geo["primary_column"]
+
+    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+        wanted = [*(names[i] for i in positions), *([primary] if geometry else [])]
+        with file:
+            for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                yield [batch.column(name) for name in wanted], 0
+
+    place = names.index(primary) if primary in names else None
+    crs = None
+    if place is not None:
+        # A GeoParquet file without a CRS is in longitude and latitude.
+        crs = geo["columns"][primary].get("crs", "OGC:CRS84")
+        crs = json.dumps(crs) if isinstance(crs, dict) else crs
+    return Table(names, read, geometry=place, crs=crs, rows=file.metadata.num_rows)
+
+
+# --- JSON lines -------------------------------------------------------------------------------------------
+
+
+def open_json_lines(source: Input, request: Request) -> Table:
+    """A file with one JSON object per line; the types of its columns are those of the first lines."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    with readable(source.name):
+        head = source.head()
+        if not head.strip():
+            raise InputError(f"input {source.name!r} is empty: it has no rows")
+        if not head.lstrip().startswith(b"{"):
+            raise InputError(
+                f"input {source.name!r} does not begin with an object of JSON: each line must be one, such as "
+                '{"x": 1, "y": 2}'
+            )
+        schema = pj.read_json(io.BytesIO(head), read_options=pj.ReadOptions(block_size=_BLOCK)).schema
+
+    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+        fields = [pa.field(schema.names[i], _json_type(schema.field(i), request)) for i in positions]
+        parse = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
+        block = pj.ReadOptions(block_size=_JSON_BLOCK)
+        with source.text() as stream, pj.open_json(stream, block, parse) as reader:
+            for batch in reader:
+                yield [batch.column(field.name) for field in fields], 0
+
+    return Table(schema.names, read)
+
+
+def _json_type(field: Any, request: Request) -> Any:
+    """The type to read a column as: 1 may be followed by 1.5, and times are read later, with all their forms."""
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_integer(kind) and field.name in (request.user, request.time):
+        return pa.int64()
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_null(kind):
+        return pa.float64() if field.name in request.coordinates else pa.string()
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
+
+
+# --- Excel ------------------------------------------------------------------------------------------------
+
+
+def open_excel(source: Input, request: Request) -> Table:
+    """A sheet of a workbook; its cells become text, as they would in a file of text."""
+    cells = _sheet(source, request.layer)
+    with readable(source.name), closing(cells):
+        first = next(cells, None)
+    if first is None:
+        raise InputError(f"input {source.name!r} is empty: it has no rows")
+    names, header = _names([field or "" for field in first], request)
+
+    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+        import pyarrow as pa
+
+        def batch(rows_read: list[list[str | None]]) -> tuple[list[Any], int]:
+            columns = ([row[i] if i < len(row) else None for row in rows_read] for i in positions)
+            return [pa.array(column, pa.string()) for column in columns], 0
+
+        held: list[list[str | None]] = []
+        with closing(_sheet(source, request.layer)) as again:
+            if header:
+                next(again)
+            for row in again:
+                held.append(row)
+                if len(held) == rows:
+                    yield batch(held)
+                    held = []
+        if held:
+            yield batch(held)
+
+    return Table(names, read, header)
+
+
+def _sheet(source: Input, layer: str | None) -> Generator[list[str | None]]:
+    """Rows of a sheet that are not empty."""
+    try:
+        import openpyxl
+    except ModuleNotFoundError:
+        raise InputError(
+            f"input {source.name!r} is an Excel workbook, and openpyxl, which reads them, is not installed: "
+            "pip install 'deltahist[excel]', or save the sheet as CSV"
+        ) from None
+    with warnings.catch_warnings(), source.open() as file:
+        warnings.simplefilter("ignore")  # about styles and the like, which are no matter here
+        try:
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+        except (KeyError, ValueError) as problem:
+            raise InputError(f"input {source.name!r} is no readable workbook: {short(problem)}") from None
+        with closing(book):
+            sheets = [sheet.title for sheet in book.worksheets]
+            if layer not in sheets and (layer is not None or len(sheets) != 1):
+                raise InputError(
+                    f"input {source.name!r} has sheets {', '.join(sheets)}"
+                    + (": choose one with layer=" if layer is None else f", but no {layer!r}")
+                )
+            sheet = book[layer or sheets[0]]
+            sheet.reset_dimensions()  # what the file says of them is often wrong
+            for row in sheet.iter_rows(values_only=True):
+                cells = [_as_text(cell) for cell in row]
+                if any(cell is not None for cell in cells):
+                    yield cells
+
+
+def _as_text(cell: Any) -> str | None:
+    """A cell as a file of text would have it."""
+    if cell is None or cell == "":
+        return None
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 1 << 53 else repr(cell)
+    return cell.isoformat() if isinstance(cell, datetime.date | datetime.time) else str(cell)
