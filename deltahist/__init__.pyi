@@ -21,7 +21,7 @@ from .mechanisms import (
     SortedMechanism as SortedMechanism,
 )
 from .mechanisms.calibration import sensitivity as sensitivity
-from .mechanisms.statement import protection_curve as protection_curve
+from .mechanisms.protection import protection_curve as protection_curve
 from .neighbourhood import Neighbourhood as Neighbourhood
 from .planning import Candidate as Candidate, expected_error as expected_error, plan as plan
 from .privacy import Guarantee as Guarantee
