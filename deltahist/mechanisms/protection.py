@@ -16,9 +16,9 @@ from deltahist.neighbourhood import Neighbourhood
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """What a move costs against its distance, from a fraction of δ to the diameter.
 
-    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ: it is looked at there.
-    A value holds from the distance before it up to its own. Drawn as such steps, costs are never understated, and
-    `exact` is nowhere above `bound`.
+    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ: that is where they
+    are worked out. A value holds from the distance before it up to its own. Drawn as such steps, costs are never
+    understated, and `exact` is nowhere above `bound`.
 
     Parameters
     ----------
@@ -50,13 +50,15 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
     steps = np.maximum(1, np.ceil(distance / near.delta_ground - 1e-9)).astype(np.int64)
     return {
         "distance": distance,
-        "exact": _rising(lambda place: float(mechanism.cost_within(float(distance[place]))[0]), len(distance)),
+        "exact": _rising(
+            lambda place: float(mechanism.cost_within(float(distance[place]))[0]), len(distance)
+        ),
         "bound": np.array([float(bound_of(mechanism.guarantee, k)) for k in steps.tolist()]),
     }
 
 
 def _jumps(near: Neighbourhood) -> NDArray[np.float64]:
-    """Distances beyond which a move may cost more: between cells, and multiples of δ; all short ones, some long ones."""
+    """Where a move may begin to cost more: distances between cells, multiples of δ; all short ones, some long ones."""
     domain, delta = near.domain, near.delta_ground
     gaps = [domain.ground(side) * _some(n) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.hypot(*np.meshgrid(*gaps)).ravel() if domain.ndim == 2 else gaps[0]
@@ -67,7 +69,7 @@ def _jumps(near: Neighbourhood) -> NDArray[np.float64]:
 
 def _some(number: int) -> NDArray[np.int64]:
     """Whole numbers below `number`: the first ones all, then some in proportion to their size."""
-    return np.unique(np.geomspace(1, number, 80).round().astype(np.int64)) - 1
+    return np.unique(np.geomspace(1, number, 200).round().astype(np.int64)) - 1
 
 
 def _rising(value: Callable[[int], float], number: int) -> NDArray[np.float64]:

@@ -73,7 +73,9 @@ def plot_map(
     one_of(("area", "cell"), per=per)
     if domain.ndim == 1:
         if context:
-            raise InputError("context is given, but the release is of a line: it must be a map in two dimensions")
+            raise InputError(
+                "context is given, but the release is of a line: it must be a map in two dimensions"
+            )
         return _steps(release, ax, nonnegative)
     noise, _ = block_error(release.mechanism.decoder, (1, 1))
     merged = None if plain else merged_cells(release)
@@ -82,7 +84,9 @@ def plot_map(
     if merged is not None and domain.size > 1 and np.ptp(merged) <= 1e-9 * np.abs(merged).max():
         even = float(merged[0, 0]) * (domain.size / cell_areas(domain).sum() if per == "area" else 1.0)
         unit = unit_of_area(domain) if per == "area" else "cell"
-        words = f"Nothing stands out from the noise:\nan even {figure_of(even)} points per {unit} fits all of it"
+        words = (
+            f"Nothing stands out from the noise:\nan even {figure_of(even)} points per {unit} fits all of it"
+        )
         wide, high = sides(domain)
         lines = [error]
         if 0.6 < wide / high < 4:
@@ -101,7 +105,9 @@ def plot_map(
     return ax
 
 
-def _colour_cells(release: Drawn, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str) -> None:
+def _colour_cells(
+    release: Drawn, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str
+) -> None:
     """The picture and its bar; `merged` is None where every cell is drawn for itself."""
     domain = release.domain
     own = merged is None and not nonnegative

@@ -83,16 +83,15 @@ def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
     Parameters
     ----------
     values : (m,) those that count: one of them at least is above zero.
-    width : of what cannot be told apart: even classes are hardly narrower.
+    width : of what cannot be told apart: even classes are no narrower.
     """
     from matplotlib.colors import BoundaryNorm
-    from matplotlib.ticker import MaxNLocator
 
     most = float(values.max())
     least = max(float(values[values > 0].min()), _LEAST * most)
     if most <= _APART * least:
-        number = int(np.clip((most - least) / width, 1, _CLASSES - 3)) if width > 0 else _CLASSES - 3
-        breaks = MaxNLocator(number, steps=[1, 2, 2.5, 5, 10]).tick_values(least, most).tolist()
+        step = _round_up(max(width, (most - least) / _CLASSES, 1e-9 * most))
+        breaks = (step * np.arange(np.floor(least / step), np.ceil(most / step) + 1)).tolist()
     else:
         for factors in ((1, 2, 5), (1, 3), (1,)):
             series = [m * 10.0**e for e in range(-12, 16) for m in factors]
@@ -107,6 +106,12 @@ def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
     norm = BoundaryNorm(edges, number, extend="max" if beyond else "neither")
     # Few classes need no dark colours to be told apart.
     return Scale(norm, _shades(number, min(_DARKEST, 0.3 * (number - 1))), tuple(edges), beyond)
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 5, 10, ... that is no less."""
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(next(m * power for m in (1, 2, 5, 10) if m * power >= value * (1 - 1e-9)))
 
 
 def add_bar(ax: Axes, scale: Scale, label: str, domain: Domain, *, pale: bool = False) -> None:
@@ -135,7 +140,7 @@ def add_bar(ax: Axes, scale: Scale, label: str, domain: Domain, *, pale: bool = 
         bar.set_label(label)
     else:
         bar.ax.set_title(label.replace(" per", "\nper"), fontsize=8, loc="left")
-    words = [figure_of(t) for t in scale.ticks]
+    words = [figure_of(t, 6) for t in scale.ticks]
     if scale.beyond:
         words[-1] = f"≥ {words[-1]}"
     bar.set_ticks(list(scale.ticks), labels=words)

@@ -110,7 +110,7 @@ def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], 
         ax.ticklabel_format(useOffset=False, style="plain")
     narrow = is_narrow(domain)
     if narrow:  # no room for figures side by side
-        ax.tick_params(axis="x", rotation=90)
+        ax.set_xticks([west])
     else:
         ax.locator_params(axis="y", nbins=max(2, min(9, round(9 * (north - south) / (east - west)))))
     for spine in ax.spines.values():
@@ -178,7 +178,14 @@ def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
     dots = parts[shapely.get_dimensions(parts) == 0]
     lines = [shapely.get_coordinates(p) * factor for p in parts[shapely.get_dimensions(parts) == 1]]
     ax.add_collection(LineCollection(lines, colors=_GREY, linewidths=0.5, alpha=0.8), autolim=False)
-    ax.plot(*(shapely.get_coordinates(dots) * factor).T, ".", color=_GREY, markersize=2.5, scalex=False, scaley=False)
+    ax.plot(
+        *(shapely.get_coordinates(dots) * factor).T,
+        ".",
+        color=_GREY,
+        markersize=2.5,
+        scalex=False,
+        scaley=False,
+    )
 
 
 def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name: str) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deltahist._files import write_whole
 from deltahist.errors import InputError
 from deltahist.plots.cells import plot_map
-from deltahist.plots.drawn import Drawn, is_wide, sides
+from deltahist.plots.drawn import Drawn, is_narrow, is_wide, sides
 from deltahist.plots.protection import plot_protection
 from deltahist.plots.regions import draw_intervals, draw_regions, height_of_rows
 from deltahist.plots.values import Values, values_of
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 #: Suffixes of pictures.
 PICTURES = (".png", ".svg", ".pdf")
 #: Inches. A map alone is as wide as the text of a page, two pictures beside each other as a page on its side: a map's
-#: width and height at most, the width of what stands beside it, the width of wide maps and of narrow ones with their notes.
-_MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.2
+#: width and height at most, the width of what stands beside it, of wide maps, and of narrow ones with their notes.
+_MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.8
 #: Inches of a map's own labels and bar, and of what is written above and below all of it.
 _LABELS, _WRITING = (1.7, 1.1), 0.6
 #: Letters of the smallest writing to an inch.
@@ -59,8 +59,8 @@ def save_picture(
 ) -> None:
     """Draw the map and the protection curve beside it, or one of them, into a PNG, SVG or PDF file.
 
-    With answers for regions it is their map (`plot_regions`), and beside it all values with intervals. Below the picture
-    stands what was promised. The file appears whole or not at all.
+    With answers for regions it is their map (`plot_regions`), and beside it all values with intervals. Below the
+    picture stands what was promised. The file appears whole or not at all.
 
     Parameters
     ----------
@@ -79,7 +79,9 @@ def save_picture(
     """
     check_picture(path, only)
     if answers is not None and only == "curve":
-        raise InputError("only is 'curve' with answers for regions: the curve has no regions; leave one of them out")
+        raise InputError(
+            "only is 'curve' with answers for regions: the curve has no regions; leave one of them out"
+        )
     values = None if answers is None else values_of(release, answers, names, per)
     look = _Look(values, level, plain, nonnegative, per, axes, tuple(context), title)
     figure = _figure(release, only, look)
@@ -127,9 +129,9 @@ def _figure(release: Drawn, only: str | None, look: _Look) -> Figure:
     with rc_context({"font.size": 9}):
         stacked = is_wide(release.domain) and len(parts) > 1
         size = (max(widths), sum(heights)) if stacked else (sum(widths), max(heights))
-        figure = Figure(figsize=(size[0], size[1] + _WRITING), layout="constrained")
+        figure = Figure(figsize=(size[0], size[1] + _WRITING))
         FigureCanvasAgg(figure)
-        figure.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr]
+        figure.set_layout_engine("constrained", w_pad=0.1)
         grid = (len(parts), 1) if stacked else (1, len(parts))
         ratios: dict[str, Any] = {"height_ratios": heights} if stacked else {"width_ratios": widths}
         panels = figure.subplots(*grid, squeeze=False, **ratios).ravel()
@@ -172,13 +174,15 @@ def _draw(release: Drawn, part: str, ax: Axes, look: _Look, *, keyed: bool) -> N
         draw_intervals(look.values, ax, look.level)
     else:
         draw_regions(release, look.values, ax, level=look.level, keyed=keyed, **ways)
-        ax.set_anchor("N" if keyed and not is_wide(release.domain) else "C")
+    if part == "map" and release.domain.ndim == 2:
+        beside = "N" if keyed and not is_wide(release.domain) else "C"
+        ax.set_anchor("W" if is_narrow(release.domain) else beside)
 
 
 def _source(release: Drawn, width: float) -> str:
     """What was promised, in lines of a figure's width in inches."""
-    domain = release.domain
-    text = f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells} {domain.unit}"
+    domain, promise = release.domain, release.mechanism.promise
+    text = f"Published with noise for privacy: {promise}; cells of {domain.size_of_cells} {domain.unit}"
     return textwrap.fill(text + (f"; map in {domain.crs}." if domain.crs else "."), int(width * _LETTERS))
 
 

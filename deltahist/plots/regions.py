@@ -41,9 +41,9 @@ def plot_regions(
 ) -> Axes:
     """A map of answers for regions: colours are values, hatched is what does not stand out from the noise.
 
-    A region is hatched if its interval includes zero, or its standard error is more than a third of the value. Values and
-    their intervals are written where there is room (`plot_intervals` has all of them). Where no region stands out, the
-    picture says so, and has no colours.
+    A region is hatched if its interval includes zero, or its standard error is more than a third of the value. Values
+    and their intervals are written where there is room (`plot_intervals` has all of them). Where no region stands out,
+    the picture says so, and has no colours.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def plot_regions(
     ax : where to draw; a new figure when None. Its layout is worked out, to see where labels fit.
     names : (m,) of the regions; by default the column `name` or `id`, or their numbers.
     level : of the intervals in the answers, for the words.
-    per : values are points per "area" (km², or the square of a plane's unit), so that large regions do not stand out by
-        their size; or points per "region".
+    per : values are points per "area" (km², or the square of a plane's unit), so that large regions do not stand out
+        by their size; or points per "region".
     axes, context : as in `plot_map`.
 
     Returns
@@ -71,15 +71,22 @@ def plot_regions(
     >>> halves = shapely.box([583000, 585000], 4505000, [585000, 587000], 4509000)
     >>> zones = gpd.GeoDataFrame({"name": ["west", "east"]}, geometry=halves, crs=domain.crs)
     >>> ax = plot_regions(release, dh.answer(release, zones))
-    >>> [text.get_text().splitlines()[0] for text in ax.texts]
-    ['west', 'east']
+    >>> sorted(text.get_text().splitlines()[0] for text in ax.texts)
+    ['east', 'west']
     """
     values = values_of(release, answers, names, per)
     return draw_regions(release, values, own_axes(ax), level=level, axes=axes, context=context)
 
 
 def draw_regions(
-    release: Drawn, values: Values, ax: Axes, *, level: float, axes: str, context: Sequence[Any], keyed: bool = False
+    release: Drawn,
+    values: Values,
+    ax: Axes,
+    *,
+    level: float,
+    axes: str,
+    context: Sequence[Any],
+    keyed: bool = False,
 ) -> Axes:
     """The map of `plot_regions`; `keyed` writes keys of a list beside it on the regions instead of values."""
     domain = release.domain
@@ -88,7 +95,8 @@ def draw_regions(
     _fill(ax, values, faces, factor)
     lines = []
     if values.scale is None:
-        lines.append("No region stands out from the noise: every interval includes zero or is wide")
+        lines.append("No region stands out from the noise:")
+        lines.append("every interval includes 0, or its standard error is above a third")
     else:
         add_bar(ax, values.scale, values.unit, domain)
         if values.doubtful.any():
@@ -148,16 +156,18 @@ def _label(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float, 
     import shapely
     from matplotlib.patheffects import withStroke
 
-    figure = ax.figure
+    figure: Any = ax.get_figure(root=True)
     figure.draw_without_rendering()
-    renderer = figure.canvas.get_renderer()  # type: ignore[union-attr]
+    renderer = figure.canvas.get_renderer()
     back = ax.transData.inverted()
     for region in values.order.tolist():
         shape = shapely.transform(values.shapes[region], lambda v: v * factor)
         radius = shapely.maximum_inscribed_circle(shape, 0.02 * np.sqrt(shape.area))
         dark = is_dark(faces[region][:3])
+        x, y = shapely.get_coordinates(radius)[0]
         text = ax.text(
-            *shapely.get_coordinates(radius)[0],
+            x,
+            y,
             "",
             ha="center",
             va="center",
@@ -231,7 +241,7 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
     ax.scatter(at[~sure], row[~sure], c="white", **dots)
     if values.scale is not None and values.scale.grows:
         ax.set_xscale("asinh", linear_width=values.scale.ticks[1] / 2)
-        ax.set_xticks(values.scale.ticks, labels=[figure_of(t) for t in values.scale.ticks])
+        ax.set_xticks(values.scale.ticks, labels=[figure_of(t, 6) for t in values.scale.ticks])
         ax.minorticks_off()
     else:
         ax.locator_params(axis="x", nbins=5)
@@ -252,8 +262,12 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
     ax.set_xlabel(f"{values.unit}, with {level:.0%} intervals", fontsize=9)
     words = f"The {len(shown)} largest of {len(values.order)}" if len(shown) < len(values.order) else ""
     if not sure.all():
-        empty = Line2D([], [], marker="o", linestyle="", markersize=4.5, color="0.15", markerfacecolor="white")
-        ax.legend([empty], ["does not stand out"], loc="lower right", fontsize=8, frameon=True, framealpha=0.9)
+        empty = Line2D(
+            [], [], marker="o", linestyle="", markersize=4.5, color="0.15", markerfacecolor="white"
+        )
+        ax.legend(
+            [empty], ["does not stand out"], loc="lower right", fontsize=8, frameon=True, framealpha=0.9
+        )
     ax.set_title(words, fontsize=8)
     return ax
 

@@ -56,7 +56,11 @@ class Values:
     def scale(self) -> Scale | None:
         """How values become colours; None if nothing stands out from the noise."""
         sure = self.value[~self.doubtful]
-        return classed_scale(sure, float(np.median((self.high - self.low)[~self.doubtful]))) if len(sure) else None
+        return (
+            classed_scale(sure, float(np.median((self.high - self.low)[~self.doubtful])))
+            if len(sure)
+            else None
+        )
 
     @functools.cached_property
     def keys(self) -> tuple[str, ...]:
@@ -124,7 +128,7 @@ def _column(answers: gpd.GeoDataFrame, name: str) -> NDArray[np.float64]:
     """A column of answers; where the frame had one of that name already, the answer's has "_points" behind it."""
     if name not in answers.columns:
         raise InputError(
-            f"answers have no column {name!r}: they must be what dh.answer(release, frame) returns for a frame of regions"
+            f"answers have no column {name!r}: they must be what dh.answer(release, frame) returns for a GeoDataFrame"
         )
     while f"{name}_points" in answers.columns:
         name = f"{name}_points"
