@@ -1,6 +1,12 @@
 __version__: str
 
-from . import decode as decode, noise as noise, strategies as strategies, workloads as workloads
+from . import (
+    decode as decode,
+    noise as noise,
+    plots as plots,
+    strategies as strategies,
+    workloads as workloads,
+)
 from .answers import answer as answer
 from .budget import Budget as Budget
 from .budgets import allocation as allocation

@@ -38,21 +38,26 @@ def unit_of_area(domain: Domain) -> str:
 
 
 def cell_areas(domain: Domain) -> NDArray[np.float64]:
-    """Areas of all cells (domain.shape) on the ground, in km²; on a plane without CRS in its own units.
-
-    Corners of blocks of cells are brought to a projection that keeps areas.
-    """
+    """Areas of all cells (domain.shape) on the ground, in km²; on a plane without CRS in its own units."""
     if domain.crs is None:
         return np.full(domain.shape, math.prod(domain.cell))
-    taken = [np.unique(np.linspace(0, n, min(n, _BLOCKS) + 1).round().astype(int)) for n in domain.shape]
+    areas, (along_x, along_y) = _areas_in_blocks(domain)
+    return np.repeat(np.repeat(areas, along_x, axis=0), along_y, axis=1)
+
+
+def _areas_in_blocks(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
+    """Areas of a cell in each of a few blocks of cells, in km², and how many cells a block has along each axis.
+
+    Corners of blocks are brought to a projection that keeps areas.
+    """
+    taken = [np.unique(np.linspace(0, n, min(n, _BLOCKS) + 1).round().astype(np.int64)) for n in domain.shape]
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
     x, y = _keeping_areas(domain)(*corners)
     # Twice the area of a quadrangle is the cross product of its diagonals.
     across, along = (np.stack([x[i] - x[j], y[i] - y[j]]) for i, j in _DIAGONALS)
     area = np.abs(across[0] * along[1] - across[1] * along[0]) / 2e6
     counts = [np.diff(t) for t in taken]
-    area /= np.multiply.outer(*counts)
-    return np.repeat(np.repeat(area, counts[0], axis=0), counts[1], axis=1)
+    return area / np.multiply.outer(*counts), counts
 
 
 #: Places of the ends of both diagonals of a quadrangle, among all corners.
@@ -201,8 +206,8 @@ def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
     wide, high = sides(domain)
-    areas = cell_areas(domain)
-    middle = areas[domain.shape[0] // 2, domain.shape[1] // 2] * 1e6
+    areas, _ = _areas_in_blocks(domain)
+    middle = areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6
     per_metre = math.sqrt(math.prod(domain.cell) / middle)
     longest = wide / per_metre / 4
     size = 10.0 ** math.floor(math.log10(longest))
