@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,11 @@ def smooth_scale(values: NDArray[np.float64], *, low: float, linear: float | Non
 
     most = float(values.max())
     # Where all is about the same nothing is dark.
-    top = max(float(np.quantile(values, _TOP)), least, 2 * low, 2 * float(values.mean()))
+    top = max(float(np.quantile(values, _TOP)), least, 2 * low, 2 * float(np.median(values)))
     top = float(f"{top:.2g}") if most > _NEAR_TOP * top else max(most, top)
     norm = AsinhNorm(linear_width=linear or top / 50, vmin=low, vmax=top)
     beyond = most > top
-    ticks = [0.0, *(m * 10.0**e for e in range(-9, 13) for m in (1, 2, 5))]
+    ticks = [0.0, *_round_between(top * 1e-9, top)]
     chosen = [top] if beyond else []
     for value in (t for t in ticks if low <= t <= top):
         if all(abs(float(norm(value) - norm(other))) > 0.08 for other in chosen):
@@ -90,13 +91,13 @@ def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
     most = float(values.max())
     least = max(float(values[values > 0].min()), _LEAST * most)
     if most <= _APART * least:
-        step = _round_up(max(width, (most - least) / _CLASSES, 1e-9 * most))
+        narrowest = max(width, (most - least) / _CLASSES, 1e-9 * most)
+        step = next(v for v in _round_between(narrowest, narrowest) if v >= narrowest)
         breaks = (step * np.arange(np.floor(least / step), np.ceil(most / step) + 1)).tolist()
     else:
         for factors in ((1, 2, 5), (1, 3), (1,)):
-            series = [m * 10.0**e for e in range(-12, 16) for m in factors]
             # The first class is for what is less than all that counts.
-            breaks = [v for v in series if max(w for w in series if w <= least) <= v < most]
+            breaks = [v for v in _round_between(least, most, factors) if v < most]
             if len(breaks) < _CLASSES:
                 break
         breaks = breaks[1 - _CLASSES :]
@@ -108,10 +109,13 @@ def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
     return Scale(norm, _shades(number, min(_DARKEST, 0.3 * (number - 1))), tuple(edges), beyond)
 
 
-def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, ... that is no less."""
-    power = 10.0 ** np.floor(np.log10(value))
-    return float(next(m * power for m in (1, 2, 5, 10) if m * power >= value * (1 - 1e-9)))
+def _round_between(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)) -> list[float]:
+    """Round values, such as 1, 2, 5, 10, ..., from the last one that is at most `low` to the first above `high`."""
+    powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2)
+    series = [float(f"{factor}e{power}") for power in powers for factor in factors]
+    first = max(value for value in series if value <= low)
+    last = min(value for value in series if value > high)
+    return [value for value in series if first <= value <= last]
 
 
 def add_bar(ax: Axes, scale: Scale, label: str, domain: Domain, *, pale: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def draw_regions(
     lines = []
     if values.scale is None:
         lines.append("No region stands out from the noise:")
-        lines.append("every interval includes 0, or its standard error is above a third")
+        lines.append("(intervals include 0, or standard errors are above a third)")
     else:
         add_bar(ax, values.scale, values.unit, domain)
         if values.doubtful.any():
@@ -188,11 +189,14 @@ def _label(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float, 
 
 def _words(values: Values, region: int) -> Iterator[str]:
     """What may be written of a region, the most first; where nothing is told from zero, how much there may be."""
-    value, low = (figure_of(v[region], 2) for v in (values.value, values.low))
-    high = figure_of(max(values.high[region], 0.0), 2)
-    said = [f"{value}\n({low} to {high})", value]
-    if values.low[region] <= 0:
-        said = [f"up to {high}"]
+    value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
+    if low <= 0:
+        said = [f"up to {figure_of(max(high, 0.0), 2)}"]
+    else:
+        # Digits that say less than a quarter of the interval say nothing.
+        place = -math.floor(math.log10(max(high - low, 1e-9 * value) / 4))
+        known, least, most = (figure_of(round(v, place), 15) for v in (value, low, high))
+        said = [f"{known}\n({least} to {most})", known]
     yield f"{values.names[region]}\n{said[0]}"
     yield from said
 

@@ -88,7 +88,7 @@ def test_what_does_not_stand_out_is_hatched(city, estimate, std_error, doubtful)
 def test_words_and_intervals_are_written_where_they_fit(city):
     ax = plot_regions(city, made_up(city, [5_000, 640, 20], [100, 64, 30]))
     written = {text.get_text().split("\n")[0]: text for text in ax.texts}
-    assert written["west"].get_text() == "west\n310\n(300 to 320)"
+    assert written["west"].get_text() == "west\n312\n(300 to 325)"
     assert written["east"].get_text() == "east\nup to 2.7"
     for text in ax.texts:
         box = text.get_window_extent()
