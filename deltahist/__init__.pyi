@@ -1,6 +1,12 @@
 __version__: str
 
-from . import decode as decode, noise as noise, strategies as strategies, workloads as workloads
+from . import (
+    decode as decode,
+    noise as noise,
+    plots as plots,
+    strategies as strategies,
+    workloads as workloads,
+)
 from .answers import answer as answer
 from .budget import Budget as Budget
 from .budgets import allocation as allocation
@@ -21,7 +27,7 @@ from .mechanisms import (
     SortedMechanism as SortedMechanism,
 )
 from .mechanisms.calibration import sensitivity as sensitivity
-from .mechanisms.statement import protection_curve as protection_curve
+from .mechanisms.protection import protection_curve as protection_curve
 from .neighbourhood import Neighbourhood as Neighbourhood
 from .planning import (
     Candidate as Candidate,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console
-from deltahist.cli.groups import NonNegative, ReleaseFile, flag, option
+from deltahist.cli.groups import NonNegative, ReleaseFile, flag, option, spread
 from deltahist.errors import InputError
 
 #: Cells from which on non-negative estimates take longer than people expect.
 _PATIENCE = 100_000
 
 if TYPE_CHECKING:
+    from deltahist.domain import Domain
     from deltahist.releases import BaseRelease
 
 
@@ -48,29 +50,90 @@ def inspect(
         console.put(published.statement(), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a picture shows of a release besides its numbers."""
+
+    per: Annotated[
+        Literal["area", "region"],
+        option("WHAT", "area: points per km², so that large regions do not stand out by size; region (or cell)."),
+    ] = "area"
+    context: Annotated[
+        list[Path] | None,
+        option("FILE", "Geometries drawn thin and grey, such as roads; may be repeated."),
+    ] = None
+    axes: Annotated[
+        Literal["km", "degrees"], option("UNIT", "km (easting and northing) or degrees.")
+    ] = "km"
+    title: Annotated[str | None, option("TEXT", "Stands above. [default: what is drawn]")] = None
+
+    def keywords(self, domain: Domain, regions: bool) -> dict[str, Any]:
+        """What `save_picture` takes."""
+        from deltahist.domain.geometries import read_geometries
+
+        per = self.per if regions or self.per == "area" else "cell"
+        layers = [read_geometries(file, domain, "--context") for file in self.context or ()]
+        return {"per": per, "context": layers, "axes": self.axes, "title": self.title}
+
+
+@spread
 def plot(
     release: ReleaseFile,
     out: Annotated[Path, option("FILE", "The picture: .png, .svg or .pdf.")],
+    regions: Annotated[
+        Path | None, option("FILE", "Polygons: draw the answers for them, with intervals, instead of cells.")
+    ] = None,
+    layer: Annotated[
+        str | None, option("NAME", "Layer of --regions; needed if there are several with geometries.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        option("COLUMN", "Column of --regions that names them. [default: name, id, ... or the only text]"),
+    ] = None,
     only: Annotated[Literal["map", "curve"] | None, option("PART", "map or curve, instead of both.")] = None,
     plain: Annotated[
         bool, flag("--plain", "Every cell's own estimate, instead of merging cells lost in the noise.")
     ] = False,
     nonnegative: NonNegative = False,
+    *,
+    look: Look,
 ) -> None:
     """Draw the published map and, beside it, what protection is left at which distance.
+
+    With --regions the map has a colour for each region, hatched where nothing stands out from the noise,
+    and beside it are all values with their intervals. Below every picture stands what was promised.
 
     \b
     Examples:
       deltahist plot city.parquet --out city.png
+      deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
+      deltahist plot city.parquet --regions districts.gpkg --per region --only map --axes degrees --out a.pdf
       deltahist plot city.parquet --out protection.pdf --only curve
     """
+    from deltahist.answers import answer
+    from deltahist.domain.geometries import named, read_geometries
     from deltahist.plots import check_picture, save_picture
 
     check_picture(out, only)
-    console.check_target(out, release)
+    _check_look(only, regions, name, plain)
+    console.check_target(out, release, *filter(None, [regions, *(look.context or [])]))
     published = open_release(release, nonnegative)
-    save_picture(published, out, only, plain=plain, nonnegative=nonnegative)
+    ways: dict[str, Any] = look.keywords(published.domain, regions is not None)
+    if regions is not None:
+        zones = named(read_geometries(regions, published.domain, "--regions", layer), name, "--name")
+        ways["answers"] = answer(published, zones, nonnegative=nonnegative)
+    save_picture(published, out, only, plain=plain, nonnegative=nonnegative, **ways)
     console.note(f"wrote {out}")
+
+
+def _check_look(only: str | None, regions: Path | None, name: str | None, plain: bool) -> None:
+    """Refuse options of `plot` that contradict each other."""
+    if name is not None and regions is None:
+        raise InputError(f"--name is {name!r}, but it names --regions, which is missing")
+    if regions is not None and only == "curve":
+        raise InputError("--only is 'curve' with --regions: the curve has no regions; leave one of them out")
+    if regions is not None and plain:
+        raise InputError("--plain is given with --regions: it is about cells; leave one of them out")
 
 
 def export(

@@ -6,9 +6,6 @@ import math
 from fractions import Fraction
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
@@ -99,35 +96,6 @@ def _protection(promise: Promise, distance: float) -> dict[str, float | None]:
         "deltas": distance / promise.neighbourhood.delta_ground,
         "exact": None if exact == math.inf else float(exact),
         "bound": None if bound == math.inf else float(bound),
-    }
-
-
-def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
-    """What a move costs against its distance, from a fraction of δ to the diameter.
-
-    Parameters
-    ----------
-    release : a release, or a mechanism.
-    points : number of distances.
-
-    Returns
-    -------
-    dict of (points,) arrays: `distance` in ground units, `exact` and `bound` in units of the budget.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    >>> mechanism = dh.Mechanism(near, dh.strategies.Cumulative(near.domain), dh.Budget(epsilon=1))
-    >>> protection_curve(mechanism, 3)["exact"].tolist()
-    [1.0, 2.0, 7.0]
-    """
-    promise: Promise = getattr(release, "mechanism", release)
-    near = promise.neighbourhood
-    distance = np.geomspace(max(near.delta_ground / 4, 2 * max(near.domain.step)), near.diameter, points)
-    pairs = [promise.cost_within(float(d)) for d in distance]
-    return {
-        "distance": distance,
-        "exact": np.array([float(e) for e, _ in pairs]),
-        "bound": np.array([float(b) for _, b in pairs]),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import base64
 import html
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -148,9 +149,27 @@ class BaseRelease(OfMechanism, abc.ABC):
         """
         return dataset(self, nonnegative=nonnegative)
 
-    def plot(self, ax: Axes | None = None, *, plain: bool = False, nonnegative: bool = False) -> Axes:
-        """Draw the published map (`deltahist.plots.plot_map`), on given axes or new ones."""
-        return plots.plot_map(self, ax, plain=plain, nonnegative=nonnegative)
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        answers: gpd.GeoDataFrame | None = None,
+        plain: bool = False,
+        nonnegative: bool = False,
+        per: str = "area",
+        axes: str = "km",
+        context: Sequence[Any] = (),
+    ) -> Axes:
+        """Draw the published map (`deltahist.plots.plot_map`), on given axes or new ones.
+
+        With `answers`, what `dh.answer(release, frame)` returned for a GeoDataFrame of regions, it is their map
+        (`deltahist.plots.plot_regions`); `plain` and `nonnegative` are about cells.
+        """
+        if answers is not None:
+            return plots.plot_regions(self, answers, ax, per=per, axes=axes, context=context)
+        return plots.plot_map(
+            self, ax, plain=plain, nonnegative=nonnegative, per=per, axes=axes, context=context
+        )
 
     def __repr__(self) -> str:
         """Four lines: what was published, the promise, the domain, the total."""

@@ -482,6 +482,58 @@ def test_plot_and_export(folder, tmp_path, capsys):
     )
 
 
+def districts(folder):
+    """Two halves of the map, in degrees, and a road across."""
+    west, south, east, north = BOUNDS
+    middle = (west + east) / 2
+    halves = shapely.box([west, middle], south, [middle, east], north)
+    frame = gpd.GeoDataFrame({"ward": ["left", "right"]}, geometry=halves, crs="EPSG:32618")
+    frame.to_crs("EPSG:4326").to_file(folder / "wards.gpkg")
+    road = shapely.LineString([(west, south), (east, north)])
+    gpd.GeoSeries([road], crs="EPSG:32618").to_file(folder / "road.geojson")
+    return folder / "wards.gpkg", folder / "road.geojson"
+
+
+def test_plot_draws_regions_with_their_intervals(folder, tmp_path, capsys, monkeypatch):
+    wards, road = districts(tmp_path)
+    drawn = {}
+    monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: drawn.update(look))
+    line = ["plot", folder / "city.parquet", "--regions", wards, "--name", "ward", "--context", road]
+    run(capsys, *line, "--out", tmp_path / "wards.png", "--per", "region", "--title", "Wards")
+    asked = json.loads(
+        run(capsys, "query", folder / "city.parquet", "--regions", wards, "--name", "ward", "--format", "json")
+    )
+    assert drawn["names"] == ["left", "right"]
+    assert drawn["answers"]["estimate"].tolist() == pytest.approx([row["estimate"] for row in asked])
+    assert [len(layer) for layer in drawn["context"]] == [1]
+    assert (drawn["per"], drawn["axes"], drawn["title"]) == ("region", "km", "Wards")
+    run(capsys, "plot", folder / "city.parquet", "--per", "region", "--out", tmp_path / "cells.png")
+    assert drawn["per"] == "cell"
+
+
+def test_pictures_of_regions_are_written(folder, tmp_path, capsys):
+    wards, road = districts(tmp_path)
+    line = ["plot", folder / "city.parquet", "--regions", wards, "--context", road, "--axes", "degrees"]
+    run(capsys, *line, "--out", tmp_path / "wards.svg")
+    assert (tmp_path / "wards.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--name", "ward"], "--name is 'ward', but it names --regions, which is missing"),
+        (["--regions", "w.gpkg", "--only", "curve"], "--only is 'curve' with --regions"),
+        (["--regions", "w.gpkg", "--plain"], "--plain is given with --regions: it is about cells"),
+        (["--context", "road.gpkg"], "--context is 'road.gpkg': there is no such file"),
+    ],
+)
+def test_looks_that_contradict_each_other_are_refused(folder, tmp_path, capsys, more, message):
+    line = ["plot", str(folder / "city.parquet"), *more, "--out", str(tmp_path / "city.png")]
+    assert main(line) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_demo_works_in_an_empty_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()

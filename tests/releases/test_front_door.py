@@ -112,6 +112,8 @@ def test_xarray_is_right_side_up():
 
 def test_plots(tmp_path):
     assert RELEASE.plot().get_xlabel().startswith("easting")
+    zones = gpd.GeoDataFrame({"name": ["a", "b"]}, geometry=shapely.box(*BOXES.T), crs=CRS)
+    assert len(RELEASE.plot(answers=dh.answer(RELEASE, zones), per="region").collections[0].get_paths()) == 2
     figure = SORTED.plot().figure
     figure.savefig(file := io.BytesIO(), format="png")
     assert file.getvalue().startswith(b"\x89PNG")

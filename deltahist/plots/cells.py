@@ -1,0 +1,169 @@
+"""The map of cells, or the histogram of a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deltahist.decode.merging import block_error, merged_cells
+from deltahist.errors import InputError, one_of
+from deltahist.plots.colours import add_bar, smooth_scale
+from deltahist.plots.drawn import (
+    Drawn,
+    figure_of,
+    holds_points_from_outside,
+    note_above,
+    own_axes,
+    sides,
+)
+from deltahist.plots.ground import axis_unit, cell_areas, draw_ground, unit_of_area
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Colours of plain cells are about proportional up to this many standard errors, logarithmic beyond.
+_LINEAR = 3.0
+
+
+def plot_map(
+    release: Drawn,
+    ax: Axes | None = None,
+    *,
+    plain: bool = False,
+    nonnegative: bool = False,
+    per: str = "area",
+    axes: str = "km",
+    context: Sequence[Any] = (),
+) -> Axes:
+    """The published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
+
+    Sorted points are drawn as their histogram.
+
+    Single cells are often mostly noise, so cells are merged where they do not stand out (`merged_cells`); where none
+    does, the picture says so instead. Colours are proportional for small values and logarithmic for large ones.
+
+    Parameters
+    ----------
+    release : Release
+    ax : where to draw; a new figure when None.
+    plain : draw every cell's own estimate, noise and all; what is below one standard error is pale.
+    nonnegative : draw non-negative estimates of every cell (`Release.cells`) instead.
+    per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
+    axes : labelled in "km" (the plane's units without a CRS) or "degrees".
+    context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
+
+    Returns
+    -------
+    The axes.
+
+    Raises
+    ------
+    InputError
+        On another `per` or `axes`, degrees without a CRS, or a context of which nothing lies on the map.
+
+    >>> import deltahist as dh, numpy as np
+    >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
+    >>> release = dh.publish(np.full(domain.shape, 9), dh.Neighbourhood(domain, delta=500), epsilon=1)
+    >>> plot_map(release, plain=True).get_xlabel()
+    'easting (km, EPSG:32618)'
+    """
+    ax, domain = own_axes(ax), release.domain
+    one_of(("area", "cell"), per=per)
+    if domain.ndim == 1:
+        if context:
+            raise InputError(
+                "context is given, but the release is of a line: it must be a map in two dimensions"
+            )
+        return _steps(release, ax, nonnegative)
+    noise, _ = block_error(release.mechanism.decoder, (1, 1))
+    merged = None if plain else merged_cells(release)
+    error = f"Standard error of one cell: {figure_of(noise)} points"
+    rim = holds_points_from_outside(release)
+    if merged is not None and domain.size > 1 and np.ptp(merged) <= 1e-9 * np.abs(merged).max():
+        even = float(merged[0, 0]) * (domain.size / cell_areas(domain).sum() if per == "area" else 1.0)
+        unit = unit_of_area(domain) if per == "area" else "cell"
+        words = (
+            f"Nothing stands out from the noise:\nan even {figure_of(even)} points per {unit} fits all of it"
+        )
+        wide, high = sides(domain)
+        lines = [error]
+        if 0.6 < wide / high < 4:
+            ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", fontsize=9)
+        else:
+            lines = [words.replace("\n", " "), error]
+        ax.set_facecolor("0.94")
+    else:
+        _colour_cells(release, ax, merged, noise, nonnegative=nonnegative, per=per)
+        how = "below that is pale" if plain else "cells that do not stand out from it are merged"
+        lines = [f"{error};", "drawn are the nearest estimates that are not negative" if nonnegative else how]
+    if rim:
+        lines.append("Dashed rim: cells there also hold points from outside")
+    draw_ground(ax, domain, axes=axes, context=context, rim=rim)
+    note_above(ax, lines, domain)
+    return ax
+
+
+def _colour_cells(
+    release: Drawn, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str
+) -> None:
+    """The picture and its bar; `merged` is None where every cell is drawn for itself."""
+    domain = release.domain
+    own = merged is None and not nonnegative
+    shown = release.cells(nonnegative=True) if nonnegative else release.cells() if own else merged
+    label, point = "points per cell", 1.0
+    if per == "area":
+        areas = cell_areas(domain)
+        shown, point = shown / areas, 1 / float(np.median(areas))
+        label = f"points per {unit_of_area(domain)}"
+    # What a single cell cannot tell from nothing is pale; merged blocks can tell less, and are drawn from zero.
+    low = noise * point if own else 0.0
+    linear = _LINEAR * noise * point if own and noise else None
+    scale = smooth_scale(shown, low=low, linear=linear, least=point)
+    factor, _ = axis_unit(domain)
+    (west, south), (east, north) = domain.low, domain.high
+    ax.imshow(
+        shown.T,
+        origin="lower",
+        extent=(west * factor, east * factor, south * factor, north * factor),
+        cmap=scale.colours,
+        norm=scale.norm,
+        interpolation="nearest",
+    )
+    add_bar(ax, scale, label, domain, pale=own)
+
+
+def _steps(release: Drawn, ax: Axes, nonnegative: bool) -> Axes:
+    domain = release.domain
+    edges = domain.edges(0)
+    cells, error = release.estimates(nonnegative=nonnegative)
+    ax.stairs(
+        cells + error,
+        edges,
+        baseline=cells - error,
+        fill=True,
+        color="tab:blue",
+        alpha=0.3,
+        label="± one standard error",
+    )
+    ax.stairs(cells, edges, baseline=None, color="tab:blue", linewidth=1.2, label="estimate")
+    ax.axhline(0, color="0.5", linewidth=0.8)
+    size = f"cell of {domain.size_of_cells}"
+    ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per {size} (estimate)", xlim=(edges[0], edges[-1]))
+    lines = []
+    if _is_even(release):
+        lines.append("Nothing stands out from the noise: an even spread fits all of it")
+    if holds_points_from_outside(release):
+        lines.append("The first and the last cell also hold points from outside")
+    note_above(ax, lines, domain)
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def _is_even(release: Drawn) -> bool:
+    """Whether nothing of a histogram of counts stands out; sorted points have no cells of their own."""
+    if getattr(release.mechanism, "decoder", None) is None or release.domain.size == 1:
+        return False
+    merged = merged_cells(release)
+    return bool(np.ptp(merged) <= 1e-9 * np.abs(merged).max())

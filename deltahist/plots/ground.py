@@ -1,0 +1,233 @@
+"""The ground under a picture: areas, axes, a scale bar, lines to find one's way by, and the rim."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.domain import Domain
+from deltahist.domain.geometries import LONGITUDE_LATITUDE, onto_map
+from deltahist.domain.operations import Operation, read_crs
+from deltahist.errors import InputError, one_of
+from deltahist.plots.drawn import figure_of, is_narrow, sides
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    from matplotlib.axes import Axes
+
+#: Blocks of cells along each axis whose areas are worked out; they change slowly over a map.
+_BLOCKS = 64
+#: Edges of regions are cut into parts of the map's size over this, before they are projected to where areas are kept.
+_PARTS = 200
+#: What an axis can be labelled in.
+AXES = ("km", "degrees")
+#: Colour of lines to find one's way by: seen on pale and on dark ground, louder than neither.
+_GREY = "0.5"
+#: Points below a map at which its scale bar lies: beside the axis' label, or below it.
+_BESIDE, _BELOW = 20, 38
+
+
+def unit_of_area(domain: Domain) -> str:
+    """Unit in which areas are counted."""
+    return "square unit" if domain.crs is None else "km²"
+
+
+def cell_areas(domain: Domain) -> NDArray[np.float64]:
+    """Areas of all cells (domain.shape) on the ground, in km²; on a plane without CRS in its own units."""
+    if domain.crs is None:
+        return np.full(domain.shape, math.prod(domain.cell))
+    areas, (along_x, along_y) = _areas_in_blocks(domain)
+    return np.repeat(np.repeat(areas, along_x, axis=0), along_y, axis=1)
+
+
+def _areas_in_blocks(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
+    """Areas of a cell in each of a few blocks of cells, in km², and how many cells a block has along each axis.
+
+    Corners of blocks are brought to a projection that keeps areas.
+    """
+    taken = [np.unique(np.linspace(0, n, min(n, _BLOCKS) + 1).round().astype(np.int64)) for n in domain.shape]
+    corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
+    x, y = _keeping_areas(domain)(*corners)
+    # Twice the area of a quadrangle is the cross product of its diagonals.
+    across, along = (np.stack([x[i] - x[j], y[i] - y[j]]) for i, j in _DIAGONALS)
+    area = np.abs(across[0] * along[1] - across[1] * along[0]) / 2e6
+    counts = [np.diff(t) for t in taken]
+    return area / np.multiply.outer(*counts), counts
+
+
+#: Places of the ends of both diagonals of a quadrangle, among all corners.
+_LOW, _HIGH = slice(None, -1), slice(1, None)
+_DIAGONALS = (((_HIGH, _HIGH), (_LOW, _LOW)), ((_LOW, _HIGH), (_HIGH, _LOW)))
+
+
+def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
+    """Areas (m,) of regions on the ground, in km²; on a plane without CRS in its own units."""
+    import shapely
+
+    if domain.crs is None:
+        return np.asarray(shapely.area(shapes))
+    longest = max(hi - lo for lo, hi in zip(domain.low, domain.high, strict=True)) / _PARTS
+    there = _keeping_areas(domain)
+    moved = shapely.transform(
+        shapely.segmentize(shapes, longest), lambda v: np.column_stack(there(v[:, 0], v[:, 1]))
+    )
+    return np.asarray(shapely.area(moved) / 1e6)
+
+
+def _keeping_areas(domain: Domain) -> Operation:
+    """From the map to a projection about its middle that keeps areas, in metres."""
+    middle = [np.array([(lo + hi) / 2]) for lo, hi in zip(domain.low, domain.high, strict=True)]
+    (lon,), (lat,) = Operation.off(domain, LONGITUDE_LATITUDE)(*middle)
+    return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
+
+
+def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], rim: bool) -> float:
+    """Axes, scale bar, outline and lines of a map whose picture is in axes already.
+
+    Parameters
+    ----------
+    axes : "km" or "degrees". context : geometries in any CRS (GeoDataFrames or GeoSeries). rim : points from outside
+        are counted at the rim, whose outline is then dashed.
+
+    Returns
+    -------
+    By how much coordinates were multiplied in the drawing, which others that draw on it must do as well.
+
+    Raises
+    ------
+    InputError
+        If the axes are something else, degrees are wanted without a CRS, or nothing of a context lies on the map.
+    """
+    factor, unit = axis_unit(domain)
+    west, south, east, north = (v * factor for v in domain.bounds)
+    ax.set(xlim=(west, east), ylim=(south, north), aspect="equal")
+    if one_of(AXES, axes=axes) == "degrees":
+        _label_degrees(ax, domain, factor)
+    else:
+        name = f" ({unit}, {domain.crs})" if domain.crs else f" ({unit})"
+        ax.set_xlabel(("easting" if domain.crs else "x") + name, loc="left")
+        ax.set_ylabel(("northing" if domain.crs else "y") + f" ({unit})")
+        ax.ticklabel_format(useOffset=False, style="plain")
+    narrow = is_narrow(domain)
+    if narrow:  # no room for figures side by side
+        ax.set_xticks([west])
+    else:
+        ax.locator_params(axis="y", nbins=max(2, min(9, round(9 * (north - south) / (east - west)))))
+    for spine in ax.spines.values():
+        spine.set_linewidth(1.2)
+        spine.set_linestyle((0, (5, 3)) if rim else "solid")
+    for layer in context:
+        _draw_context(ax, domain, layer, factor)
+    if domain.crs is not None and not narrow:
+        _draw_scale_bar(ax, domain, factor)
+    return factor
+
+
+def axis_unit(domain: Domain) -> tuple[float, str]:
+    """Factor and unit of the map's axes: kilometres where the CRS has metres."""
+    if domain.crs is None:
+        return 1.0, "units"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        axis = read_crs(domain.crs).axis_info[0]
+    return (1e-3, "km") if axis.unit_name == "metre" else (1.0, axis.unit_name)
+
+
+def _label_degrees(ax: Axes, domain: Domain, factor: float) -> None:
+    """Ticks where round meridians meet the lower edge, and round parallels the left one."""
+    if domain.crs is None:
+        raise InputError("axes is 'degrees', but the map is a plane without a CRS: it must be 'km'")
+    from matplotlib.ticker import MaxNLocator
+
+    off = Operation.off(domain, LONGITUDE_LATITUDE)
+    (west, south), (east, north) = domain.low, domain.high
+    share = np.linspace(0, 1, 257)
+    x, y = west + share * (east - west), south + share * (north - south)
+    lon = np.unwrap(off(x, np.full_like(x, south))[0], period=360)
+    lat = off(np.full_like(y, west), y)[1]
+    wide, high = sides(domain)
+    number = [max(1, min(5, round(5 * s / max(wide, high)))) for s in (wide, high)]
+    lines = ((ax.xaxis, lon, x, "EW", number[0]), (ax.yaxis, lat, y, "NS", number[1]))
+    for axis, degrees, place, letters, most in lines:
+        order = np.argsort(degrees)
+        ticks = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(degrees.min(), degrees.max())
+        ticks = ticks[(ticks >= degrees.min()) & (ticks <= degrees.max())]
+        turned = (ticks + 180) % 360 - 180 if letters == "EW" else ticks
+        digits = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9)) if len(ticks) > 1 else 3
+        words = [f"{abs(t):.{digits}f}° {letters[0] if t >= 0 else letters[1]}" for t in turned]
+        axis.set_ticks(np.interp(ticks, degrees[order], place[order]) * factor, labels=words)
+    ax.set_xlabel("longitude, along this edge", loc="left")
+    ax.set_ylabel("latitude, along this edge")
+
+
+def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
+    """Lines, outlines and points of a layer, as far as they lie on the map."""
+    import shapely
+    from matplotlib.collections import LineCollection
+
+    shapes = geometries_of(layer, domain, "context")
+    outlines = np.where(shapely.get_dimensions(shapes) == 2, shapely.boundary(shapes), shapes)
+    parts = shapely.get_parts(shapely.clip_by_rect(outlines, *domain.bounds))
+    parts = shapely.get_parts(parts[~shapely.is_empty(parts)])
+    if not len(parts):
+        bounds = ", ".join(f"{b:g}" for b in shapely.total_bounds(shapes))
+        raise InputError(
+            f"context lies within {bounds}: none of it is on the map, whose bounds are "
+            f"{', '.join(f'{b:g}' for b in domain.bounds)} (is it in another CRS?)"
+        )
+    dots = parts[shapely.get_dimensions(parts) == 0]
+    lines = [shapely.get_coordinates(p) * factor for p in parts[shapely.get_dimensions(parts) == 1]]
+    ax.add_collection(LineCollection(lines, colors=_GREY, linewidths=0.5, alpha=0.8), autolim=False)
+    ax.plot(
+        *(shapely.get_coordinates(dots) * factor).T,
+        ".",
+        color=_GREY,
+        markersize=2.5,
+        scalex=False,
+        scaley=False,
+    )
+
+
+def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name: str) -> NDArray[Any]:
+    """Geometries (m,) of a frame or series, in the map's coordinates."""
+    frame = layer if hasattr(layer, "columns") else layer.to_frame("geometry").set_geometry("geometry")
+    return np.asarray(onto_map(frame, domain, name).geometry.to_numpy(), dtype=object)
+
+
+def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
+    """A bar of a round length, as long as that is in the middle of the map, below its right corner."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.transforms import ScaledTranslation
+    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
+
+    wide, high = sides(domain)
+    areas, _ = _areas_in_blocks(domain)
+    middle = areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6
+    per_metre = math.sqrt(math.prod(domain.cell) / middle)
+    longest = wide / per_metre / 4
+    size = 10.0 ** math.floor(math.log10(longest))
+    metres = next(m * size for m in (5, 2, 1) if m * size <= longest)
+    words = f"{figure_of(metres / 1000)} km" if metres >= 1000 else f"{figure_of(metres)} m"
+    if areas.max() > 1.1 * areas.min():
+        words += " in the middle"
+    # Beside the axis' label, or below it where there is no room.
+    down = _BESIDE if wide > 0.7 * high else _BELOW
+    bar = AnchoredSizeBar(
+        ax.transData,
+        metres * per_metre * factor,
+        words,
+        "upper right",
+        pad=0,
+        borderpad=0,
+        sep=2,
+        frameon=False,
+        bbox_to_anchor=(1, 0),
+        bbox_transform=ax.transAxes + ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans),
+        fontproperties=FontProperties(size=7.5),
+    )
+    ax.add_artist(bar)

@@ -1,0 +1,203 @@
+"""Files of pictures: what is drawn together, how large, and what is written on all of them."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltahist._files import write_whole
+from deltahist.errors import InputError
+from deltahist.plots.cells import plot_map
+from deltahist.plots.drawn import Drawn, is_narrow, is_wide, sides
+from deltahist.plots.protection import plot_protection
+from deltahist.plots.regions import draw_intervals, draw_regions, height_of_rows
+from deltahist.plots.values import Values, values_of
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Suffixes of pictures.
+PICTURES = (".png", ".svg", ".pdf")
+#: Inches. A map alone is as wide as the text of a page, two pictures beside each other as a page on its side: a map's
+#: width and height at most, the width of what stands beside it, of wide maps, and of narrow ones with their notes.
+_MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.8
+#: Inches of a map's own labels and bar, and of what is written above and below all of it.
+_LABELS, _WRITING = (1.7, 1.1), 0.6
+#: Letters of the smallest writing to an inch.
+_LETTERS = 16.5
+_DPI = 160
+
+
+def check_picture(path: str | Path, only: str | None = None) -> None:
+    """Raise InputError unless a picture can be called that, and `only` is None, "map" or "curve"."""
+    if Path(path).suffix.lower() not in PICTURES:
+        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(PICTURES)}")
+    if only not in (None, "map", "curve"):
+        raise InputError(f"only is {only!r}: it must be map or curve")
+
+
+def save_picture(
+    release: Drawn,
+    path: str | Path,
+    only: str | None = None,
+    *,
+    answers: gpd.GeoDataFrame | None = None,
+    names: Sequence[str] | None = None,
+    level: float = 0.95,
+    plain: bool = False,
+    nonnegative: bool = False,
+    per: str = "area",
+    axes: str = "km",
+    context: Sequence[Any] = (),
+    title: str | None = None,
+) -> None:
+    """Draw the map and the protection curve beside it, or one of them, into a PNG, SVG or PDF file.
+
+    With answers for regions it is their map (`plot_regions`), and beside it all values with intervals. Below the
+    picture stands what was promised. The file appears whole or not at all.
+
+    Parameters
+    ----------
+    release : what was published.
+    path : of the file.
+    only : "map" or "curve", instead of both.
+    answers, names : of regions, as in `plot_regions`. level : of their intervals, for the words.
+    plain, nonnegative, context, axes : as in `plot_map`.
+    per : "area", or else "region" with answers and "cell" without.
+    title : what stands above; by default what is drawn.
+
+    Raises
+    ------
+    InputError
+        On another suffix, an unknown part, or what the parts themselves refuse.
+    """
+    check_picture(path, only)
+    if answers is not None and only == "curve":
+        raise InputError(
+            "only is 'curve' with answers for regions: the curve has no regions; leave one of them out"
+        )
+    values = None if answers is None else values_of(release, answers, names, per)
+    look = _Look(values, level, plain, nonnegative, per, axes, tuple(context), title)
+    figure = _figure(release, only, look)
+    form = Path(path).suffix.lower()[1:]
+    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
+
+
+def picture(release: Drawn) -> bytes:
+    """The map as a PNG picture, as notebooks show it."""
+    file = io.BytesIO()
+    _figure(release, "map", _Look()).savefig(file, format="png", dpi=90)
+    return file.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """What is drawn of a release, and how: the parameters of `save_picture`."""
+
+    values: Values | None = None
+    level: float = 0.95
+    plain: bool = False
+    nonnegative: bool = False
+    per: str = "area"
+    axes: str = "km"
+    context: tuple[Any, ...] = ()
+    title: str | None = None
+
+    def heading(self, release: Drawn) -> str:
+        """What stands above the picture."""
+        if self.title is not None:
+            return self.title
+        if self.values is None:
+            return "Published map" if release.domain.ndim == 2 else "Published histogram"
+        number = len(self.values.names)
+        return f"Published {self.values.unit}, {number} region{'s' if number > 1 else ''}"
+
+
+def _figure(release: Drawn, only: str | None, look: _Look) -> Figure:
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    parts = [only] if only else ["map", "curve" if look.values is None else "list"]
+    widths, heights = _inches(release, parts, look)
+    with rc_context({"font.size": 9}):
+        stacked = is_wide(release.domain) and len(parts) > 1
+        size = (max(widths), sum(heights)) if stacked else (sum(widths), max(heights))
+        figure = Figure(figsize=(size[0], size[1] + _WRITING))
+        FigureCanvasAgg(figure)
+        figure.set_layout_engine("constrained", w_pad=0.1)
+        grid = (len(parts), 1) if stacked else (1, len(parts))
+        ratios: dict[str, Any] = {"height_ratios": heights} if stacked else {"width_ratios": widths}
+        panels = figure.subplots(*grid, squeeze=False, **ratios).ravel()
+        if heading := look.heading(release):
+            figure.suptitle(heading, fontsize=11)
+        source = _source(release, size[0])
+        figure.supxlabel(source, x=0.01, ha="left", fontsize=7.5, color="0.3")
+        if not release.publishable:
+            _mark(figure)
+        # The map comes last: where its labels fit is known when everything else has its place.
+        for part, ax in reversed(list(zip(parts, panels, strict=True))):
+            _draw(release, part, ax, look, keyed="list" in parts)
+    return figure
+
+
+def _inches(release: Drawn, parts: Sequence[str], look: _Look) -> tuple[list[float], list[float]]:
+    """Widths and heights of the parts, with their own labels."""
+    domain = release.domain
+    shape = sides(domain)[0] / sides(domain)[1] if domain.ndim == 2 else 1.4
+    rows = 0.0 if look.values is None else height_of_rows(len(look.values.order))
+    across = _WIDEST if is_wide(domain) else min(_MAP + 0.3 * (len(parts) == 1), _MAP_HIGH * shape)
+    size = {
+        "map": (max(across + _LABELS[0], _NARROWEST), across / shape + _LABELS[1]),
+        "curve": (_CURVE, 3.6),
+        "list": (_CURVE, rows + 0.5),
+    }
+    if is_wide(domain):
+        size["map"] = (across, (across - 0.8) / shape + 1.6)
+    widths, heights = zip(*(size[part] for part in parts), strict=True)
+    return list(widths), list(heights)
+
+
+def _draw(release: Drawn, part: str, ax: Axes, look: _Look, *, keyed: bool) -> None:
+    ways: dict[str, Any] = {"axes": look.axes, "context": look.context}
+    if part == "curve":
+        plot_protection(release, ax)
+    elif look.values is None:
+        plot_map(release, ax, plain=look.plain, nonnegative=look.nonnegative, per=look.per, **ways)
+    elif part == "list":
+        draw_intervals(look.values, ax, look.level)
+    else:
+        draw_regions(release, look.values, ax, level=look.level, keyed=keyed, **ways)
+    if part == "map" and release.domain.ndim == 2:
+        beside = "N" if keyed and not is_wide(release.domain) else "C"
+        ax.set_anchor("W" if is_narrow(release.domain) else beside)
+
+
+def _source(release: Drawn, width: float) -> str:
+    """What was promised, in lines of a figure's width in inches."""
+    domain, promise = release.domain, release.mechanism.promise
+    text = f"Published with noise for privacy: {promise}; cells of {domain.size_of_cells}"
+    return textwrap.fill(text + (f"; map in {domain.crs}." if domain.crs else "."), int(width * _LETTERS))
+
+
+def _mark(figure: Figure) -> None:
+    """What came from a seeded generator is no protection."""
+    figure.text(
+        0.5,
+        0.5,
+        "NOT FOR PUBLICATION",
+        rotation=25,
+        ha="center",
+        va="center",
+        fontsize=min(40.0, 5.5 * figure.get_figwidth()),
+        color="crimson",
+        alpha=0.35,
+        weight="bold",
+        zorder=10,
+    )

@@ -1,0 +1,282 @@
+"""Answers for regions: a map in a few colours, and beside it every value with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.plots.colours import add_bar, is_dark
+from deltahist.plots.drawn import Drawn, figure_of, note_above, own_axes
+from deltahist.plots.ground import axis_unit, draw_ground
+from deltahist.plots.values import Values, values_of
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    from matplotlib.axes import Axes
+    from matplotlib.path import Path as Outline
+
+#: Hatching of what does not stand out.
+_HATCH = "////"
+#: Colour of regions where nothing is known, or nothing stands out.
+_BLANK = "0.94"
+#: Rows of values beside a map that can be read.
+ROWS = 50
+#: Space in points that a row of values needs at least, and takes at most.
+_PITCH = (7.8, 14.0)
+
+
+def plot_regions(
+    release: Drawn,
+    answers: gpd.GeoDataFrame,
+    ax: Axes | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    level: float = 0.95,
+    per: str = "area",
+    axes: str = "km",
+    context: Sequence[Any] = (),
+) -> Axes:
+    """A map of answers for regions: colours are values, hatched is what does not stand out from the noise.
+
+    A region is hatched if its interval includes zero, or its standard error is more than a third of the value. Values
+    and their intervals are written where there is room (`plot_intervals` has all of them). Where no region stands out,
+    the picture says so, and has no colours.
+
+    Parameters
+    ----------
+    release : Release
+    answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS.
+    ax : where to draw; a new figure when None. Its layout is worked out, to see where labels fit.
+    names : (m,) of the regions; by default the column `name` or `id`, or their numbers.
+    level : of the intervals in the answers, for the words.
+    per : values are points per "area" (km², or the square of a plane's unit), so that large regions do not stand out
+        by their size; or points per "region".
+    axes, context : as in `plot_map`.
+
+    Returns
+    -------
+    The axes.
+
+    Raises
+    ------
+    InputError
+        If the answers are no such frame, on another `per` or `axes`, or on a context of which nothing is on the map.
+
+    >>> import deltahist as dh, geopandas as gpd, numpy as np, shapely
+    >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
+    >>> release = dh.publish(np.full(domain.shape, 90), dh.Neighbourhood(domain, delta=500), epsilon=1)
+    >>> halves = shapely.box([583000, 585000], 4505000, [585000, 587000], 4509000)
+    >>> zones = gpd.GeoDataFrame({"name": ["west", "east"]}, geometry=halves, crs=domain.crs)
+    >>> ax = plot_regions(release, dh.answer(release, zones))
+    >>> sorted(text.get_text().splitlines()[0] for text in ax.texts)
+    ['east', 'west']
+    """
+    values = values_of(release, answers, names, per)
+    return draw_regions(release, values, own_axes(ax), level=level, axes=axes, context=context)
+
+
+def draw_regions(
+    release: Drawn,
+    values: Values,
+    ax: Axes,
+    *,
+    level: float,
+    axes: str,
+    context: Sequence[Any],
+    keyed: bool = False,
+) -> Axes:
+    """The map of `plot_regions`; `keyed` writes keys of a list beside it on the regions instead of values."""
+    domain = release.domain
+    factor, _ = axis_unit(domain)
+    faces = _faces(values)
+    _fill(ax, values, faces, factor)
+    lines = []
+    if values.scale is None:
+        lines.append("No region stands out from the noise:")
+        lines.append("(intervals include 0, or standard errors are above a third)")
+    else:
+        add_bar(ax, values.scale, values.unit, domain)
+        if values.doubtful.any():
+            lines.append("Hatched: does not stand out from the noise")
+            lines.append("(interval includes 0, or standard error above a third)")
+    if not keyed:
+        lines.append(f"Figures: estimate ({level:.0%} interval)")
+    if values.at_rim:
+        lines.append("Dashed rim: regions there also hold points from outside")
+    draw_ground(ax, domain, axes=axes, context=context, rim=values.at_rim)
+    note_above(ax, lines, domain)
+    _label(ax, values, faces, factor, keyed)
+    return ax
+
+
+def _faces(values: Values) -> NDArray[np.float64]:
+    """Colour (m, 4) of each region."""
+    from matplotlib.colors import to_rgba
+
+    out = np.tile(to_rgba(_BLANK), (len(values.value), 1))
+    if values.scale is not None:
+        known = np.isfinite(values.value)
+        out[known] = values.scale.colours(values.scale.norm(np.maximum(values.value[known], 0.0)))
+    return out
+
+
+def _fill(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float) -> None:
+    from matplotlib.collections import PathCollection
+
+    outlines = [_outline(shape, factor) for shape in values.shapes]
+    style: dict[str, Any] = {"linewidths": 0, "facecolors": "none"}
+    ax.add_collection(PathCollection(outlines, facecolors=list(faces), linewidths=0), autolim=False)
+    dark = np.array([is_dark(face[:3]) for face in faces])
+    for these, colour in ((values.doubtful & ~dark, "0.5"), (values.doubtful & dark, "0.8")):
+        chosen = [outline for outline, wanted in zip(outlines, these, strict=True) if wanted]
+        marked = PathCollection(chosen, hatch=_HATCH, edgecolors=colour, **style)
+        marked.set_hatch_linewidth(0.5)
+        ax.add_collection(marked, autolim=False)
+    style["linewidths"] = 0.6
+    ax.add_collection(PathCollection(outlines, edgecolors="0.25", **style), autolim=False)
+
+
+def _outline(shape: Any, factor: float) -> Outline:
+    """All rings of a polygon as one path: what lies in holes is not filled."""
+    import shapely
+    from matplotlib.path import Path as Outline
+
+    # Rings that turn against each other leave holes under every rule of filling.
+    parts = shapely.get_parts(shapely.normalize(shape))
+    rings = shapely.get_rings(parts[shapely.get_dimensions(parts) == 2])
+    paths = [Outline(shapely.get_coordinates(ring) * factor, closed=True) for ring in rings]
+    return Outline.make_compound_path(*paths) if paths else Outline(np.zeros((0, 2)))
+
+
+def _label(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float, keyed: bool) -> None:
+    """Write on every region the most that fits into it, at the middle of the largest circle in it."""
+    import shapely
+    from matplotlib.patheffects import withStroke
+
+    figure: Any = ax.get_figure(root=True)
+    figure.draw_without_rendering()
+    renderer = figure.canvas.get_renderer()
+    back = ax.transData.inverted()
+    for region in values.order.tolist():
+        shape = shapely.transform(values.shapes[region], lambda v: v * factor)
+        radius = shapely.maximum_inscribed_circle(shape, 0.02 * np.sqrt(shape.area))
+        dark = is_dark(faces[region][:3])
+        x, y = shapely.get_coordinates(radius)[0]
+        text = ax.text(
+            x,
+            y,
+            "",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="white" if dark else "black",
+            path_effects=[withStroke(linewidth=2, foreground=faces[region])],
+            zorder=5,
+            clip_on=True,
+        )
+        for words in [values.keys[region]] if keyed else _words(values, region):
+            text.set_text(words)
+            box = shapely.box(*back.transform(text.get_window_extent(renderer)).ravel())
+            if words and shape.contains(box):
+                break
+        else:
+            text.remove()
+
+
+def _words(values: Values, region: int) -> Iterator[str]:
+    """What may be written of a region, the most first; where nothing is told from zero, how much there may be."""
+    value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
+    if low <= 0:
+        said = [f"up to {figure_of(max(high, 0.0), 2)}"]
+    else:
+        # Digits that say less than a quarter of the interval say nothing.
+        place = -math.floor(math.log10(max(high - low, 1e-9 * value) / 4))
+        known, least, most = (figure_of(round(v, place), 15) for v in (value, low, high))
+        said = [f"{known}\n({least} to {most})", known]
+    yield f"{values.names[region]}\n{said[0]}"
+    yield from said
+
+
+def plot_intervals(
+    release: Drawn,
+    answers: gpd.GeoDataFrame,
+    ax: Axes | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    level: float = 0.95,
+    per: str = "area",
+) -> Axes:
+    """Answers for regions with their intervals, one row each, the largest first; what does not stand out is hollow.
+
+    Parameters
+    ----------
+    release, answers, ax, names, level, per : as in `plot_regions`.
+
+    Returns
+    -------
+    The axes. At most 50 rows are drawn, those of the largest values.
+
+    Raises
+    ------
+    InputError
+        As in `plot_regions`.
+    """
+    return draw_intervals(values_of(release, answers, names, per), own_axes(ax), level)
+
+
+def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
+    """The rows of `plot_intervals`."""
+    from matplotlib.lines import Line2D
+
+    shown = values.order[:ROWS]
+    row = np.arange(len(shown))
+    value, low, high = (v[shown] for v in (values.value, values.low, values.high))
+    colours = _faces(values)[shown]
+    # Nothing is below zero, so that only what is above it is drawn of an interval.
+    ax.hlines(row, np.maximum(low, 0.0), np.maximum(high, 0.0), color="0.35", linewidth=1.1, zorder=2)
+    sure = ~values.doubtful[shown]
+    dots: dict[str, Any] = {"s": 20, "edgecolors": "0.15", "linewidths": 0.7, "zorder": 3, "clip_on": False}
+    at = np.maximum(value, 0.0)
+    ax.scatter(at[sure], row[sure], c=colours[sure], **dots)
+    ax.scatter(at[~sure], row[~sure], c="white", **dots)
+    if values.scale is not None and values.scale.grows:
+        ax.set_xscale("asinh", linear_width=values.scale.ticks[1] / 2)
+        ax.set_xticks(values.scale.ticks, labels=[figure_of(t, 6) for t in values.scale.ticks])
+        ax.minorticks_off()
+    else:
+        ax.locator_params(axis="x", nbins=5)
+        ax.xaxis.set_major_formatter(lambda value, _: figure_of(value))
+    keys = [values.keys[i] for i in shown]
+    labels = [values.names[i][:24] for i in shown]
+    if values.keys != values.names:
+        labels = [f"{label}  {key:>2}" for label, key in zip(labels, keys, strict=True)]
+    ax.set_yticks(row, labels=labels)
+    ax.tick_params(axis="y", length=0, labelsize=8 if len(shown) <= 30 else 6.5)
+    ax.tick_params(axis="x", labelsize=8)
+    ax.set(ylim=(len(shown) - 0.4, -0.6))
+    ax.set_xlim(left=0)
+    ax.margins(x=0.02)
+    ax.grid(axis="x", color="0.9")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.set_xlabel(f"{values.unit}, with {level:.0%} intervals", fontsize=9)
+    words = f"The {len(shown)} largest of {len(values.order)}" if len(shown) < len(values.order) else ""
+    if not sure.all():
+        empty = Line2D(
+            [], [], marker="o", linestyle="", markersize=4.5, color="0.15", markerfacecolor="white"
+        )
+        ax.legend(
+            [empty], ["does not stand out"], loc="lower right", fontsize=8, frameon=True, framealpha=0.9
+        )
+    ax.set_title(words, fontsize=8)
+    return ax
+
+
+def height_of_rows(number: int) -> float:
+    """Inches that so many rows of intervals take."""
+    least, most = _PITCH
+    return max(min(number, ROWS), 3) * (most if number <= 15 else max(least, most * 15 / number)) / 72

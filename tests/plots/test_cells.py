@@ -1,0 +1,137 @@
+"""Maps of cells: what is drawn is what was published, with units, merged where it is noise."""
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.decode.merging import merged_cells
+from deltahist.errors import InputError
+from deltahist.plots import plot_map
+
+
+def test_plain_map_shows_the_cells_where_they_are(town):
+    ax = plot_map(town, plain=True)
+    picture = ax.images[0]
+    assert np.allclose(picture.get_array(), town.cells().T / 0.25**2, rtol=0.002)
+    west, east, south, north = picture.get_extent()
+    assert (west, south) == (580, 4500)
+    assert (east, north) == (590, 4508)
+    assert picture.origin == "lower"
+
+
+def test_labels_have_units(town):
+    ax = plot_map(town)
+    assert ax.get_xlabel() == "easting (km, EPSG:32618)"
+    assert ax.get_ylabel() == "northing (km)"
+    assert bar_of(ax).get_title(loc="left") == "points\nper km²"
+    assert "Standard error of one cell: 2.8 points" in ax.get_title()
+    assert bar_of(plot_map(town, per="cell")).get_title(loc="left") == "points\nper cell"
+    assert np.array_equal(plot_map(town, plain=True, per="cell").images[0].get_array(), town.cells().T)
+
+
+def bar_of(ax):
+    """The axes of the bar of colours."""
+    (bar,) = ax.child_axes
+    return bar
+
+
+def test_the_largest_values_are_said_to_be_beyond_the_scale(town):
+    labels = [label.get_text() for label in bar_of(plot_map(town)).get_yticklabels()]
+    assert labels[0] == "0"
+    assert labels[-1].startswith("≥ ")
+    assert float(labels[-1][2:].replace(",", "")) < town.cells().max() / 0.25**2
+
+
+def test_a_map_in_which_nothing_stands_out_says_so(make):
+    """It shows no noise, whatever is drawn of it, but on demand."""
+    release = make(np.ones((30, 24), dtype=np.int64), budget={"epsilon": 0.01}, rng=np.random.default_rng(2))
+    for ax in (plot_map(release), plot_map(release, nonnegative=True)):
+        assert not ax.images
+        (words,) = (text.get_text() for text in ax.texts)
+        assert words == "Nothing stands out from the noise:\nan even 16 points per km² fits all of it"
+    assert plot_map(release, plain=True).images
+    tall = make(np.ones((2, 40), dtype=np.int64), budget={"epsilon": 0.001}, rng=np.random.default_rng(2))
+    ax = plot_map(tall)  # no room for words on it
+    assert not ax.texts
+    assert "Nothing stands out" in ax.get_title(loc="left")
+
+
+def test_an_even_map_is_not_dark(make):
+    """One cell cannot be compared with anything: its colour is from the middle."""
+    picture = plot_map(make(np.full((1, 1), 40))).images[0]
+    assert 0.3 < picture.norm(picture.get_array().max()) < 0.95
+
+
+def test_the_rim_is_marked_where_points_from_outside_are_counted(make, town):
+    ax = plot_map(town)
+    assert "Dashed rim: cells there also hold points from outside" in ax.get_title()
+    assert ax.spines["left"].get_linestyle() != "-"
+    dropped = make(np.ones((8, 8), dtype=np.int64), sources="boundary", dropped=["points outside"])
+    ax = plot_map(dropped)
+    assert "rim" not in ax.get_title()
+    assert ax.spines["left"].get_linestyle() in ("-", "solid")
+
+
+@pytest.mark.parametrize("wrong", [{"per": "region"}, {"axes": "miles"}])
+def test_other_looks_are_refused(town, wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(InputError, match=f"{name} is '{value}': it must be one of"):
+        plot_map(town, **wrong)
+
+
+def test_a_plane_has_its_own_units(make):
+    release = make(np.ones((4, 4), dtype=np.int64), crs=None)
+    ax = plot_map(release)
+    assert ax.get_xlabel() == "x (units)"
+    assert (*ax.get_xlim(), *ax.get_ylim()) == (0, 4, 0, 4)
+    assert bar_of(plot_map(release, plain=True)).get_title(loc="left") == "points\nper square unit"
+
+
+def test_merging_keeps_sums_and_what_stands_out(town):
+    shown = merged_cells(town)
+    assert shown.sum() == pytest.approx(town.cells().sum())
+    assert shown[30, 5] == pytest.approx(5_000, abs=50)
+    assert np.abs(shown[8:16, 16:24] - 200).max() < 30
+    assert np.abs(shown[20:40, 16:]).max() < 30  # an empty quarter
+    assert len(np.unique(shown)) < town.domain.size / 3
+
+
+def test_merging_does_not_invent_places(make):
+    """Empty maps: something stands out by chance about once in a map; 20 maps with 120 wrong places would not do."""
+    places = 0
+    for seed in range(20):
+        release = make(np.zeros((64, 64), dtype=np.int64), rng=np.random.default_rng(seed))
+        places += len(np.unique(merged_cells(release))) - 1
+    assert places < 64 * 64 * 20 / 50
+
+
+def test_merging_follows_the_levels_of_a_hierarchy(make):
+    counts = np.zeros((36, 36), dtype=np.int64)
+    counts[6:12, 18:24] = 30
+    domain_of = lambda domain: dh.strategies.Hierarchical(domain, 6)  # noqa: E731
+    release = make(counts, strategy=domain_of, rng=np.random.default_rng(3))
+    shown = merged_cells(release)
+    assert shown[6:12, 18:24].mean() == pytest.approx(30, abs=3)
+    assert shown.sum() == pytest.approx(release.cells().sum())
+
+
+def test_one_dimension_is_drawn_as_steps_with_a_band():
+    domain = dh.Domain((0, 50), (50,))
+    near = dh.Neighbourhood(domain, delta=5, sources="left")
+    release = dh.publish(np.arange(50), near, dh.strategies.Cumulative(domain), epsilon=1)
+    ax = plot_map(release)
+    band, line = ax.patches
+    assert np.allclose(line.get_data().values, release.cells())
+    error = dh.answer(release, dh.workloads.boxes([[10, 11]]))["std_error"][0]
+    top, bottom = band.get_data().values[10], band.get_data().baseline[10]
+    assert top - bottom == pytest.approx(2 * error)
+    assert ax.get_xlabel() == "x (units)"
+
+
+def test_both_ends_of_a_line_hold_points_from_outside():
+    near = dh.Neighbourhood(dh.Domain((0, 50), (50,)), delta=5)
+    ax = plot_map(dh.publish_sorted(np.arange(50), near, epsilon=1))
+    assert ax.get_title() == "The first and the last cell also hold points from outside"
+    assert ax.get_ylabel() == "points per cell of 1 units (estimate)"
+    with pytest.raises(InputError, match="the release is of a line"):
+        plot_map(dh.publish_sorted(np.arange(50), near, epsilon=1), context=[None])

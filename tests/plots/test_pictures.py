@@ -1,0 +1,147 @@
+"""Files of pictures: written whole, marked, with what was promised, and nothing is drawn over something else."""
+
+import dataclasses
+import itertools
+
+import geopandas as gpd
+import matplotlib.image
+import numpy as np
+import pytest
+import shapely
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import deltahist as dh
+from deltahist.errors import InputError
+from deltahist.plots import check_picture, plot_map, save_picture
+
+
+def texts_of(figure):
+    return [t.get_text() for t in figure.findobj(lambda o: hasattr(o, "get_text")) if t.get_text()]
+
+
+@pytest.mark.parametrize("only", [None, "map", "curve"])
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_pictures_are_written_whole(town, tmp_path, only, form):
+    save_picture(town, tmp_path / f"picture.{form}", only)
+    assert [path.name for path in tmp_path.iterdir()] == [f"picture.{form}"]
+    start = (tmp_path / f"picture.{form}").read_bytes()[:200]
+    assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form] in start
+
+
+def test_a_picture_is_not_empty(town, tmp_path):
+    save_picture(town, tmp_path / "map.png")
+    pixels = matplotlib.image.imread(tmp_path / "map.png")
+    assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+@pytest.mark.parametrize("publishable", [True, False])
+def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
+    seen = []
+    write = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: (seen.extend(texts_of(self)), write(self, *a, **k))
+    )
+    save_picture(dataclasses.replace(town, publishable=publishable), tmp_path / "map.svg")
+    assert ("NOT FOR PUBLICATION" in seen) != publishable
+    (source,) = (text for text in seen if text.startswith("Published with noise for privacy"))
+    assert "ε = 1 for each point moving up to 500 m; cells of 250 × 250 metres of the map" in " ".join(source.split())
+
+
+def zones_of(release, number):
+    """Districts: the parts of the map that are nearest to random places."""
+    domain = release.domain
+    places = np.random.default_rng(4).uniform(domain.low, domain.high, (number, 2))
+    frame = shapely.box(*domain.bounds)
+    parts = shapely.get_parts(shapely.voronoi_polygons(shapely.multipoints(places), extend_to=frame))
+    names = [f"District {i}" for i in range(len(parts))]
+    return gpd.GeoDataFrame({"name": names}, geometry=shapely.intersection(parts, frame), crs=domain.crs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "look"),
+    [
+        ((40, 30), {"axes": "degrees"}),
+        ((40, 30), {"regions": 60}),
+        ((20, 60), {"regions": 9}),
+        ((20, 60), {"only": "map", "axes": "degrees"}),
+        ((1, 1), {}),
+        ((2, 90), {"only": "map"}),
+        ((2, 90), {"regions": 9}),
+        ((90, 4), {}),
+        ((90, 30), {"regions": 9}),
+    ],
+)
+def test_no_text_is_cut_off_or_drawn_over_another(make, shape, look, tmp_path, monkeypatch):
+    """Every label lies inside the figure, and no two overlap."""
+    rng = np.random.default_rng(0)
+    release = make(rng.geometric(0.02, shape), rng=rng)
+    look = dict(look)
+    if number := look.pop("regions", None):
+        look["answers"] = dh.answer(release, zones_of(release, number))
+    boxes = []
+
+    def measure(self, path, **options):
+        canvas = FigureCanvasAgg(self)
+        canvas.draw()
+        width, height = canvas.get_width_height()
+        for text in filter(lambda text: text.get_text(), drawn_texts(self)):
+            box = text.get_window_extent(canvas.get_renderer())
+            assert min(box.x0, box.y0) >= -1, text
+            assert box.x1 <= width + 1, text
+            assert box.y1 <= height + 1, text
+            boxes.append((text.get_text(), box))
+
+    monkeypatch.setattr(Figure, "savefig", measure)
+    save_picture(release, tmp_path / "map.png", **look)
+    assert len(boxes) > 6
+    for (text, box), (other, second) in itertools.combinations(boxes, 2):
+        assert not box.shrunk(0.9, 0.6).overlaps(second.shrunk(0.9, 0.6)), (text, other)
+
+
+def drawn_texts(figure):
+    """Every text but the watermark, and of the ticks' labels those inside the axes."""
+    yield from (text for text in figure.texts if "PUBLICATION" not in text.get_text())
+    for ax in itertools.chain(figure.axes, *(each.child_axes for each in figure.axes)):
+        yield from (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.texts)
+        yield from (bar.txt_label._text for bar in ax.artists)
+        yield from ax.get_legend().get_texts() if ax.get_legend() else ()
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [t for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+            yield from (label for t in ticks for label in (t.label1, t.label2) if label.get_visible())
+
+
+@pytest.mark.parametrize(("path", "only"), [("map.gif", None), ("map", None), ("map.png", "legend")])
+def test_other_pictures_are_refused(path, only):
+    with pytest.raises(InputError, match="must be"):
+        check_picture(path, only)
+
+
+def test_pyplot_keeps_no_state(town, tmp_path):
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    save_picture(town, tmp_path / "map.png")
+    plot_map(town)
+    assert plt.get_fignums() == before
+
+
+def test_headings_say_what_is_drawn(town, tmp_path, monkeypatch):
+    headings = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: headings.append(self.get_suptitle()))
+    answers = dh.answer(town, zones_of(town, 4))
+    for look in ({}, {"answers": answers}, {"answers": answers, "per": "region"}, {"title": "Visits in May"}):
+        save_picture(town, tmp_path / "map.png", **look)
+    assert headings == [
+        "Published map",
+        "Published points per km², 4 regions",
+        "Published points per region, 4 regions",
+        "Visits in May",
+    ]
+
+
+def test_a_curve_has_no_regions(town, tmp_path):
+    with pytest.raises(InputError, match="only is 'curve' with answers for regions"):
+        save_picture(town, tmp_path / "map.png", "curve", answers=dh.answer(town, zones_of(town, 4)))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,180 @@
+"""Maps of regions: values, which of them stand out, where they are written, and their intervals beside them."""
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import shapely
+from matplotlib.colors import to_rgb
+
+import deltahist as dh
+from deltahist.errors import InputError
+from deltahist.plots import plot_intervals, plot_regions
+from deltahist.plots.values import values_of
+
+
+@pytest.fixture(scope="module")
+def city(make):
+    """Much in the west, little in the middle, nothing in the east, where there is a hole, too."""
+    counts = np.zeros((40, 32), dtype=np.int64)
+    counts[:8] = 300
+    counts[8:24] = 20
+    return make(counts, sources="boundary", rng=np.random.default_rng(5))
+
+
+def zones_of(release, names=("west", "middle", "east")):
+    west, south, east, north = release.domain.bounds
+    side = (east - west) / 5
+    shapes = shapely.box(
+        [west, west + side, west + 3 * side], south, [west + side, west + 3 * side, east], north
+    )
+    shapes[2] = shapes[2].difference(shapely.Point(east - side, (south + north) / 2).buffer(side / 2))
+    return gpd.GeoDataFrame({"name": list(names)}, geometry=shapes, crs=release.domain.crs)
+
+
+def answered(release, **frame):
+    return dh.answer(release, zones_of(release, **frame))
+
+
+def made_up(release, estimate, std_error):
+    """Answers that nobody gave, to see how they are drawn."""
+    estimate, std_error = np.array(estimate, dtype=float), np.array(std_error, dtype=float)
+    low, high = estimate - 1.96 * std_error, estimate + 1.96 * std_error
+    return zones_of(release).assign(estimate=estimate, std_error=std_error, low=low, high=high)
+
+
+def test_values_are_points_per_square_kilometre(city):
+    found = answered(city)
+    values = values_of(city, found)
+    # 40 × 32 cells of 250 m; UTM enlarges lengths by up to a thousandth.
+    area = np.array([16.0, 32.0, 32.0 - np.pi * 1.0])
+    assert np.allclose(values.value, found["estimate"] / area, rtol=0.01)
+    assert np.allclose(values.low, found["low"] / area, rtol=0.01)
+    assert values.unit == "points per km²"
+    counts = values_of(city, found, per="region")
+    assert np.array_equal(counts.value, found["estimate"])
+    assert counts.unit == "points per region"
+
+
+def test_areas_are_those_of_the_ground():
+    """On a Mercator map at 60° north every length is twice as long as on the ground."""
+    _, y = _mercator(60.0)
+    domain = dh.Domain((0, y, 40_000, y + 40_000), (8, 8), "EPSG:3857")
+    release = dh.publish(np.full((8, 8), 5), dh.Neighbourhood(domain, 2_400), epsilon=10)
+    zone = gpd.GeoDataFrame(geometry=[shapely.box(*domain.bounds)], crs=domain.crs)
+    values = values_of(release, dh.answer(release, zone))
+    assert values.value == pytest.approx(320 / 400, rel=0.02)
+
+
+def _mercator(lat):
+    import pyproj
+
+    return pyproj.Transformer.from_crs(4326, 3857, always_xy=True).transform(0.0, lat)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "std_error", "doubtful"),
+    [(90, 20, False), (90, 31, True), (30, 16, True), (-5, 10, True), (90, 46, True)],
+)
+def test_what_does_not_stand_out_is_hatched(city, estimate, std_error, doubtful):
+    """Its interval includes zero, or its standard error is above a third of it."""
+    answers = made_up(city, [5_000, estimate, 400], [10, std_error, 10])
+    assert values_of(city, answers).doubtful.tolist() == [False, doubtful, False]
+    ax = plot_regions(city, answers)
+    hatched = [c for c in ax.collections if c.get_hatch()]
+    assert sum(len(c.get_paths()) for c in hatched) == doubtful
+    assert ("Hatched" in ax.get_title()) == doubtful
+
+
+def test_words_and_intervals_are_written_where_they_fit(city):
+    ax = plot_regions(city, made_up(city, [5_000, 640, 20], [100, 64, 30]))
+    written = {text.get_text().split("\n")[0]: text for text in ax.texts}
+    assert written["west"].get_text() == "west\n312\n(300 to 325)"
+    assert written["east"].get_text() == "east\nup to 2.7"
+    for text in ax.texts:
+        box = text.get_window_extent()
+        assert ax.get_window_extent().contains(*box.min)
+        assert ax.get_window_extent().contains(*box.max)
+    names = ("a very long name indeed of the narrowest", "middle", "east")
+    ax = plot_regions(city, answered(city, names=names))
+    assert not any("very long" in text.get_text() for text in ax.texts)
+    assert len(ax.texts) == 3
+
+
+def test_labels_are_read_on_their_ground(city):
+    ax = plot_regions(city, made_up(city, [50_000, 640, 20], [100, 64, 1]))
+    colour = {text.get_text().split("\n")[0]: to_rgb(text.get_color())[0] for text in ax.texts}
+    assert (colour["west"], colour["east"]) == (1.0, 0.0)
+
+
+def test_holes_are_not_filled(city):
+    ax = plot_regions(city, answered(city))
+    outline = ax.collections[0].get_paths()[2]
+    around, hole = (shapely.LinearRing(ring) for ring in outline.to_polygons())
+    assert shapely.Polygon(around).contains(hole)
+    assert shapely.is_ccw(around) != shapely.is_ccw(hole)  # what is wound both ways is outside
+
+
+def test_a_map_in_which_no_region_stands_out_says_so_and_has_no_colours(city):
+    answers = made_up(city, [10, 20, 30], [50, 50, 50])
+    ax = plot_regions(city, answers)
+    assert "No region stands out from the noise" in ax.get_title()
+    assert not ax.child_axes  # no bar
+    faces = ax.collections[0].get_facecolor()
+    assert len(np.unique(faces, axis=0)) == 1
+    assert len(ax.texts) == 3  # how much there may be at most
+    rows = plot_intervals(city, answers)
+    assert rows.get_xlabel() == "points per km², with 95% intervals"
+
+
+def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):
+    ax = plot_intervals(city, made_up(city, [640, 5_000, 20], [10, 100, 30]), per="region", level=0.9)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["middle   1", "west   2", "east   3"]
+    intervals, sure, doubtful = ax.collections
+    assert sure.get_offsets().tolist() == [[5_000, 0], [640, 1]]
+    assert doubtful.get_offsets().tolist() == [[20, 2]]
+    assert np.allclose(doubtful.get_facecolor()[0], 1)
+    ends = [path.vertices[:, 0].tolist() for path in intervals.get_paths()]
+    assert ends[0] == pytest.approx([5_000 - 196, 5_000 + 196])
+    assert ends[2] == pytest.approx([0, 20 + 1.96 * 30])  # nothing is less than nothing
+    assert ax.get_xlabel() == "points per region, with 90% intervals"
+
+
+def test_fifty_rows_at_most(make):
+    release = make(np.full((64, 4), 50), rng=np.random.default_rng(1))
+    west, south, _, north = release.domain.bounds
+    edges = west + 250.0 * np.arange(64)
+    zones = gpd.GeoDataFrame(geometry=shapely.box(edges, south, edges + 250, north), crs=release.domain.crs)
+    ax = plot_intervals(release, dh.answer(release, zones))
+    assert len(ax.get_yticks()) == 50
+    assert ax.get_title() == "The 50 largest of 64"
+
+
+def test_regions_at_the_rim_hold_points_from_outside(make):
+    release = make(np.full((10, 10), 20), rng=np.random.default_rng(1))
+    west, south, east, north = release.domain.bounds
+    inside = gpd.GeoDataFrame(
+        geometry=[shapely.box(west, south, east, north).buffer(-251)], crs=release.domain.crs
+    )
+    assert "rim" not in plot_regions(release, dh.answer(release, inside)).get_title()
+    touching = inside.set_geometry(inside.buffer(100))
+    assert "Dashed rim" in plot_regions(release, dh.answer(release, touching)).get_title()
+
+
+def test_columns_that_the_frame_had_already_are_not_drawn(city):
+    zones = zones_of(city).assign(estimate=[1.0, 2.0, 3.0])
+    with pytest.warns(dh.DeltaHistWarning, match="estimate_region"):
+        found = dh.answer(city, zones)
+    assert np.array_equal(values_of(city, found, per="region").value, found["estimate"])
+
+
+def test_answers_must_be_of_a_frame_on_the_map(city):
+    with pytest.raises(InputError, match="answers are a DataFrame without geometries"):
+        plot_regions(city, dh.answer(city, zones_of(city).geometry.tolist()))
+    with pytest.raises(InputError, match=r"no column 'estimate': they must be what dh\.answer"):
+        plot_regions(city, zones_of(city))
+    with pytest.raises(InputError, match="2 names and 3 regions: give one name each"):
+        plot_regions(city, answered(city), names=["a", "b"])
+    with pytest.raises(InputError, match="per is 'cell': it must be one of 'area', 'region'"):
+        plot_regions(city, answered(city), per="cell")
+    with pytest.raises(InputError, match="nothing of any region on the map"):
+        plot_regions(city, answered(city).set_geometry(zones_of(city).translate(1e6)))
