@@ -11,6 +11,7 @@ from deltahist.cli.planning import plan
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.reading import export, inspect, plot, query
 from deltahist.cli.sorting import quantile
+from deltahist.cli.stating import statement
 from deltahist.cli.streaming import stream
 
 # Plain help: half the time of the decorated one, and it can be piped.
@@ -55,6 +56,7 @@ for command, line in (
     (query, "Count the points in boxes or regions, with intervals."),
     (plan, "Rank strategies by expected error, before any data."),
     (inspect, "Print the privacy statement of a release."),
+    (statement, "Write the statement as a page for the web or for print."),
     (plot, "Draw the map and the protection by distance."),
     (export, "Write the cells as GeoParquet, GeoJSON, CSV or GeoTIFF."),
 ):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
 
 
-def _open(path: Path, nonnegative: bool = False) -> BaseRelease:
+def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
     """A release of any kind; with a warning if it must not be published, or if it takes its time."""
     from deltahist.releases import load
 
@@ -81,7 +81,7 @@ def query(
         raise InputError(f"--name is {name!r}, but it names --regions, which is missing")
     share = options.level_of(level)
     console.check_target(out, release, *filter(None, [boxes, regions]))
-    published = _open(release, nonnegative and quantiles is None)
+    published = open_release(release, nonnegative and quantiles is None)
     if quantiles is not None:
         frame, shapes = _quantiles(published, quantiles, share), None
     else:
@@ -168,7 +168,7 @@ def inspect(
       deltahist inspect city.parquet
       deltahist inspect city.parquet --json
     """
-    published = _open(release)
+    published = open_release(release)
     if as_json:
         console.put(json.dumps(published.facts(), indent=2, ensure_ascii=False), None)
     else:
@@ -195,7 +195,7 @@ def plot(
 
     check_picture(out, only)
     console.check_target(out, release)
-    published = _open(release, nonnegative)
+    published = open_release(release, nonnegative)
     save_picture(published, out, only, plain=plain, nonnegative=nonnegative)
     console.note(f"wrote {out}")
 
@@ -220,7 +220,7 @@ def export(
 
     check_form(out)
     console.check_target(out, release)
-    published = _open(release, nonnegative)
+    published = open_release(release, nonnegative)
     if not isinstance(published, Release):
         raise InputError(
             f"{release} holds no counts but {published.mechanism.words}, which `export` does not take: it must be a "
