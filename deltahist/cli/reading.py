@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import BoxFile, NonNegative, ReleaseFile, flag, option
+from deltahist.cli.series import Between, Compare, Each, Mean, Missing, ReleaseOrFolder, Steps
 from deltahist.errors import InputError
 
 #: Cells from which on non-negative estimates take longer than people expect.
@@ -35,7 +36,7 @@ def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
 
 
 def query(
-    release: ReleaseFile,
+    release: ReleaseOrFolder,
     box: Annotated[
         list[str] | None, option("W,S,E,N", "A box, in the release's coordinates; may be repeated.")
     ] = None,
@@ -55,6 +56,11 @@ def query(
         Literal["table", "csv", "json", "geojson"], option("FORM", "table, csv, json or geojson.", "--format")
     ] = "table",
     out: Annotated[Path | None, option("FILE", "Write to a file.")] = None,
+    between: Between = None,
+    compare: Compare = None,
+    each: Each = False,
+    mean: Mean = False,
+    missing: Missing = "stop",
 ) -> None:
     """How many points are in a box or a region: estimate, standard error and interval.
 
@@ -70,6 +76,8 @@ def query(
       deltahist query city.parquet --boxes boxes.csv --format csv --out answers.csv
       deltahist query city.parquet --regions zones.geojson --name zone --format geojson
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
+      deltahist query city/ --between 2010-05-01 2010-05-31 --regions zones.geojson     # of a folder: the sum
+      deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
     from deltahist.answers import answer
 
@@ -81,6 +89,14 @@ def query(
         raise InputError(f"--name is {name!r}, but it names --regions, which is missing")
     share = options.level_of(level)
     console.check_target(out, release, *filter(None, [boxes, regions]))
+    steps = Steps(between, compare, each, mean, missing)
+    if release.is_dir() and quantiles is None:
+        series = steps.open(release)
+        work, names, shapes = _question(series.domain, box, boxes, regions, name)
+        frame, shapes = steps.answers(series, work, names, shapes, share, nonnegative)
+        console.put(_lay_out(frame, shapes, layout, series.domain), out)
+        return
+    steps.refuse_for(release)
     published = open_release(release, nonnegative and quantiles is None)
     if quantiles is not None:
         frame, shapes = _quantiles(published, quantiles, share), None
@@ -129,6 +145,8 @@ def _lay_out(frame: pd.DataFrame, shapes: Any, layout: str, domain: Domain) -> s
         usual = "{:,.6g}".format if shapes is None else "{:,.1f}".format
         shown: dict[str, Any] = {
             "name": str,
+            "step": str,
+            "steps": "{:,}".format,
             "q": "{:g}".format,
             "cut": "{:.0%}".format,
             "unresolved": lambda v: f"{v:.1%}" if v == v else "unknown",

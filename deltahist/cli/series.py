@@ -1,0 +1,123 @@
+"""`deltahist query` of a folder: sums over a period, a row per step, or the change from another period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from deltahist.cli import console
+from deltahist.cli.groups import argument, flag, option
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from deltahist.releases import Series
+
+ReleaseOrFolder = Annotated[
+    Path, argument("RELEASE", "A file that `deltahist publish` wrote, or a folder of `deltahist stream`.")
+]
+Between = Annotated[
+    tuple[str, str] | None,
+    option("FIRST LAST", "Of a folder: the steps from FIRST to LAST, both included. [default: all]"),
+]
+Compare = Annotated[
+    tuple[str, str] | None,
+    option("FIRST LAST", "Of a folder: another period; the answers are the change from it."),
+]
+Each = Annotated[bool, flag("--each", "Of a folder: a row for each step, instead of their sum.")]
+Mean = Annotated[bool, flag("--mean", "Of a folder: the mean per step, instead of the sum.")]
+Missing = Annotated[
+    Literal["stop", "skip"],
+    option("HOW", "Of a folder: stop if a step has no release, or skip it; it is never taken for empty."),
+]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which steps of a folder are asked, and what of them is answered."""
+
+    between: tuple[str, str] | None = None
+    compare: tuple[str, str] | None = None
+    each: bool = False
+    mean: bool = False
+    missing: str = "stop"
+
+    def refuse_for(self, release: Path) -> None:
+        """Raise InputError if anything is said of steps, but the release is a single file."""
+        given = [f"--{name}" for name, value in vars(self).items() if value not in (None, False, "stop")]
+        if given:
+            raise InputError(
+                f"{given[0]} is given, but {str(release)!r} is one release: it goes with a folder that `deltahist "
+                "stream` wrote"
+            )
+
+    def open(self, folder: Path) -> Series:
+        """The series of a folder; with a warning if it must not be published."""
+        from deltahist.releases import Series
+
+        if self.each and (self.mean or self.compare is not None):
+            raise InputError(
+                f"--each is given with {'--mean' if self.mean else '--compare'}: it must be one of them"
+            )
+        series = Series.load(folder)
+        if not series.publishable:
+            console.note(f"warning: {folder} is not for publication: noise came from a seeded generator")
+        return series
+
+    def answers(
+        self,
+        series: Series,
+        work: Any,
+        names: Sequence[str],
+        shapes: Any,
+        level: float,
+        nonnegative: bool,
+    ) -> tuple[pd.DataFrame, Any]:
+        """The answers with the names of their queries, and the shape of each row."""
+        import numpy as np
+
+        from deltahist.answers import answer, answer_each
+
+        if nonnegative and self.compare is not None:
+            raise InputError("--nonnegative is given with --compare: a change can be negative")
+        period = self._period(series, self.between)
+        if self.each:
+            frame = answer_each(period, work, level=level, nonnegative=nonnegative)
+            number = len(frame) // len(names)
+            frame.insert(0, "name", list(names) * number)
+            return frame, np.concatenate([shapes] * number)
+        asked: Any = self._whole(period)
+        if self.compare is not None:
+            asked = asked.change_from(self._whole(self._period(series, self.compare)))
+            before, after = len(asked.before.releases), len(asked.after.releases)
+            if before != after and not self.mean:
+                console.note(
+                    f"note: the periods have {before:,} and {after:,} steps, and sums are compared: --mean compares "
+                    "means per step"
+                )
+        frame = answer(asked, work, level=level, nonnegative=nonnegative).reset_index(drop=True)
+        frame.insert(0, "name", names)
+        return frame, shapes
+
+    def _period(self, series: Series, ends: tuple[str, str] | None) -> Series:
+        """A part of the series; what is missing and left out is named."""
+        period = series if ends is None else series.between(*ends)
+        if period.missing and (self.each or self.missing == "skip"):
+            console.note(f"note: {_number_of(period.missing)} no release: {', '.join(period.missing)}")
+        period = period.present() if self.missing == "skip" else period
+        return period.per_step() if self.mean else period
+
+    def _whole(self, period: Series) -> Series:
+        """A period without gaps, or one in which they may be skipped."""
+        try:
+            period.summed  # noqa: B018
+        except InputError as problem:
+            raise InputError(f"{problem} (--missing skip leaves them out)") from None
+        return period
+
+
+def _number_of(steps: Sequence[str]) -> str:
+    return "1 step has" if len(steps) == 1 else f"{len(steps):,} steps have"
