@@ -58,6 +58,6 @@ for command, line in (
     (inspect, "Print the privacy statement of a release."),
     (statement, "Write the statement as a page for the web or for print."),
     (plot, "Draw the map and the protection by distance."),
-    (export, "Write the cells as GeoParquet, GeoJSON, CSV or GeoTIFF."),
+    (export, "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF."),
 ):
     app.command(short_help=line)(command)

@@ -137,7 +137,7 @@ def _html(release: BaseRelease, title: str) -> str:
                 else []
             )
     body += [f"<h2>{_TECHNICAL}</h2>", "<dl>"]
-    for label, lines in _joined(technical):
+    for label, lines in joined(technical):
         body.append(
             f"<dt>{html.escape(label)}</dt><dd>{'<br>'.join(html.escape(t.strip()) for t in lines)}</dd>"
         )
@@ -221,7 +221,7 @@ def _markdown(release: BaseRelease, title: str) -> str:
             )
     lines = [
         f"- **{_plain(label)}**: {_BREAK.join(_plain(t.strip()) for t in texts)}"
-        for label, texts in _joined(technical)
+        for label, texts in joined(technical)
     ]
     return "\n\n".join([*blocks, f"## {_TECHNICAL}", "\n".join(lines)]) + "\n"
 
@@ -231,7 +231,7 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text).replace("\n", " ")
 
 
-def _joined(rows: list[Row]) -> list[tuple[str, list[str]]]:
+def joined(rows: list[Row]) -> list[tuple[str, list[str]]]:
     """Each label with its lines; a row without a label goes on from the one above."""
     out: list[tuple[str, list[str]]] = []
     for label, text in rows:
