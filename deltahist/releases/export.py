@@ -136,10 +136,17 @@ def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
 
     def write(part: Path) -> None:
         part.unlink()  # a GeoPackage begins with its first layer
-        _write_layer(frame, part, "GPKG", layer=_CELLS, layer_options=described, layer_metadata=meta)
+        # The newest version of the format would make older programs warn.
+        of_all: dict[str, Any] = {"dataset_options": {"VERSION": "1.2"}, "layer_metadata": meta}
+        _write_layer(frame, part, "GPKG", layer=_CELLS, layer_options=described, **of_all)
         _write_layer(statement_frame(release), part, "GPKG", layer=_STATEMENT, append=True)
         _write_layer(
-            pd.DataFrame([style]), part, "GPKG", layer=_STYLES, append=True, layer_options={"FID": "id"}
+            pd.DataFrame([style]),
+            part,
+            "GPKG",
+            layer=_STYLES,
+            append=True,
+            layer_options={"FID": "id", "DATETIME_PRECISION": "MILLISECOND"},
         )
 
     return write

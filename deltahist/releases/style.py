@@ -1,4 +1,4 @@
-"""A style for QGIS: cells coloured by their estimates, from what cannot be told from nothing up to the fullest."""
+"""A style for QGIS: cells that stand out from the noise coloured by their estimates, all others pale."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-#: Classes above what noise alone makes, and the share of cells whose estimates they tell apart.
-_CLASSES, _TOP = 6, 0.9995
+#: Standard errors of a cell that noise alone rarely makes; classes above; share of the cells that they tell apart.
+_CLEAR, _CLASSES, _TOP = 3, 6, 0.9995
 
 
 def breaks(estimates: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Edges of the classes: the least, one standard error of a cell, then in equal ratios up to the most.
+    """Edges of the classes: the least, three standard errors of a cell, then in equal ratios up to the most.
 
-    >>> breaks(np.array([-3.0, 0.0, 1.0, 64.0]), np.ones(4)).round(6).tolist()
-    [-3.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
+    >>> breaks(np.array([-3.0, 0.0, 1.0, 192.0]), np.ones(4)).round(6).tolist()
+    [-3.0, 3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 192.0]
     """
-    noise, top = float(np.median(errors)), float(np.quantile(estimates, _TOP, method="higher"))
+    noise, top = _CLEAR * float(np.median(errors)), float(np.quantile(estimates, _TOP, method="higher"))
     least, most = float(estimates.min()), float(estimates.max())
     if noise <= 0:  # exact cells: nothing is lost in noise
         noise = max(top / 2**_CLASSES, 0.5)
@@ -56,7 +56,7 @@ def qml(estimates: NDArray[np.float64], errors: NDArray[np.float64], column: str
         low, high = edges[number : number + 2]
         label = f"{low:,.3g} to {high:,.3g} points"
         if number == 0:
-            label = f"below {high:,.3g} points: a cell's standard error"
+            label = f"below {high:,.3g} points: {_CLEAR} standard errors of a cell"
         ElementTree.SubElement(
             ranges,
             "range",
@@ -66,7 +66,9 @@ def qml(estimates: NDArray[np.float64], errors: NDArray[np.float64], column: str
             label=label,
             render="true",
         )
-        symbol = ElementTree.SubElement(symbols, "symbol", type="fill", name=str(number), alpha="0.8")
+        symbol = ElementTree.SubElement(
+            symbols, "symbol", type="fill", name=str(number), alpha="0.8" if number else "0.3"
+        )
         layer = ElementTree.SubElement(
             symbol, "layer", attrib={"class": "SimpleFill"}, enabled="1", locked="0"
         )
