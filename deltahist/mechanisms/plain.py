@@ -117,7 +117,12 @@ def _protected(promise: Promise, f: dict[str, Any]) -> Section:
             f"Being in the data at all is hidden as well as a {kind} is, for whoever is within {delta} of {named}. "
             f"For others a guess at whether they are there is {_right(guess(f, anywhere))}."
         )
-    return Section("Who is protected, and how strongly", (who, strength, there, _others(promise)))
+    seeded = (
+        "This file keeps nothing of the following, which is what the same would promise with noise that nobody can "
+        "draw again.",
+    )
+    kept = () if f["publishable"] else seeded
+    return Section("Who is protected, and how strongly", (*kept, who, strength, there, _others(promise)))
 
 
 def _others(promise: Promise) -> str:

@@ -94,4 +94,8 @@ def test_seeded_noise_must_not_be_published():
     allowed, why = judgement(release(epsilon=1, rng=np.random.default_rng(1)).facts())
     assert not allowed
     assert "seeded generator" in why
+    assert "This file keeps nothing of the following" in words(
+        release(epsilon=1, rng=np.random.default_rng(1))
+    )
     assert judgement(release().facts())[0]
+    assert "keeps nothing" not in words(release())
