@@ -68,6 +68,7 @@ def query(
     interval cover the noise and, where a query cuts cells, where in them the points lie (csv and json have
     both parts); `cut` is the share of its area in such cells, `inner` and `outer` the answers with all their
     points outside or inside. `unresolved` is the share of a query that the release did not measure.
+    Of a folder of `deltahist stream` the answers are sums over its steps, with the error of them together.
 
     \b
     Examples:

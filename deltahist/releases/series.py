@@ -96,6 +96,8 @@ class Series:
             raise InputError(
                 f"folder {str(folder)!r} holds no release (*.parquet): it must be one that `deltahist stream` wrote"
             )
+        names = [file.stem for file in files]
+        times = _times_of(names, folder)
         # All are kept open: what is written is compressed, and says too little of it.
         first = Release.load(files[0])
         fits_memory(
@@ -103,20 +105,14 @@ class Series:
             f"{len(files):,} releases in {str(folder)!r}",
         )
         read = [first, *(Release.load(file) for file in files[1:])]
-        clock = _clock_of(read, [file.stem for file in files], folder)
+        clock = _clock_of(read, names, times)
         steps = {}
         for file, release in zip(files, read, strict=True):
             step = clock.step(_time_of(file.stem), "the name of a release")
             said = release.mechanism.step
-            if clock.label(step) != file.stem or (said is not None and said.number != step):
-                raise InputError(
-                    f"release {str(file)!r} is not of the step that its name says"
-                    + (
-                        f": it is of {said.label} (renamed?)"
-                        if said is not None
-                        else f" ({clock.label(step)})"
-                    )
-                )
+            own = clock.label(step) if said is None else said.label
+            if own != file.stem:
+                raise InputError(f"release {str(file)!r} is of step {own}: its name must be that (renamed?)")
             steps[step] = release
         return cls(clock, min(steps), max(steps), steps)
 
@@ -250,21 +246,30 @@ def _differences(one: Release, other: Release) -> list[str]:
     return sorted(said)
 
 
-def _clock_of(releases: list[Release], names: list[str], folder: Path) -> Clock:
+def _clock_of(releases: list[Release], names: list[str], times: list[int]) -> Clock:
     """The clock that the releases state; else the longest period that all names fit."""
     for release in releases:
         if release.mechanism.step is not None:
             return release.mechanism.step.clock
+    if all(map(_is_number, names)):
+        return Clock(times[0], 0)
+    return Clock(times[0], math.gcd(*(t - times[0] for t in times)) or _DAY)
+
+
+def _times_of(names: list[str], folder: Path) -> list[int]:
+    """Seconds, or step numbers, that files are called by, sorted; nothing has been read yet."""
     try:
-        numbers = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
-        times = sorted(int(name) if numbers else seconds(_time_of(name), "a name") for name in names)
+        if all(map(_is_number, names)):
+            return sorted(map(int, names))
+        return sorted(seconds(_time_of(name), "a name") for name in names)
     except InputError as problem:
         raise InputError(
             f"releases in {str(folder)!r} are not called by dates, times or step numbers: {problem}"
         ) from None
-    if numbers:
-        return Clock(times[0], 0)
-    return Clock(times[0], math.gcd(*(t - times[0] for t in times)) or _DAY)
+
+
+def _is_number(name: str) -> bool:
+    return re.fullmatch(r"[-+]?\d{1,15}", name) is not None
 
 
 def _time_of(name: str) -> str:
