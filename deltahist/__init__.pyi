@@ -7,7 +7,7 @@ from . import (
     strategies as strategies,
     workloads as workloads,
 )
-from .answers import answer as answer
+from .answers import answer as answer, answer_each as answer_each
 from .budget import Budget as Budget
 from .budgets import allocation as allocation
 from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
@@ -42,6 +42,12 @@ from .publishers import (
     publish_sorted as publish_sorted,
 )
 from .publishers.quantile import quantile as quantile
-from .releases import Quantile as Quantile, Release as Release, SortedRelease as SortedRelease, load as load
+from .releases import (
+    Quantile as Quantile,
+    Release as Release,
+    Series as Series,
+    SortedRelease as SortedRelease,
+    load as load,
+)
 from .strategies import Strategy as Strategy, register as register
 from .workloads import Boxes as Boxes

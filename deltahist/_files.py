@@ -52,6 +52,10 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     import pyarrow.parquet as pq
 
     path = Path(path)
+    if path.is_dir():
+        raise InputError(
+            f"release file {str(path)!r} is a folder: a release is one file (Series.load opens a folder of them)"
+        )
     if not path.is_file():
         raise InputError(f"release file {str(path)!r} does not exist")
     with path.open("rb") as begun:

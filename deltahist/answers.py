@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +13,11 @@ from numpy.typing import NDArray
 
 from deltahist.decode import check_level, interval, sums_between
 from deltahist.domain import Domain
-from deltahist.domain.fitting import Fitted, boxes_in_degrees, fit
+from deltahist.domain.fitting import boxes_in_degrees, fit
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.releases import BaseRelease, Release, SortedRelease
+from deltahist.releases import BaseRelease, Release, Series, SortedRelease
+from deltahist.releases.series import Change
+from deltahist.releases.sums import Summed, together
 from deltahist.workloads import Cover, Regions, RowCover, Workload, boxes, regions
 
 if TYPE_CHECKING:
@@ -22,15 +26,15 @@ if TYPE_CHECKING:
 
 #: Columns of answers, as far as they have them; a region's own columns never go by these names.
 COLUMNS = (
-    *("estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut", "inner", "outer"),
-    *("unresolved", "outside", "note"),
+    *("step", "before", "after", "estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut"),
+    *("inner", "outer", "steps", "unresolved", "outside", "note"),
 )
 #: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
 _BEYOND = 1.5
 
 
 def answer(
-    release: BaseRelease,
+    release: BaseRelease | Series | Change,
     workload: Workload | Any,
     *,
     level: float = 0.95,
@@ -40,7 +44,8 @@ def answer(
 
     Parameters
     ----------
-    release : what was published.
+    release : what was published: a release, a `Series` (sums over its steps, or means per step), or the change
+        between two (`Series.change_from`).
     workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
         geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS (without one, in the
         release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that
@@ -48,7 +53,8 @@ def answer(
     level : of the interval, between 0 and 1.
     nonnegative : answer from the nearest cells that are not negative (`Release.cells`): usually nearer to the
         truth, no longer unbiased. Standard errors stay those of the unbiased answers, and the interval is the
-        unbiased one, cut to what counts can be and widened to hold the estimate: it covers at least as often.
+        unbiased one, cut to what counts can be and widened to hold the estimate: it covers at least as often. Of a
+        series the sum is made not negative: it is not the sum of such answers.
 
     Returns
     -------
@@ -66,6 +72,8 @@ def answer(
       in a cell its points lie (how they clump is learnt from the release itself, which costs nothing:
       docs/placement.md); `cut`, the share of the query's area in cells that it cuts; `inner` and `outer`, the
       answers with all points of these cells outside or inside;
+    - `steps` (of a series) : of how many steps it is the sum, or the mean; the error is that of them together
+        (docs/streams.md). A change has `before` and `after`, whose difference the estimate is, and no `inner`, `outer`;
     - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
       that was not measured; where it is above 0 the error can be larger than stated. NaN if not known;
     - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
@@ -76,8 +84,9 @@ def answer(
     Raises
     ------
     InputError
-        If a query of a workload is reversed, empty or reaches outside the domain; if no geometry can be answered; or
-        if the level is not between 0 and 1.
+        If a query of a workload is reversed, empty or reaches outside the domain; if no geometry can be answered; if
+        the level is not between 0 and 1; if steps of a series are missing and were not left out, or a change is asked
+        for non-negative estimates.
 
     Warns
     -----
@@ -92,20 +101,75 @@ def answer(
     [10.0]
     """
     check_level(level)
-    if isinstance(workload, Workload):
-        return answers(release, workload, level, nonnegative)
-    geometries, corners = _asked(workload, release.domain)
-    if geometries is None:
-        return answers(release, boxes(corners), level, nonnegative)
-    found = _of_regions(release, fit(geometries, release.domain), level, nonnegative)
-    return _joined(workload, found) if hasattr(workload, "columns") else found
+    asked, joined = _asked(workload, release.domain)
+    return joined(answers(release, asked, level, nonnegative))
 
 
-def _asked(workload: Any, domain: Domain) -> tuple[gpd.GeoSeries | None, Any]:
-    """What is asked, as geometries (m,), or else as corners of boxes.
+def answer_each(
+    series: Series, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
+) -> pd.DataFrame:
+    """Answers of every step of a series by itself, in order of time.
 
-    Raises InputError on anything else than a GeoDataFrame, geometries or corners.
+    Parameters as for `answer`, which gives their sum.
+
+    Returns
+    -------
+    DataFrame with a row per step and query: `step`, the step's name, then what `answer` says of its release. A step
+    that is missing has rows without figures (NaN), or none if it was left out (`Series.present`).
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
+    >>> from deltahist.domain.clock import Clock
+    >>> days = {step: dh.publish(np.full(4, 5), near, "identity", 1.0) for step in (0, 2)}
+    >>> series = dh.Series(Clock.of("2010-05-01", "1d"), 0, 2, days)
+    >>> answer_each(series, [[0, 4]])[["step", "estimate"]].to_numpy().tolist()
+    [['2010-05-01', 20.0], ['2010-05-02', nan], ['2010-05-03', 20.0]]
     """
+    import pandas as pd
+
+    check_level(level)
+    asked, joined = _asked(workload, series.domain)
+    found = {
+        step: answers(release, asked, level, nonnegative) for step, release in series if release is not None
+    }
+    empty = next(iter(found.values())).map(lambda figure: np.nan)
+    steps = list(found) if series.skipping else series.labels
+    out = pd.concat([joined(found.get(step, empty).assign(step=step)) for step in steps])
+    out.insert(0, "step", out.pop("step"))
+    return out.reset_index(drop=True)
+
+
+def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[pd.DataFrame], pd.DataFrame]]:
+    """What is asked as a workload of the domain, and what joins its answers to whatever it was made of.
+
+    Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners.
+    """
+    if isinstance(workload, Workload):
+        return workload, lambda found: found
+    geometries, corners = _shapes(workload, domain)
+    if geometries is None:
+        return boxes(corners), lambda found: found
+    fitted, frame = fit(geometries, domain), _own(workload) if hasattr(workload, "columns") else None
+    names = [str(number) for number in range(len(fitted.shapes))]
+    held = np.flatnonzero(fitted.held)
+
+    def joined(found: pd.DataFrame) -> pd.DataFrame:
+        out = found.reindex(names)
+        if "step" in found:
+            out["step"] = found["step"].iloc[0]
+        out.index.name = "region"
+        if (fitted.outside > 0).any():
+            out["outside"] = fitted.outside
+        if (fitted.notes != None).any():  # noqa: E711
+            out["note"] = fitted.notes
+        # By position: an index may hold a label twice.
+        return out if frame is None else frame.assign(**{str(name): c.to_numpy() for name, c in out.items()})
+
+    return regions(fitted.shapes[held], [names[number] for number in held]), joined
+
+
+def _shapes(workload: Any, domain: Domain) -> tuple[gpd.GeoSeries | None, Any]:
+    """What is asked, as geometries (m,), or else as corners of boxes."""
     if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
         return workload.geometry, None
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
@@ -125,22 +189,8 @@ def _asked(workload: Any, domain: Domain) -> tuple[gpd.GeoSeries | None, Any]:
     return boxes_in_degrees(corners, domain), corners
 
 
-def _of_regions(release: BaseRelease, fitted: Fitted, level: float, nonnegative: bool) -> pd.DataFrame:
-    """Answers to what a map holds of regions, a row for each region, with what was done to it."""
-    names = [str(number) for number in range(len(fitted.shapes))]
-    held = np.flatnonzero(fitted.held)
-    work = regions(fitted.shapes[held], [names[number] for number in held])
-    found = answers(release, work, level, nonnegative).reindex(names)
-    found.index.name = "region"
-    if (fitted.outside > 0).any():
-        found["outside"] = fitted.outside
-    if (fitted.notes != None).any():  # noqa: E711
-        found["note"] = fitted.notes
-    return found
-
-
-def _joined(frame: gpd.GeoDataFrame, found: pd.DataFrame) -> gpd.GeoDataFrame:
-    """A frame with the answers behind its own columns, of which none is called as theirs may be."""
+def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
+    """A frame of which no column is called as one of answers may be."""
     own: dict[Any, str] = {}
     for column in frame.columns:
         if str(column).lower() in COLUMNS:
@@ -151,21 +201,22 @@ def _joined(frame: gpd.GeoDataFrame, found: pd.DataFrame) -> gpd.GeoDataFrame:
         warnings.warn(
             f"the regions' columns {', '.join(map(str, own))} are called {', '.join(own.values())} beside the answers'",
             DeltaHistWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    out = frame.rename(columns=own).set_geometry(own.get(frame.geometry.name, frame.geometry.name))
-    # By position: an index may hold a label twice.
-    return out.assign(**{str(name): column.to_numpy() for name, column in found.items()})
+    return frame.rename(columns=own).set_geometry(own.get(frame.geometry.name, frame.geometry.name))
 
 
 @functools.singledispatch
-def answers(release: BaseRelease, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+def answers(
+    release: BaseRelease | Series | Change, work: Workload, level: float, nonnegative: bool
+) -> pd.DataFrame:
     """Answers of a kind of release, a row per query; other kinds register what they do."""
-    raise InputError(f"the release is {release.mechanism.words}: it answers no counts")
+    said = release.mechanism.words if isinstance(release, BaseRelease) else type(release).__name__
+    raise InputError(f"the release is {said}: it answers no counts")
 
 
 @answers.register(Release)
-def _from_counts(release: Release, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+def _from_counts(release: Release | Summed, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
     import pandas as pd
 
     cover = work.cover(release.domain)
@@ -176,7 +227,9 @@ def _from_counts(release: Release, work: Workload, level: float, nonnegative: bo
     else:
         unbiased = sums_between(release.prefix, cover.spans)
     shown = release.cells(nonnegative=nonnegative)
-    estimate = np.maximum(_held(release, cover, shown), 0.0) if nonnegative else unbiased  # no specks of rounding
+    estimate = (
+        np.maximum(_held(release, cover, shown), 0.0) if nonnegative else unbiased
+    )  # no specks of rounding
     down, up = interval(noise, release.laws[0], level)
     columns = {}
     if cover.cut.any():
@@ -220,7 +273,7 @@ def _from_counts(release: Release, work: Workload, level: float, nonnegative: bo
     return frame
 
 
-def _held(release: Release, cover: Cover, cells: NDArray[np.float64]) -> NDArray[np.float64]:
+def _held(release: Release | Summed, cover: Cover, cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """What queries hold of some cells: their shares, moved to where the neighbouring cells have more."""
     held = cover.shares(cells)
     return held + release.placement.moved(cells, cover) if cover.cut.any() else held
@@ -237,3 +290,49 @@ def _from_sorted(release: SortedRelease, work: Workload, level: float, nonnegati
     # A cell edge lies half a step below the cell's first lattice step.
     found = release.counts(low * steps - 0.5, high * steps - 0.5, level=level)
     return pd.DataFrame(dict(zip(("estimate", "std_error", "low", "high"), found, strict=True)))
+
+
+@answers.register(Series)
+def _from_series(series: Series, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+    found = _from_counts(series.summed, work, level, nonnegative)
+    number = len(series.releases)
+    if series.mean:
+        shares = ["cut", "unresolved"]
+        found = found.assign(**{name: found[name] / number for name in found.columns if name not in shares})
+    found["steps"] = number
+    return found
+
+
+@answers.register(Change)
+def _from_change(change: Change, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+    if nonnegative:
+        raise InputError("nonnegative goes with counts: a change from one period to another can be negative")
+    periods = (change.before, change.after)
+    parts, noise, misplaced = [], [], []
+    for period in periods:
+        cover = work.cover(period.domain)
+        share = 1 / len(period.releases) if period.mean else 1.0
+        parts.append(_from_series(period, work, level, False))
+        found = period.summed.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
+        noise.append((replace(found, variance=found.variance * share**2, draws=None), 1))
+        misplaced.append(parts[-1].get("placement_error", np.zeros(len(found.variance))))
+    joint = together(noise)
+    # People come back to the same places: what is not known of the periods' places is added up as if it were one error.
+    placement = np.asarray(sum(misplaced))
+    error = joint.and_normal(placement**2)
+    down, up = interval(error, change.after.summed.laws[0], level)
+    before, after = parts
+    estimate = after["estimate"] - before["estimate"]
+    table: dict[str, Any] = {
+        "before": before["estimate"],
+        "after": after["estimate"],
+        "estimate": estimate,
+        "std_error": np.sqrt(error.variance),
+        "low": estimate - down,
+        "high": estimate + up,
+    }
+    if "cut" in before:
+        table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
+    if "unresolved" in before:
+        table["unresolved"] = np.maximum(before["unresolved"], after["unresolved"])
+    return before.iloc[:, :0].assign(**table)

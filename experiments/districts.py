@@ -48,7 +48,7 @@ def sets(folder: Path | None, small: bool) -> Iterator[PointSet]:
     """What is measured: an invented city, evenly spread points, a stand-in, and whatever public data are there."""
     city = datasets.sample_points(seed=7)
     yield PointSet(
-        "invented city", _projected(city["lon"], city["lat"], 32618), 500.0, city["user"].to_numpy()
+        "invented city", projected(city["lon"], city["lat"], 32618), 500.0, city["user"].to_numpy()
     )
     if small:
         return
@@ -58,13 +58,13 @@ def sets(folder: Path | None, small: bool) -> Iterator[PointSet]:
         return
     if (file := folder / "gowalla_nyc" / "gowalla_events.tsv.gz").is_file():
         frame = pd.read_csv(file, sep="\t", header=None)
-        yield PointSet("check-ins", _projected(frame[3], frame[2], 32618), 500.0, frame[0].to_numpy())
+        yield PointSet("check-ins", projected(frame[3], frame[2], 32618), 500.0, frame[0].to_numpy())
     if (file := folder / "twitter_hashtags_na" / "tweets.csv.gz").is_file():
         frame = pd.read_csv(file).query("25 < lat < 50 and -125 < lon < -66")
-        yield _on_map("hashtags", _projected(frame["lon"], frame["lat"], 5070))
+        yield _on_map("hashtags", projected(frame["lon"], frame["lat"], 5070))
     if (file := folder / "opensky_flights_world" / "flights.csv.gz").is_file():
         frame = pd.read_csv(file).query("35 < lat1 < 60 and -10 < lon1 < 30").head(100_000)
-        yield _on_map("departures", _projected(frame["lon1"], frame["lat1"], 3035))
+        yield _on_map("departures", projected(frame["lon1"], frame["lat1"], 3035))
     if (file := folder / "uci_person_activity_10pct" / "ConfLongDemo_JSI_first10pct.csv").is_file():
         frame = pd.read_csv(file, skipinitialspace=True)
         yield _on_map("tags indoors", frame[["x_coordinate", "y_coordinate"]].to_numpy())
@@ -74,7 +74,7 @@ def _on_map(name: str, points: Floats) -> PointSet:
     return PointSet(name, points, float(np.ptp(points, axis=0).max()) / 80)
 
 
-def _projected(lon: Any, lat: Any, crs: int) -> Floats:
+def projected(lon: Any, lat: Any, crs: int) -> Floats:
     import pyproj
 
     there = pyproj.Transformer.from_crs(4326, crs, always_xy=True)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.counts.steps import Clock, count_steps
+from deltahist.counts.steps import count_steps
+from deltahist.domain.clock import Clock
 from deltahist.planning import mechanism_for
 from experiments._common import (
     BLUE,

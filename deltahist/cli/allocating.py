@@ -100,7 +100,7 @@ def _comparison(wanted: Any, found: Any, window: int, limit: float, power: float
 
 def _order(names: list[str]) -> list[float]:
     """What puts steps in order: their numbers, or their dates; names of another kind are taken as they come."""
-    from deltahist.counts.steps import seconds
+    from deltahist.domain.clock import seconds
 
     for key in (float, lambda name: float(seconds(name, "step"))):
         try:

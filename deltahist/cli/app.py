@@ -13,6 +13,7 @@ from deltahist.cli.publishing import demo, publish
 from deltahist.cli.querying import query
 from deltahist.cli.reading import export, inspect, plot
 from deltahist.cli.sorting import quantile
+from deltahist.cli.stating import statement
 from deltahist.cli.streaming import stream
 
 # Plain help: half the time of the decorated one, and it can be piped.
@@ -58,7 +59,8 @@ for command, line in (
     (advise, "What each choice of δ, ε and cells gives, in words."),
     (plan, "Rank strategies and cells by expected error, before any data."),
     (inspect, "Print the privacy statement of a release."),
+    (statement, "Write the statement as a page for the web or for print."),
     (plot, "Draw the map and the protection by distance."),
-    (export, "Write the cells as GeoParquet, GeoJSON, CSV or GeoTIFF."),
+    (export, "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF."),
 ):
     app.command(short_help=line)(command)

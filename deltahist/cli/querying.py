@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import BoxFile, NonNegative, ReleaseFile, option, spread
+from deltahist.cli.groups import BoxFile, NonNegative, option, spread
 from deltahist.cli.reading import open_release
+from deltahist.cli.series import ReleaseOrFolder, Steps
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,18 +56,18 @@ class Question:
                     f"--{what} is {getattr(self, what)!r}, but {does} --regions, which is missing"
                 )
 
-    def table(self, release: BaseRelease, *, level: float, nonnegative: bool) -> pd.DataFrame:
-        """A row for each thing asked, with its name, its own columns and its answer; a GeoDataFrame of regions."""
+    def table(self, domain: Domain, ask: Callable[[Any], pd.DataFrame]) -> pd.DataFrame:
+        """A row for each thing asked, with its name, its own columns and its answer; a GeoDataFrame of regions.
+
+        Where there are several answers to each, such as one per step, all of them stand one after another.
+        """
+        import numpy as np
         import pandas as pd
 
         from deltahist import workloads
-        from deltahist.answers import answer
         from deltahist.domain.fitting import boxes_in_degrees
         from deltahist.domain.geometries import named, read_geometries
 
-        domain, ask = release.domain, partial(answer, release, level=level, nonnegative=nonnegative)
-        if self.quantiles is not None:
-            return _quantiles(release, self.quantiles, level)
         if self.regions is not None:
             zones = read_geometries(self.regions, domain, "--regions", self.layer)
             return ask(named(zones, self.name, "--name"))
@@ -76,14 +78,17 @@ class Question:
             import geopandas as gpd
 
             return ask(gpd.GeoDataFrame(asked, geometry=shapes))
-        return asked.join(ask(workloads.boxes(corners)))
+        found = ask(workloads.boxes(corners)).reset_index(drop=True)
+        times = len(found) // len(asked)
+        return asked.iloc[np.tile(np.arange(len(asked)), times)].reset_index(drop=True).join(found)
 
 
 @spread
 def query(
     *,
-    release: ReleaseFile,
+    release: ReleaseOrFolder,
     question: Question,
+    steps: Steps,
     level: Annotated[str, option("L", "Of the interval, between 0 and 1.")] = "0.95",
     nonnegative: NonNegative = False,
     form: Annotated[
@@ -105,6 +110,8 @@ def query(
     Regions are clipped to the map: `outside` is the share of a region's area beyond it. Rings that cross themselves are
     repaired. What has no area on the map keeps its row, without an answer; `note` says what was done, and why.
 
+    Of a folder of `deltahist stream` the answers are sums over its steps, with the error of them together.
+
     \b
     Examples:
       deltahist query city.parquet --box 583000,4505000,588000,4512000
@@ -113,14 +120,27 @@ def query(
       deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
       deltahist query city.parquet --regions atlas.gpkg --layer districts --format geojson
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
+      deltahist query city/ --between 2010-05-01 2010-05-31 --regions zones.geojson     # of a folder: the sum
+      deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
+    from deltahist.answers import answer
+
     share = options.level_of(level)
     chosen = _form(form, out)
     console.check_target(out, release, *filter(None, [question.boxes, question.regions]))
-    published = open_release(release, nonnegative and question.quantiles is None)
-    _check_shapes(chosen, published.domain, question)
-    answers = question.table(published, level=share, nonnegative=nonnegative)
-    deliver(answers, published.domain, chosen, out, boxes=bool(question.box or question.boxes))
+    if release.is_dir() and question.quantiles is None:
+        series = steps.open(release)
+        domain, ask = series.domain, steps.asking(series, level=share, nonnegative=nonnegative)
+    else:
+        steps.refuse_for(release)
+        published = open_release(release, nonnegative and question.quantiles is None)
+        domain, ask = published.domain, partial(answer, published, level=share, nonnegative=nonnegative)
+    _check_shapes(chosen, domain, question)
+    if question.quantiles is not None:
+        answers = _quantiles(published, question.quantiles, share)
+    else:
+        answers = question.table(domain, ask)
+    deliver(answers, domain, chosen, out, boxes=bool(question.box or question.boxes))
 
 
 def deliver(frame: pd.DataFrame, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
@@ -221,6 +241,8 @@ def _text(frame: pd.DataFrame) -> str:
         usual = "{:,.1f}".format
     shown: dict[str, Any] = {
         "name": str,
+        "step": str,
+        "steps": "{:,}".format,
         "q": "{:g}".format,
         "cut": "{:.0%}".format,
         "unresolved": "{:.1%}".format,

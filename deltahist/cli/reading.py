@@ -139,7 +139,7 @@ def _check_look(only: str | None, regions: Path | None, name: str | None, plain:
 def export(
     release: ReleaseFile,
     out: Annotated[
-        Path, option("FILE", ".parquet (GeoParquet), .geojson, .csv, or .tif (needs the extra geotiff).")
+        Path, option("FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff).")
     ],
     nonnegative: NonNegative = False,
 ) -> None:
@@ -148,7 +148,8 @@ def export(
     \b
     Examples:
       deltahist export city.parquet --out cells.geojson     # in longitude and latitude, as GeoJSON must be
-      deltahist export city.parquet --out cells.csv
+      deltahist export city.parquet --out cells.gpkg        # GeoPackage with a style that QGIS takes up by itself
+      deltahist export city.parquet --out cells.csv         # and cells.csv-metadata.json with units and statement
       deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
     """
     from deltahist.releases import Release

@@ -12,7 +12,7 @@ from deltahist.cli.groups import Coordinates, Place, Rows, Sources, Spending, Wi
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.counts.steps import Clock
+    from deltahist.domain.clock import Clock
     from deltahist.publishers.stream import Stream
 
 #: Steps from which on a bar is shown on a terminal.
@@ -113,7 +113,7 @@ def stream(
     """
     from deltahist.budget import Budget
     from deltahist.budgets.amounts import read_amounts
-    from deltahist.counts.steps import Clock
+    from deltahist.domain.clock import Clock
     from deltahist.publishers.stream import Stream
 
     budget = spending.keywords()

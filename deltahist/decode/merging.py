@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
+from deltahist.decode.moments import Moments
 from deltahist.domain import Domain
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.workloads import Boxes
@@ -26,6 +26,14 @@ class Mapped(Protocol):
     @property
     def mechanism(self) -> Any: ...
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]: ...
+
+
+class Priced(Protocol):
+    """What the error of a block is known from: a decoder, or several of them together."""
+
+    @property
+    def domain(self) -> Domain: ...
+    def moments(self, work: Boxes) -> Moments: ...
 
 
 def merged_cells(release: Mapped) -> NDArray[np.float64]:
@@ -117,7 +125,7 @@ def _starts(shape: tuple[int, ...], width: int) -> tuple[NDArray[np.int64], ...]
     return tuple(np.arange(0, n, width) for n in shape)
 
 
-def block_error(decoder: Decoder, widths: tuple[int, ...]) -> tuple[float, float]:
+def block_error(decoder: Priced, widths: tuple[int, ...]) -> tuple[float, float]:
     """Median standard error and excess kurtosis of the sums over a few blocks of so many cells along each axis."""
     rng = np.random.default_rng(0)
     low, high = [], []

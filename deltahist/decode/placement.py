@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
-from deltahist.decode.merging import block_error
+from deltahist.decode.merging import Priced, block_error
 from deltahist.strategies.grids import sum_blocks
 from deltahist.workloads import Cover
 
@@ -89,13 +88,23 @@ class Clumping:
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
-def placement(cells: Field, decoder: Decoder) -> Placement:
+def placement(cells: Field, decoder: Priced) -> Placement:
     """Learn how points lie within cells, from their unbiased estimates (domain.shape) and the noise of these."""
+    return placed(cells, block_variance(decoder))
+
+
+def block_variance(decoder: Priced) -> BlockVariance:
+    """Typical variances of blocks, each worked out once."""
 
     @functools.cache
     def blocks(widths: tuple[int, ...]) -> float:
         return block_error(decoder, widths)[0] ** 2
 
+    return blocks
+
+
+def placed(cells: Field, blocks: BlockVariance) -> Placement:
+    """`placement`, of estimates whose blocks have these variances of noise."""
     noise = blocks((1,) * cells.ndim)
     law = learnt(cells, blocks)
     return Placement(law.spread(cells, noise), tuple(law.trust * s for s in _slopes(cells, math.sqrt(noise))))

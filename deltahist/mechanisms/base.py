@@ -14,6 +14,7 @@ from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import statement
+from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 
@@ -49,6 +50,8 @@ class BaseMechanism(abc.ABC):
     neighbourhood: Neighbourhood
     budget: Budget
     counting: Counting
+    #: Which step of a stream it is for; None for a publication by itself.
+    step: Step | None = None
     #: Name of the file format of its releases.
     FORMAT: ClassVar[str]
     #: What is worked out once and depends neither on how rows become numbers nor on the amount that is spent.

@@ -18,6 +18,7 @@ from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.mechanisms.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
+from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
@@ -39,12 +40,14 @@ class Mechanism(BaseMechanism):
     budget : ε (Laplace noise), ρ (Gaussian noise), or ε with a probability: Gaussian noise of the largest ρ that is
         (ε, δ_prob)-private; the budget is then that ρ.
     counting : how rows become counts: whose points they are, what is left out, the way to the map.
+    step : of the stream that this is a map of, if it is.
 
     Raises
     ------
     InputError
         If strategy and neighbourhood are on different domains, the strategy would give away who appears or how many
-        rows were left out, or the way to the map tears points apart by more than a hundredth of δ.
+        rows were left out, the way to the map tears points apart by more than a hundredth of δ, or a step spends more
+        than its window may.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")
@@ -59,6 +62,7 @@ class Mechanism(BaseMechanism):
     strategy: Strategy
     budget: Budget
     counting: Counting = POINTS
+    step: Step | None = None
     FORMAT: ClassVar[str] = "deltahist-release"
     _KEPT: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
@@ -70,6 +74,17 @@ class Mechanism(BaseMechanism):
             self.__dict__["sensitivity"] = largest
             rho = rho_at(self.strategy, largest, budget, self.counting.contributions)
             object.__setattr__(self, "budget", Budget(rho=rho))
+        if self.step is not None:
+            own, window = self.budget, self.step.budget
+            if own.unit != window.unit or own.amount > window.amount:
+                raise InputError(
+                    f"a step spends {own.unit} = {float(own.amount):g}, but every window of its stream has "
+                    f"{window.unit} = {float(window.amount):g}: it must be a part of that"
+                )
+
+    def at(self, step: Step) -> Mechanism:
+        """The same mechanism for a step of a stream."""
+        return self._with(step=step)
 
     def _check_counting(self) -> None:
         """Refuse counts that were not made as the guarantee needs them."""
@@ -184,6 +199,7 @@ class Mechanism(BaseMechanism):
             "laws": [law.describe() for law in self.laws],
             "groups": [part.name for part in self.strategy.parts],
             **self.counting.describe(),
+            **({} if self.step is None else {"step": self.step.describe()}),
         }
 
     @classmethod
@@ -195,6 +211,7 @@ class Mechanism(BaseMechanism):
             from_description(domain, description["strategy"]),
             budget_of(description),
             Counting.from_description(description, crs=domain.crs),
+            Step.from_description(description["step"]) if description.get("step") else None,
         )
 
 

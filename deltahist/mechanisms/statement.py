@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.domain.crs import scales, unit_of, words
+from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee
 
@@ -23,6 +25,7 @@ class Promise(Protocol):
     neighbourhood: Neighbourhood
     budget: Budget
     counting: Counting
+    step: Step | None
 
     @property
     def domain(self) -> Domain: ...
@@ -79,6 +82,9 @@ def facts(promise: Promise) -> dict[str, Any]:
         "publishable": None,
         "values": promise.size,
     }
+    if promise.step is not None:
+        out["step"] = promise.step.label
+        out["window"] = promise.step.describe()
     if guarantee.probability:
         out["probability"] = float(guarantee.probability)
     if guarantee.rho is not None:
@@ -108,27 +114,27 @@ def _relation(promise: Promise) -> str:
         recorded = "where they are recorded"
     if counting.user and counting.contributions == 1:
         who, recorded = "the one kept point of one user", "where it is recorded"
-    move = f"{who} may be anywhere within {_number(near.delta_ground)} {near.domain.unit} of {recorded}"
+    move = f"{who} may be anywhere within {number(near.delta_ground)} {near.domain.unit} of {recorded}"
     if near.fixed_membership:
         return f"{move}; who is in the data is fixed"
+    return f"{move}, or may be absent if within that distance of {place_of_sources(promise)}"
+
+
+def place_of_sources(promise: Promise) -> str:
+    """Where people may appear or vanish, for people."""
+    sources = promise.neighbourhood.sources
     place = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
-    named = place.get(near.sources, "") if isinstance(near.sources, str) else "the source geometry"
-    return f"{move}, or may be absent if within that distance of {named}"
+    return place.get(sources, "") if isinstance(sources, str) else "the source geometry"
 
 
-def _number(value: float, digits: int = 10) -> str:
+def number(value: float, digits: int = 10) -> str:
     return f"{float(f'{value:.{digits}g}'):,}".removesuffix(".0")
 
 
 def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
     """The privacy statement for people, plain text; `more` is what a release adds to the facts."""
     f = facts(promise) | (more or {})
-    rows = [*_what(promise, f), *_promise(promise, f), *_protection_table(promise, f), *_membership(f)]
-    rows += _noise(f)
-    if f["determines_cells"] is False:
-        rows.append(
-            ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
-        )
+    rows = parameters(promise, f, _protection_table(promise, f))
     why_not = "NO: not for publication, the noise came from a seeded generator"
     if f["publishable"] is not None:
         rows.append(("May be published", "yes" if f["publishable"] else why_not))
@@ -137,14 +143,24 @@ def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
 
 
 #: A label and its text; without a label the text goes on from the row above.
-_Row = tuple[str, str]
+Row = tuple[str, str]
 
 
-def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
+def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -> list[Row]:
+    """What was published and promised, row by row; `table` is how the protection by distance is shown among them."""
+    rows = [*_what(promise, f), *_promise(promise, f), *table, *_membership(f), *_noise(f)]
+    if f["determines_cells"] is False:
+        rows.append(
+            ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
+        )
+    return rows
+
+
+def _what(promise: Promise, f: dict[str, Any]) -> list[Row]:
     domain, unit = promise.domain, f["unit"]
     cells = " × ".join(str(n) for n in f["cells"])
-    size = " × ".join(_number(c) for c in f["cell_size"]) + f" {unit}"
-    bounds = ", ".join(_number(b) for b in domain.bounds)
+    size = " × ".join(number(c) for c in f["cell_size"]) + f" {unit}"
+    bounds = ", ".join(number(b) for b in domain.bounds)
     counting = promise.counting
     outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
     if domain.crs and "points outside" not in counting.dropped:
@@ -164,21 +180,21 @@ def _what(promise: Promise, f: dict[str, Any]) -> list[_Row]:
             rows.append(
                 (
                     "",
-                    f"it tears near points up to {_number(length, 3)} {unit} apart, as measured: so much less is δ",
+                    f"it tears near points up to {number(length, 3)} {unit} apart, as measured: so much less is δ",
                 )
             )
     return rows
 
 
-def _map(domain: Domain, cells: str, size: str) -> list[_Row]:
+def _map(domain: Domain, cells: str, size: str) -> list[Row]:
     """How large cells are, and where: on the ground, or on a grid of the map."""
     if domain.crs is None:
         return [("Map", f"{cells} {size}")]
     about = ("", words(domain))
     if domain.grid is None:
         return [("Map", f"{cells} {size}, {domain.crs}"), about]
-    side = _number(domain.grid)
-    least, largest = (_number(domain.grid / scale, 5) for scale in reversed(scales(domain)))
+    side = number(domain.grid)
+    least, largest = (number(domain.grid / scale, 5) for scale in reversed(scales(domain)))
     return [
         (
             "Map",
@@ -189,8 +205,8 @@ def _map(domain: Domain, cells: str, size: str) -> list[_Row]:
     ]
 
 
-def _promise(promise: Promise, f: dict[str, Any]) -> list[_Row]:
-    cells = " × ".join(_number(c) for c in f["delta_cells"])
+def _promise(promise: Promise, f: dict[str, Any]) -> list[Row]:
+    cells = " × ".join(number(c) for c in f["delta_cells"])
     lost = "one lattice step" if f["lattice_steps_lost"] == 1 else "two lattice steps"
     if f["projection"] is not None and f["projection"]["jump"]:
         lost += " and the way to the map"
@@ -203,7 +219,7 @@ def _promise(promise: Promise, f: dict[str, Any]) -> list[_Row]:
         unit = f"one user, at most {points}"
     rows = [
         ("Neighbours", f["neighbour_relation"]),
-        ("δ", f"{_number(f['delta'])} {f['unit']} = {cells} cells ({exact_delta})"),
+        ("δ", f"{number(f['delta'])} {f['unit']} = {cells} cells ({exact_delta})"),
         ("Unit of privacy", unit),
         *_bounded(promise),
     ]
@@ -213,7 +229,7 @@ def _promise(promise: Promise, f: dict[str, Any]) -> list[_Row]:
         rows.append(
             (
                 "Guarantee",
-                f"ε = {_number(f['epsilon'])} {kind}: whatever is concluded from the release is at most "
+                f"ε = {number(f['epsilon'])} {kind}: whatever is concluded from the release is at most "
                 f"e^ε = {ratio:.3g} times likelier",
             )
         )
@@ -222,14 +238,23 @@ def _promise(promise: Promise, f: dict[str, Any]) -> list[_Row]:
         rows.append(
             (
                 "Guarantee",
-                f"ρ = {_number(f['rho'])} zero-concentrated, which is ε = {f['epsilon_at_1e-6']:.3g} "
+                f"ρ = {number(f['rho'])} zero-concentrated, which is ε = {f['epsilon_at_1e-6']:.3g} "
                 "but for a probability of 10⁻⁶",
             )
         )
+    if promise.step is not None:
+        rows += [
+            ("Stream", f"step {promise.step.label} of a stream: {promise.step.words};"),
+            ("", f"that is the guarantee of all releases for data that differ within {_steps(promise.step)}"),
+        ]
     return rows
 
 
-def _bounded(promise: Promise) -> list[_Row]:
+def _steps(step: Step) -> str:
+    return "one step" if step.window == 1 else f"{step.window:,} steps in a row"
+
+
+def _bounded(promise: Promise) -> list[Row]:
     """What bounding users means for the guarantee."""
     if not promise.counting.user:
         return []
@@ -253,14 +278,14 @@ def _bounded(promise: Promise) -> list[_Row]:
     return rows
 
 
-def _protection_table(promise: Promise, f: dict[str, Any]) -> list[_Row]:
+def _protection_table(promise: Promise, f: dict[str, Any]) -> list[Row]:
     letter = "ε" if f["rho"] is None else "ρ"
     rows = [
         ("Protection by distance", "what a move over r costs: the further, the weaker the protection"),
         ("", f"{'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {letter + ' bound':>10}"),
     ]
     for p in f["protection"]:
-        length = f"{_number(p['distance'], 6)} {f['unit']}"
+        length = f"{number(p['distance'], 6)} {f['unit']}"
         exact, bound = ("nothing" if p[k] is None else f"{p[k]:.4g}" for k in ("exact", "bound"))
         rows.append(("", f"{length:>14}  {p['deltas']:>8.4g}  {exact:>10}  {bound:>10}"))
     rows[-1] = ("", rows[-1][1] + "  the domain's diameter: any move at all")
@@ -274,7 +299,7 @@ def _protection_table(promise: Promise, f: dict[str, Any]) -> list[_Row]:
     return rows
 
 
-def _membership(f: dict[str, Any]) -> list[_Row]:
+def _membership(f: dict[str, Any]) -> list[Row]:
     if f["total_public"]:
         number = "" if f["total"] is None else f"{f['total']:,}, "
         who = f"{number}published exactly: membership is fixed, so the number hides nothing"
@@ -298,7 +323,7 @@ def _membership(f: dict[str, Any]) -> list[_Row]:
     return rows
 
 
-def _condition(f: dict[str, Any]) -> list[_Row]:
+def _condition(f: dict[str, Any]) -> list[Row]:
     """What choosing rows by a condition means for the guarantee."""
     if f["where"] is None:
         return []
@@ -313,7 +338,7 @@ def _condition(f: dict[str, Any]) -> list[_Row]:
     ]
 
 
-def _noise(f: dict[str, Any]) -> list[_Row]:
+def _noise(f: dict[str, Any]) -> list[Row]:
     noise = f["noise"]
     if noise[0]["std"] is None:
         return [("Noise", noise[0]["law"])]

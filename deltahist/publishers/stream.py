@@ -18,10 +18,12 @@ from deltahist.counts import count_file
 from deltahist.counts.files import choice_notes
 from deltahist.counts.inputs import STDIN
 from deltahist.counts.private import Private
-from deltahist.counts.steps import Clock, count_steps, step_files
+from deltahist.counts.steps import count_steps, step_files
+from deltahist.domain.clock import Clock
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, one_of
 from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
 from deltahist.publishers.histogram import publish
@@ -84,6 +86,10 @@ class Stream:
         """What a step publishes with an equal share of the window's budget."""
         share: dict[str, Any] = {self.budget.unit: Window(self.length, *self.budget.exact).equal}
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
+
+    def step(self, number: int) -> Step:
+        """What a step's release says of the stream that it belongs to."""
+        return Step(self.clock, number, self.length, self.budget)
 
     def window(self, tell: Callable[[str], None] = lambda text: None) -> Window:
         """The accountant on the stream's ledger; refuses a ledger of another stream.
@@ -243,7 +249,8 @@ class _Run:
                 self._check_counting(counts)
             charged = self.window.charge(step, amount)
             budget = Budget(charged) if self.window.unit == "epsilon" else Budget(rho=charged)
-            publish(nobody if counts is None else counts, self.stream.mechanism.spending(budget)).save(file)
+            mechanism = self.stream.mechanism.spending(budget).at(self.stream.step(step))
+            publish(nobody if counts is None else counts, mechanism).save(file)
             self.ledger.store(_ACCOUNT, _WHOLE, step)
             if rows_upto is not None:
                 self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])

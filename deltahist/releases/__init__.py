@@ -4,6 +4,7 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.files import load
 from deltahist.releases.histogram import Release
 from deltahist.releases.quantile import Quantile
+from deltahist.releases.series import Series
 from deltahist.releases.sorted import SortedRelease
 
-__all__ = ["BaseRelease", "Quantile", "Release", "SortedRelease", "load"]
+__all__ = ["BaseRelease", "Quantile", "Release", "Series", "SortedRelease", "load"]

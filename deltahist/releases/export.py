@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltahist._files import write_whole
 from deltahist.domain.operations import Operation
 from deltahist.errors import InputError, fits_memory
 from deltahist.releases import BaseRelease
+from deltahist.releases.described import KEY, about, csv_metadata, in_parquet, statement_frame
 from deltahist.releases.frames import cells_frame, geo_frame
+from deltahist.releases.style import qml
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_Write: TypeAlias = Callable[[Path], Any]
 
 #: What the suffix of a file says.
 FORMS = {
@@ -19,11 +28,14 @@ FORMS = {
     ".geojson": "geojson",
     ".json": "geojson",
     ".csv": "csv",
+    ".gpkg": "geopackage",
     ".tif": "geotiff",
     ".tiff": "geotiff",
 }
 #: Rough bytes per cell while a form is made: geometries are objects.
-_BYTES = {"geoparquet": 900, "geojson": 3000, "csv": 400, "geotiff": 60}
+_BYTES = {"geoparquet": 1000, "geojson": 3000, "csv": 400, "geopackage": 1200, "geotiff": 60}
+#: Layers of a GeoPackage, and the table in which QGIS looks for their styles.
+_CELLS, _STATEMENT, _STYLES = "cells", "statement", "layer_styles"
 
 
 def check_form(path: str | Path) -> str:
@@ -53,6 +65,11 @@ def export(release: BaseRelease, path: str | Path, *, nonnegative: bool = False)
     centre `x`, `y`, `estimate` and `std_error` in points. GeoJSON is in longitude and latitude, as its standard
     demands (a plane without CRS keeps its figures); the others, and x and y everywhere, are in the release's
     CRS. GeoTIFF has two bands, estimate and standard error.
+    A GeoPackage has the layers `cells` and `statement`, a table, and a style that QGIS takes up by itself.
+
+    Each file says what its columns are, in which units, and what was promised: in Parquet's metadata and a member of
+    GeoJSON (both "deltahist_export"), the metadata of a GeoPackage's layer, the tags of a GeoTIFF; beside a CSV file
+    lies the same for "CSV on the Web", called like it with "-metadata.json" at its end.
     The file appears whole or not at all. With `nonnegative` the estimates are those of
     `Release.cells(nonnegative=True)`; standard errors stay those of the unbiased ones.
 
@@ -67,37 +84,101 @@ def export(release: BaseRelease, path: str | Path, *, nonnegative: bool = False)
             f"output is {str(path)!r}: a release in one dimension has no geometry, it must be .csv"
         )
     fits_memory(_BYTES[form] * release.domain.size, f"{release.domain.size:,} cells as {form}")
-    write_whole(Path(path), _WRITERS[form](release, nonnegative))
+    write_whole(Path(path), _WRITERS[form](release, nonnegative, Path(path)))
 
 
-def _to_geoparquet(release: BaseRelease, nonnegative: bool) -> Any:
+def _to_geoparquet(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     frame = geo_frame(release, nonnegative=nonnegative)
-    return lambda part: frame.to_parquet(part, index=False)
-
-
-def _to_geojson(release: BaseRelease, nonnegative: bool) -> Any:
-    frame = geo_frame(release, nonnegative=nonnegative)
-    if release.domain.crs is not None:
-        frame = Operation.off(release.domain, "EPSG:4326").frame(frame, "EPSG:4326")
+    said = about(release, frame, nonnegative)
 
     def write(part: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a plane without CRS is meant
-            frame.to_file(part, driver="GeoJSON", engine="pyogrio")
+        frame.to_parquet(part, index=False)
+        in_parquet(part, said)
 
     return write
 
 
-def _to_csv(release: BaseRelease, nonnegative: bool) -> Any:
+def _to_geojson(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
+    frame = geo_frame(release, nonnegative=nonnegative)
+    said = about(release, frame, nonnegative)
+    if release.domain.crs is not None:
+        frame = Operation.off(release.domain, "EPSG:4326").frame(frame, "EPSG:4326")
+    members = {
+        "NATIVE_DATA": json.dumps({"type": "FeatureCollection", KEY: said}, ensure_ascii=False),
+        "NATIVE_MEDIA_TYPE": "application/vnd.geo+json",
+    }
+    return lambda part: _write_layer(frame, part, "GeoJSON", layer_options=members)
+
+
+def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
+    import pandas as pd
+
+    frame = geo_frame(release, nonnegative=nonnegative)
+    said = about(release, frame, nonnegative)
+    columns = {
+        f"{name}_{key}": text for name, column in said["columns"].items() for key, text in column.items()
+    }
+    meta = {"title": said["title"], "promise": said["promise"], "statement": said["statement"], **columns}
+    described = {"DESCRIPTION": f"{said['title']}. {said['promise']}"}
+    style = {
+        "f_table_catalog": "",
+        "f_table_schema": "",
+        "f_table_name": _CELLS,
+        "f_geometry_column": "geom",
+        "styleName": "estimates",
+        "styleQML": qml(frame["estimate"].to_numpy(), frame["std_error"].to_numpy()),
+        "styleSLD": "",
+        "useAsDefault": True,
+        "description": "points per cell",
+        "owner": "",
+        "ui": "",
+        "update_time": pd.Timestamp.now("UTC").floor("s"),
+    }
+
+    def write(part: Path) -> None:
+        part.unlink()  # a GeoPackage begins with its first layer
+        # The newest version of the format would make older programs warn.
+        of_all: dict[str, Any] = {"dataset_options": {"VERSION": "1.2"}, "layer_metadata": meta}
+        _write_layer(frame, part, "GPKG", layer=_CELLS, layer_options=described, **of_all)
+        _write_layer(statement_frame(release), part, "GPKG", layer=_STATEMENT, append=True)
+        _write_layer(
+            pd.DataFrame([style]),
+            part,
+            "GPKG",
+            layer=_STYLES,
+            append=True,
+            layer_options={"FID": "id", "DATETIME_PRECISION": "MILLISECOND"},
+        )
+
+    return write
+
+
+def _write_layer(frame: pd.DataFrame, part: Path, driver: str, **more: Any) -> None:
+    import pyogrio
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a plane without CRS is meant
+        pyogrio.write_dataframe(frame, part, driver=driver, **more)
+
+
+def _to_csv(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     frame = cells_frame(release, nonnegative=nonnegative)
-    return lambda part: frame.to_csv(part, index=False)
+    companion = csv_metadata(path.name, frame, about(release, frame, nonnegative))
+
+    def write(part: Path) -> None:
+        frame.to_csv(part, index=False)
+        beside = path.with_name(f"{path.name}-metadata.json")
+        write_whole(beside, lambda other: other.write_text(companion, encoding="utf-8"))
+
+    return write
 
 
-def _to_geotiff(release: BaseRelease, nonnegative: bool) -> Any:
+def _to_geotiff(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     rasterio = _rasterio()
     domain = release.domain
     (west, _), (_, north) = domain.low, domain.high
     bands = dict(zip(("estimate", "std_error"), release.estimates(nonnegative=nonnegative), strict=True))
+    said = about(release, bands, nonnegative)
     profile = {
         "driver": "GTiff",
         "width": domain.shape[0],
@@ -115,6 +196,11 @@ def _to_geotiff(release: BaseRelease, nonnegative: bool) -> Any:
             for number, (name, cells) in enumerate(bands.items(), start=1):
                 file.write(cells.T[::-1], number)  # rows of a picture run from north to south
                 file.set_band_description(number, name)
+                file.set_band_unit(number, said["columns"][name]["unit"])
+                file.update_tags(number, description=said["columns"][name]["description"])
+            file.update_tags(
+                TIFFTAG_IMAGEDESCRIPTION=said["title"], promise=said["promise"], statement=said["statement"]
+            )
 
     return write
 
@@ -129,4 +215,10 @@ def _rasterio() -> Any:
     return rasterio
 
 
-_WRITERS = {"geoparquet": _to_geoparquet, "geojson": _to_geojson, "csv": _to_csv, "geotiff": _to_geotiff}
+_WRITERS: dict[str, Callable[[BaseRelease, bool, Path], _Write]] = {
+    "geoparquet": _to_geoparquet,
+    "geojson": _to_geojson,
+    "csv": _to_csv,
+    "geopackage": _to_geopackage,
+    "geotiff": _to_geotiff,
+}

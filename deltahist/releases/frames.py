@@ -57,6 +57,26 @@ def cells_frame(release: Celled, *, nonnegative: bool = False) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
+def columns_of(domain: Domain, *, nonnegative: bool = False) -> dict[str, dict[str, str]]:
+    """Unit and description of each column of `cells_frame`.
+
+    >>> columns_of(Domain((0, 4), (4,)))["estimate"]
+    {'unit': 'points', 'description': 'points in the cell, unbiased; may be below zero'}
+    """
+    where = domain.crs or "units of the bounds"
+    sides = ("low", "high") if domain.ndim == 1 else ("west", "south", "east", "north")
+    axes = ("x", "y")[: domain.ndim]
+    kind = "the nearest estimates that are not negative" if nonnegative else "unbiased; may be below zero"
+    out = {"column": ("1", "number of the cell from the west, from 0")}
+    if domain.ndim == 2:
+        out["row"] = ("1", "number of the cell from the south, from 0")
+    out |= {side: (where, f"{side} edge of the cell") for side in sides}
+    out |= {axis: (where, f"{axis} of the cell's centre") for axis in axes}
+    out["estimate"] = ("points", f"points in the cell, {kind}")
+    out["std_error"] = ("points", "standard error of the unbiased estimate")
+    return {name: {"unit": unit, "description": text} for name, (unit, text) in out.items()}
+
+
 def geo_frame(release: Celled, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
     """`cells_frame` with the cells' boxes as geometry, in the release's CRS, in place of their edges."""
     import geopandas as gpd

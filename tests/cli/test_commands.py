@@ -475,10 +475,10 @@ def test_plot_and_export(folder, tmp_path, capsys):
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "city.png")
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "plain.png", "--only", "map", "--plain")
-    for form in ("csv", "geojson", "parquet", "tif"):
+    for form in ("csv", "geojson", "gpkg", "parquet", "tif"):
         run(capsys, "export", folder / "city.parquet", "--out", tmp_path / f"cells.{form}")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted(
-        [".png", ".png", ".svg", ".csv", ".geojson", ".parquet", ".tif"]
+        [".png", ".png", ".svg", ".csv", ".json", ".geojson", ".gpkg", ".parquet", ".tif"]
     )
 
 

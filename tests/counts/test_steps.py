@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.counts.steps import Clock, count_steps, step_files
+from deltahist.counts.steps import count_steps, step_files
+from deltahist.domain.clock import Clock
 
 DOMAIN = dh.Domain((0, 0, 4, 4), (4, 4))
 

@@ -45,7 +45,7 @@ def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
     save_picture(dataclasses.replace(town, publishable=publishable), tmp_path / "map.svg")
     assert ("NOT FOR PUBLICATION" in seen) != publishable
     (source,) = (text for text in seen if text.startswith("Published with noise for privacy"))
-    assert "ε = 1 for each point moving up to 500 m; cells of 250 × 250 metres of the map" in " ".join(source.split())
+    assert "ε = 1 for each point moving up to 500 m; cells of 250 × 250 m of the map" in " ".join(source.split())
 
 
 def zones_of(release, number):

@@ -7,7 +7,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
-from deltahist.counts.steps import Clock
+from deltahist.domain.clock import Clock
 from deltahist.domain.counting import Counting
 from deltahist.publishers import Stream
 

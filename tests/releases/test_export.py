@@ -1,16 +1,24 @@
 """Export: every cell in its place, with its estimate and standard error, in every form."""
 
+import contextlib
+import itertools
+import json
+import sqlite3
 import sys
+from xml.etree import ElementTree
 
 import geopandas as gpd
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
+import pyogrio
 import pytest
 import rasterio
 
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.releases.export import check_form, export
+from deltahist.releases.style import breaks
 
 SHAPE = (6, 4)
 
@@ -81,12 +89,13 @@ def test_geojson_is_in_longitude_and_latitude(release, tmp_path):
     assert np.allclose(frame["std_error"], release.estimates()[1].ravel())
 
 
-@pytest.mark.parametrize("form", ["geojson", "parquet"])
+@pytest.mark.parametrize("form", ["geojson", "parquet", "gpkg"])
 def test_a_plane_without_crs_keeps_its_coordinates(tmp_path, form):
     plane = make(crs=None)
     export(plane, tmp_path / f"cells.{form}")
-    read = gpd.read_file if form == "geojson" else gpd.read_parquet
-    assert read(tmp_path / f"cells.{form}").total_bounds.tolist() == [0, 0, *SHAPE]
+    read = gpd.read_parquet if form == "parquet" else gpd.read_file
+    more = {"layer": "cells"} if form == "gpkg" else {}
+    assert read(tmp_path / f"cells.{form}", **more).total_bounds.tolist() == [0, 0, *SHAPE]
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio, when it reads
@@ -124,7 +133,7 @@ def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, paramet
     assert np.allclose(frame["estimate"], expected["estimate"])
 
 
-@pytest.mark.parametrize("form", ["parquet", "geojson", "tif"])
+@pytest.mark.parametrize("form", ["parquet", "geojson", "gpkg", "tif"])
 def test_one_dimension_has_no_geometry(tmp_path, form):
     with pytest.raises(InputError, match=r"it must be \.csv"):
         export(one_dimension(), tmp_path / f"cells.{form}")
@@ -156,3 +165,108 @@ def test_a_failed_write_leaves_the_older_file(release, tmp_path, monkeypatch):
         export(release, target)
     assert [path.name for path in tmp_path.iterdir()] == ["cells.csv"]
     assert target.read_text() == "older"
+
+
+# What a file says of itself
+
+
+def test_geopackage_has_named_layers_a_statement_and_a_style(release, tmp_path):
+    target = tmp_path / "cells.gpkg"
+    export(release, target)
+    assert [path.name for path in tmp_path.iterdir()] == ["cells.gpkg"]
+    layers = dict(pyogrio.list_layers(target))
+    assert layers["cells"] == "Polygon"
+    assert {"statement", "layer_styles"} <= layers.keys()
+    frame = gpd.read_file(target, layer="cells")
+    assert frame.crs == "EPSG:32618"
+    assert frame["estimate"].tolist() == release.cells().ravel().tolist()
+    said = pyogrio.read_info(target, layer="cells")["layer_metadata"]
+    assert said["estimate_unit"] == "points"
+    assert said["statement"] == release.statement()
+    table = pyogrio.read_dataframe(target, layer="statement", read_geometry=False).set_index("label")["text"]
+    assert table["May be published"] == "yes"
+    assert table["Promise"] == release.mechanism.promise
+
+
+def test_the_style_is_found_where_qgis_looks_for_it(release, tmp_path):
+    export(release, tmp_path / "cells.gpkg")
+    with contextlib.closing(sqlite3.connect(tmp_path / "cells.gpkg")) as file:
+        ((geometry,),) = file.execute(
+            "select column_name from gpkg_geometry_columns where table_name = 'cells'"
+        )
+        ((style, usual),) = file.execute(
+            "select styleQML, useAsDefault from layer_styles "
+            "where f_table_schema = '' and f_table_name = 'cells' and f_geometry_column = ?",
+            (geometry,),
+        )
+    assert usual == 1
+    renderer = ElementTree.fromstring(style).find("renderer-v2")
+    assert renderer.get("type") == "graduatedSymbol"
+    assert renderer.get("attr") == "estimate"
+    ranges = [(float(r.get("lower")), float(r.get("upper"))) for r in renderer.iter("range")]
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(ranges))
+    estimates = release.cells()
+    assert ranges[0][0] <= estimates.min()
+    assert ranges[-1][1] >= estimates.max()
+    assert {s.get("name") for s in renderer.iter("symbol")} == {str(n) for n in range(len(ranges))}
+
+
+@pytest.mark.parametrize(
+    ("estimates", "errors"),
+    [
+        ([0.0, 0.0], [0.0, 0.0]),
+        ([-5.0, -1.0], [2.0, 2.0]),
+        ([0.0, 9.0], [0.0, 0.0]),
+        ([3.0, 9.0], [5.0, 5.0]),
+    ],
+)
+def test_every_estimate_has_a_colour(estimates, errors):
+    edges = breaks(np.array(estimates), np.array(errors))
+    assert len(edges) >= 2
+    assert (np.diff(edges) > 0).all()
+    assert edges[0] <= min(estimates)
+    assert max(estimates) <= edges[-1]
+
+
+def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
+    export(release, tmp_path / "cells.parquet")
+    export(release, tmp_path / "cells.geojson", nonnegative=True)
+    schema = pq.read_schema(tmp_path / "cells.parquet")
+    in_parquet = json.loads(schema.metadata[b"deltahist_export"])
+    in_geojson = json.loads((tmp_path / "cells.geojson").read_text(encoding="utf-8"))["deltahist_export"]
+    for said in (in_parquet, in_geojson):
+        assert said["statement"] == release.statement()
+        assert said["may_be_published"] is True
+        assert list(said["columns"]) == ["column", "row", "x", "y", "estimate", "std_error"]
+        assert said["columns"]["std_error"]["unit"] == "points"
+    assert schema.field("estimate").metadata[b"unit"] == b"points"
+    assert "may be below zero" in in_parquet["columns"]["estimate"]["description"]
+    assert "not negative" in in_geojson["columns"]["estimate"]["description"]
+    with pytest.raises(InputError, match="is Parquet but no release"):
+        dh.load(tmp_path / "cells.parquet")
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_a_companion_describes_the_csv_file(release, tmp_path, dimensions):
+    made = release if dimensions == 2 else one_dimension()
+    export(made, tmp_path / "cells.csv")
+    said = json.loads((tmp_path / "cells.csv-metadata.json").read_text(encoding="utf-8"))
+    assert said["url"] == "cells.csv"
+    assert made.statement() in said["dc:description"]
+    columns = said["tableSchema"]["columns"]
+    frame = pd.read_csv(tmp_path / "cells.csv")
+    assert [column["name"] for column in columns] == list(frame.columns)
+    kinds = {"i": "integer", "f": "double"}
+    assert [column["datatype"] for column in columns] == [kinds[kind.kind] for kind in frame.dtypes]
+    assert columns[-1]["schema:unitText"] == "points"
+    assert said["tableSchema"]["primaryKey"] == ["column", "row"][:dimensions]
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_tags_of_a_geotiff(release, tmp_path):
+    export(release, tmp_path / "cells.tif")
+    with rasterio.open(tmp_path / "cells.tif") as file:
+        assert file.tags()["statement"] == release.statement()
+        assert file.tags()["promise"] == release.mechanism.promise
+        assert file.units == ("points", "points")
+        assert "standard error" in file.tags(2)["description"]

@@ -1,0 +1,40 @@
+"""`deltahist statement`: the privacy statement as a page to be put beside a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from deltahist.cli import console
+from deltahist.cli.groups import ReleaseFile, option
+from deltahist.cli.reading import open_release
+
+
+def statement(
+    release: ReleaseFile,
+    out: Annotated[
+        Path | None, option("FILE", ".html (one page for the web and for print), .md or .txt.")
+    ] = None,
+    title: Annotated[str | None, option("TEXT", "Title of the page, such as the name of the data.")] = None,
+) -> None:
+    """Write the privacy statement of a release as a page for whoever reads the map; without --out print it.
+
+    The page says in plain words whether the release may be published, who is protected and how strongly, what was
+    done with the rows, and how to use the figures; a table and a curve show the protection by distance. It is one file
+    that needs no other.
+
+    \b
+    Examples:
+      deltahist statement city.parquet --out statement.html --title "Check-ins in New York, 2010"
+      deltahist statement city.parquet --out statement.md
+      deltahist statement city.parquet
+    """
+    from deltahist.releases.page import check_page, page, save_statement
+
+    if out is None:
+        console.put(page(open_release(release), "text", title), None)
+        return
+    check_page(out)
+    console.check_target(out, release)
+    save_statement(open_release(release), out, title)
+    console.note(f"wrote {out}")

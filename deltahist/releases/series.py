@@ -1,0 +1,281 @@
+"""A folder of releases, one per step of time: periods of it, and the change from one period to another."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from deltahist.domain import Domain
+from deltahist.domain.clock import Clock, seconds
+from deltahist.errors import InputError, fits_memory
+from deltahist.releases.histogram import Release
+from deltahist.releases.sums import Summed
+
+#: What may differ from step to step: the amount that is spent, and what follows from it.
+_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version")
+#: Steps that a message names.
+_NAMED = 5
+_DAY = 86_400
+#: Bytes per cell and per value of a release that is kept open.
+_BYTES = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Releases of consecutive steps of time, alike in all but their amounts; `answer` gives the sums over its steps.
+
+    Parameters
+    ----------
+    clock : what a step is.
+    first, last : the steps that are meant, from 0 on the clock.
+    releases : step -> its release. Steps between first and last without one are missing, which is not the same as
+        empty: they are named, and nothing is answered before `present` leaves them out.
+    mean : whether answers are divided by the number of steps that have a release.
+    skipping : whether missing steps were left out on purpose (`present`).
+
+    Raises
+    ------
+    InputError
+        If there is no release between first and last, or releases differ in more than what they spend.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1, "boundary")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for day in range(1, 5):
+    ...         dh.publish(np.full(4, 50), near, "identity", 1.0).save(f"{folder}/2010-05-{day:02}.parquet")
+    ...     city = dh.Series.load(folder)
+    >>> city
+    Series: 4 steps of 1 day from 2010-05-01 to 2010-05-04
+    >>> dh.answer(city.between("2010-05-02", "2010-05-03"), [[0, 2]])["steps"].tolist()
+    [2]
+    """
+
+    clock: Clock
+    first: int
+    last: int
+    releases: Mapping[int, Release]
+    mean: bool = False
+    skipping: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.releases:
+            raise InputError(
+                f"no release lies between {self.clock.label(self.first)} and {self.clock.label(self.last)}: there must "
+                "be at least one"
+            )
+        steps = iter(self.releases.items())
+        start, one = next(steps)
+        for step, other in steps:
+            differing = _differences(one, other)
+            if differing:
+                raise InputError(
+                    f"the releases of {self.clock.label(start)} and {self.clock.label(step)} differ in "
+                    f"{' and '.join(differing)}: all of a series must be alike but for the amounts that they "
+                    "spend (two streams in one folder?)"
+                )
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Series:
+        """All releases of a folder; their files are called by their steps, as `Stream.publish` calls them.
+
+        Raises
+        ------
+        InputError
+            If the folder has none, one of another kind, or two that differ in more than what they spend; or if a name
+            is not that of its step.
+        DamagedFile
+            As `Release.load` does.
+        """
+        folder = Path(folder)
+        files = sorted(f for f in folder.glob("*.parquet") if not f.name.startswith("."))
+        if not files:
+            raise InputError(
+                f"folder {str(folder)!r} holds no release (*.parquet): it must be one that `deltahist stream` wrote"
+            )
+        names = [file.stem for file in files]
+        times = _times_of(names, folder)
+        # All are kept open: what is written is compressed, and says too little of it.
+        first = Release.load(files[0])
+        fits_memory(
+            _BYTES * len(files) * (first.domain.size + len(first.values)),
+            f"{len(files):,} releases in {str(folder)!r}",
+        )
+        read = [first, *(Release.load(file) for file in files[1:])]
+        clock = _clock_of(read, names, times)
+        steps = {}
+        for file, release in zip(files, read, strict=True):
+            step = clock.step(_time_of(file.stem), "the name of a release")
+            said = release.mechanism.step
+            own = clock.label(step) if said is None else said.label
+            if own != file.stem:
+                raise InputError(f"release {str(file)!r} is of step {own}: its name must be that (renamed?)")
+            steps[step] = release
+        return cls(clock, min(steps), max(steps), steps)
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return next(iter(self.releases.values())).domain
+
+    @property
+    def publishable(self) -> bool:
+        """Whether the noise of all releases was for publication."""
+        return all(each.publishable for each in self.releases.values())
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of all steps that are meant, in order, those that are missing too."""
+        return [self.clock.label(step) for step in range(self.first, self.last + 1)]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the steps that have no release: lost, skipped, or not handed on."""
+        return [self.clock.label(s) for s in range(self.first, self.last + 1) if s not in self.releases]
+
+    def __iter__(self) -> Iterator[tuple[str, Release | None]]:
+        """Each step's name and its release, None where it is missing."""
+        return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
+
+    def between(self, first: str, last: str) -> Series:
+        """The steps from that of `first` to that of `last`, both included.
+
+        A date without a time of day means the whole day: its first step, or its last.
+
+        Raises InputError if they cannot be read, are reversed, or no step between them has a release.
+        """
+        one, other = self.clock.step(first, "the first step"), self.clock.step(last, "the last step")
+        if 0 < self.clock.every < _DAY and _is_date(last):
+            other = (seconds(last, "the last step") + _DAY - 1 - self.clock.start) // self.clock.every
+        if one > other:
+            raise InputError(f"the first step is {first!r} and the last one {last!r}: they are reversed")
+        return replace(
+            self,
+            first=one,
+            last=other,
+            releases={s: r for s, r in self.releases.items() if one <= s <= other},
+        )
+
+    def present(self) -> Series:
+        """The same with the missing steps left out: what is answered is about the others."""
+        return replace(self, skipping=True)
+
+    def per_step(self) -> Series:
+        """The same with answers as means over the steps instead of sums."""
+        return replace(self, mean=True)
+
+    def change_from(self, before: Series) -> Change:
+        """What `answer` compares: this period less another one."""
+        return Change(before, self)
+
+    @functools.cached_property
+    def summed(self) -> Summed:
+        """The sum of all steps; InputError, naming them, if some are missing and were not left out."""
+        missing = self.missing
+        if missing and not self.skipping:
+            named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+            raise InputError(
+                f"{len(missing):,} of {self.last - self.first + 1:,} steps have no release: {named} (lost, skipped, or "
+                f"not handed on); a missing step is no empty one: leave them out, and answer from the other "
+                f"{len(self.releases):,}, or choose another period"
+            )
+        return Summed(tuple(self.releases.values()))
+
+    def __repr__(self) -> str:
+        steps = self.last - self.first + 1
+        each = f" of {self.clock.period}" if self.clock.every else ""
+        missing = f", {len(self.missing):,} missing" if self.missing else ""
+        first, last = self.clock.label(self.first), self.clock.label(self.last)
+        return f"Series: {steps:,} step{'s' if steps > 1 else ''}{each} from {first} to {last}{missing}"
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One period less another: noise adds up, and so does what is not known of places.
+
+    Parameters
+    ----------
+    before, after : the periods, of one series.
+
+    Raises
+    ------
+    InputError
+        If they have steps in common, are of different series, or one is a mean and the other a sum.
+    """
+
+    before: Series
+    after: Series
+
+    def __post_init__(self) -> None:
+        before, after = self.before, self.after
+        if before.clock != after.clock or _differences(_one(before), _one(after)):
+            raise InputError(
+                "the two periods are of different series: they must be alike but for their times"
+            )
+        if before.mean != after.mean:
+            raise InputError("one period is a mean over its steps and the other a sum: both must be the same")
+        common = sorted(before.releases.keys() & after.releases.keys())
+        if common:
+            raise InputError(
+                f"the two periods share {len(common):,} step{'s' if len(common) > 1 else ''}, "
+                f"{before.clock.label(common[0])} first: they must have none in common"
+            )
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.after.domain
+
+
+def _one(series: Series) -> Release:
+    return next(iter(series.releases.values()))
+
+
+def _differences(one: Release, other: Release) -> list[str]:
+    """In what two releases differ, beside what they spend."""
+    first, second = one.describe(), other.describe()
+    if (first["epsilon"] is None) != (second["epsilon"] is None):
+        return ["the unit of their budget"]
+    said = [k for k in first.keys() | second.keys() if k not in _OF_A_STEP and first.get(k) != second.get(k)]
+    steps = one.mechanism.step, other.mechanism.step
+    if all(steps) and replace(steps[0], number=0) != replace(steps[1], number=0):  # type: ignore[type-var]
+        said.append("window")
+    return sorted(said)
+
+
+def _clock_of(releases: list[Release], names: list[str], times: list[int]) -> Clock:
+    """The clock that the releases state; else the longest period that all names fit."""
+    for release in releases:
+        if release.mechanism.step is not None:
+            return release.mechanism.step.clock
+    if all(map(_is_number, names)):
+        return Clock(times[0], 0)
+    return Clock(times[0], math.gcd(*(t - times[0] for t in times)) or _DAY)
+
+
+def _times_of(names: list[str], folder: Path) -> list[int]:
+    """Seconds, or step numbers, that files are called by, sorted; nothing has been read yet."""
+    try:
+        if all(map(_is_number, names)):
+            return sorted(map(int, names))
+        return sorted(seconds(_time_of(name), "a name") for name in names)
+    except InputError as problem:
+        raise InputError(
+            f"releases in {str(folder)!r} are not called by dates, times or step numbers: {problem}"
+        ) from None
+
+
+def _is_number(name: str) -> bool:
+    return re.fullmatch(r"[-+]?\d{1,15}", name) is not None
+
+
+def _time_of(name: str) -> str:
+    """A step's name as a time that can be read: names of files have no colons."""
+    return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)
+
+
+def _is_date(text: str) -> bool:
+    return re.fullmatch(r"\d{4}-\d\d-\d\d", text.strip()) is not None

@@ -1,0 +1,155 @@
+"""Sums of releases: what the maps of several steps say together, with the joint error.
+
+Noise is drawn afresh for every release, so its variances add up. Where in their cells the points lie is not known of
+any of them, and people come back to the same places: these errors are added up as if they were one (docs/streams.md).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.decode import Placement, nonnegative, placement, prefix_sums
+from deltahist.decode.moments import Asked, Moments
+from deltahist.decode.placement import block_variance, placed
+from deltahist.domain import Domain
+from deltahist.privacy import Law
+from deltahist.releases.histogram import Release
+from deltahist.strategies.base import Strategy
+from deltahist.workloads import Cover
+
+Field = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """The sum of releases of one strategy on one domain; it answers queries as a release does.
+
+    Parameters
+    ----------
+    releases : at least one, of different data or steps, each with noise of its own.
+    """
+
+    releases: tuple[Release, ...]
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.releases[0].domain
+
+    @property
+    def strategy(self) -> Strategy:
+        """What was measured."""
+        return self.releases[0].strategy
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """Noise laws of the first release."""
+        return self.releases[0].laws
+
+    @property
+    def total(self) -> int | None:
+        """The number of points of all releases if all of them are public; else None."""
+        known = [each.total for each in self.releases if each.total is not None]
+        return sum(known) if len(known) == len(self.releases) else None
+
+    @functools.cached_property
+    def decoder(self) -> JointNoise:
+        """The error of sums of answers."""
+        return JointNoise(self.releases)
+
+    @functools.cached_property
+    def placement(self) -> JointPlacement:
+        """Where in their cells the points lie."""
+        blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
+        parts = [(each.cells(), placed(each.cells(), blocks[each.laws])) for each in self.releases]
+        return JointPlacement(parts, self.cells(), placement(self.cells(), self.decoder))
+
+    @functools.cached_property
+    def _cells(self) -> Field:
+        return np.sum([each.cells() for each in self.releases], axis=0)
+
+    @functools.cached_property
+    def _nonnegative(self) -> Field:
+        """The sum is made not negative, not its parts: each of them would add a bias of its own."""
+        fields = [each.decoder.field(each.values, each.total) for each in self.releases]
+        # The first one's metric stands for all: where amounts differ, theirs differ in scale alone, or hardly more.
+        return nonnegative(np.sum(fields, axis=0), self.releases[0].decoder.metric(), self.total).cells
+
+    def cells(self, *, nonnegative: bool = False) -> Field:
+        """Sums of the estimates of all cells (domain.shape), or the nearest cells to them that are not negative."""
+        return self._nonnegative if nonnegative else self._cells
+
+    @functools.cached_property
+    def prefix(self) -> Field:
+        """Sums of the estimates from the low corner to every cell edge."""
+        return prefix_sums(self.cells())
+
+
+@dataclass(frozen=True, eq=False)
+class JointNoise:
+    """The noise of sums of answers from releases, each with noise of its own."""
+
+    releases: tuple[Release, ...]
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.releases[0].domain
+
+    @functools.cached_property
+    def alike(self) -> dict[Release, int]:
+        """One release for each amount that was spent, and how many there are of it."""
+        found: dict[tuple[Law, ...], Release] = {}
+        number = Counter(each.laws for each in self.releases)
+        for each in self.releases:
+            found.setdefault(each.laws, each)
+        return {each: number[laws] for laws, each in found.items()}
+
+    def moments(self, work: Asked) -> Moments:
+        """Variances and fourth cumulants, which add up; answers whose noise is a plain sum of draws stay such."""
+        return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
+
+
+def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
+    """Moments of sums of independent errors, each of which comes so many times."""
+    variance = np.sum([m.variance * n for m, n in parts], axis=0)
+    fourth = np.sum([m.kurtosis * m.variance**2 * n for m, n in parts], axis=0)
+    kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
+    first, times = parts[0]
+    shares = [m.unresolved for m, _ in parts if m.unresolved is not None]
+    unresolved = np.max(shares, axis=0) if len(shares) == len(parts) else None
+    draws = None if first.draws is None else first.draws * (times if len(parts) == 1 else 0)
+    freedom = min(m.freedom for m, _ in parts)
+    return Moments(variance, kurtosis, freedom, unresolved, draws, first.note)
+
+
+@dataclass(frozen=True, eq=False)
+class JointPlacement:
+    """Where in their cells the points of several releases lie: never less uncertain than if all errors were one.
+
+    Parameters
+    ----------
+    parts : the cells of each release, and how the points lie in them.
+    summed : the cells of all together.
+    learnt : what their sum says of where all points lie.
+    """
+
+    parts: Sequence[tuple[Field, Placement]]
+    summed: Field
+    learnt: Placement
+
+    def moved(self, cells: Field, cover: Cover) -> Field:
+        """What slopes add to answers (m,): each release's to its own, the sum's to what `cells` are beyond the sum."""
+        own = np.sum([each.moved(part, cover) for part, each in self.parts], axis=0)
+        return np.asarray(own + self.learnt.moved(cells - self.summed, cover))
+
+    def variance(self, cover: Cover) -> Field:
+        """The square of the sum of standard errors, or what the sum says of itself, whichever is more (m,)."""
+        spread = np.sum([np.sqrt(each.variance(cover)) for _, each in self.parts], axis=0)
+        return np.maximum(spread**2, self.learnt.variance(cover))

@@ -1,0 +1,97 @@
+"""`deltahist query` of a folder: sums, rows per step, changes, missing steps."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.cli import main
+
+NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
+BOXES = ["--box", "0,0,2,2", "--box", "1,1,4,4"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("city")
+    for day in (1, 2, 3, 5, 6):
+        release = dh.publish(np.full((4, 4), day), NEAR, "identity", 1.0)
+        release.save(folder / f"2010-05-0{day}.parquet")
+    return folder
+
+
+def csv(capsys, folder, *more, boxes=BOXES):
+    capsys.readouterr()
+    assert main(["query", str(folder), *boxes, "--format", "csv", *more]) == 0
+    said = capsys.readouterr()
+    return pd.read_csv(io.StringIO(said.out)), said.err
+
+
+def test_a_period_is_summed(folder, capsys):
+    found, _ = csv(capsys, folder, "--between", "2010-05-01", "2010-05-03")
+    series = dh.Series.load(folder).between("2010-05-01", "2010-05-03")
+    expected = dh.answer(series, [[0, 0, 2, 2], [1, 1, 4, 4]])
+    pd.testing.assert_frame_equal(found[list(expected.columns)], expected)
+    assert found["west"].tolist() == [0, 1]
+    mean, _ = csv(capsys, folder, "--between", "2010-05-01", "2010-05-03", "--mean")
+    assert np.allclose(mean["estimate"], found["estimate"] / 3)
+
+
+def test_missing_steps_stop_or_are_skipped(folder, capsys):
+    assert main(["query", str(folder), *BOXES]) == 2
+    error = capsys.readouterr().err
+    assert "1 of 6 steps have no release: 2010-05-04" in error
+    assert "--missing skip" in error
+    found, note = csv(capsys, folder, "--missing", "skip")
+    assert found["steps"].tolist() == [5, 5]
+    assert "note: 1 step has no release: 2010-05-04" in note
+
+
+def test_a_row_for_each_step(folder, capsys):
+    found, note = csv(capsys, folder, "--each", "--between", "2010-05-03", "2010-05-05")
+    assert found["step"].tolist() == [f"2010-05-0{day}" for day in (3, 3, 4, 4, 5, 5)]
+    assert found["name"].tolist() == ["0,0,2,2", "1,1,4,4"] * 3
+    assert found["east"].tolist() == [2, 4] * 3
+    assert found["estimate"].isna().tolist() == [False, False, True, True, False, False]
+    assert "2010-05-04" in note
+    assert main(["query", str(folder), *BOXES, "--each"]) == 0
+    assert "2010-05-06" in capsys.readouterr().out
+
+
+def test_two_periods_are_compared(folder, capsys):
+    line = ["--between", "2010-05-05", "2010-05-06", "--compare", "2010-05-01", "2010-05-03"]
+    found, note = csv(capsys, folder, *line)
+    assert np.allclose(found["after"] - found["before"], found["estimate"])
+    assert "the periods have 3 and 2 steps" in note
+    _, note = csv(capsys, folder, *line, "--mean")
+    assert not note
+
+
+def test_other_layouts_have_all_steps(folder, capsys):
+    line = ["query", str(folder), *BOXES, "--each", "--between", "2010-05-01", "2010-05-02", "--format"]
+    for layout in ("json", "geojson"):
+        assert main([*line, layout]) == 0
+        read = json.loads(capsys.readouterr().out)
+        assert len(read if layout == "json" else read["features"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--each", "--mean"], "--each is given with --mean"),
+        (["--each", "--compare", "2010-05-01", "2010-05-02"], "--each is given with --compare"),
+        (["--nonnegative", "--compare", "2010-05-01", "2010-05-02"], "--nonnegative is given with --compare"),
+        (["--between", "2010-05-03", "2010-05-01"], "they are reversed"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(folder, capsys, more, words):
+    assert main(["query", str(folder), *BOXES, *more]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_single_release_has_no_steps(folder, capsys):
+    assert main(["query", str(folder / "2010-05-01.parquet"), *BOXES, "--mean"]) == 2
+    assert "--mean is given, but" in capsys.readouterr().err

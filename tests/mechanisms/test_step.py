@@ -1,0 +1,89 @@
+"""A step of a stream: what its release says of the window that it belongs to."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.domain.clock import Clock
+from deltahist.mechanisms.step import Step
+
+NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
+DAYS = Clock.of("2010-05-01", "1d")
+
+
+def step(number=2, window=7, clock=DAYS, **budget):
+    return Step(clock, number, window, dh.Budget(**(budget or {"epsilon": 1})))
+
+
+def mechanism(**budget):
+    return dh.Mechanism(NEAR, dh.strategies.Identity(NEAR.domain), dh.Budget(**budget))
+
+
+def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
+    made = mechanism(epsilon=Fraction(1, 7)).at(step())
+    release = dh.publish(np.ones((4, 4), dtype=int), made)
+    release.save(tmp_path / "day.parquet")
+    again = dh.load(tmp_path / "day.parquet")
+    assert again.mechanism.step == step()
+    assert again.describe() == release.describe()
+    assert again.facts()["step"] == "2010-05-03"
+    assert (
+        "step 2010-05-03 of a stream: every 7 steps in a row, of 1 day each, spend at most ε = 1 together"
+        in (again.statement())
+    )
+
+
+def test_other_releases_say_nothing_of_steps():
+    alone = mechanism(epsilon=1)
+    assert alone.step is None
+    assert "step" not in alone.describe()
+    assert "Stream" not in alone.statement()
+
+
+def test_a_step_spends_no_more_than_its_window():
+    with pytest.raises(
+        dh.InputError, match=r"a step spends epsilon = 1.5, but every window .* has epsilon = 1"
+    ):
+        mechanism(epsilon=1.5).at(step())
+    with pytest.raises(dh.InputError, match=r"a step spends rho = 0.1, but every window .* has epsilon = 1"):
+        mechanism(rho=0.1).at(step())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"number": -1}, "number is -1"),
+        ({"number": 10**9}, "number is 1,000,000,000: such a step lies outside all dates"),
+        ({"window": 0}, "window is 0"),
+        ({"epsilon": 1, "probability": 1e-6}, "has a failure probability"),
+    ],
+)
+def test_what_is_no_step_is_refused(changes, words):
+    with pytest.raises(dh.InputError, match=words):
+        step(**changes)
+
+
+@pytest.mark.parametrize(
+    ("clock", "window", "words"),
+    [
+        (
+            Clock.of("2010-05-01", "6h"),
+            4,
+            "every 4 steps in a row, of 6 hours each, spend at most ε = 1 together",
+        ),
+        (Clock.of("2010-05-01", "90min"), 1, "every step, of 90 minutes each, spends at most ε = 1"),
+        (Clock.of("1", None), 2, "every 2 steps in a row spend at most ε = 1 together"),
+    ],
+)
+def test_its_words(clock, window, words):
+    assert step(clock=clock, window=window).words == words
+
+
+def test_an_altered_step_is_damage(tmp_path):
+    described = step().describe()
+    assert Step.from_description(described) == step()
+    for key, value in (("every", -5), ("start", "x"), ("epsilon", "0"), ("window", 1.5), ("number", None)):
+        with pytest.raises((dh.InputError, ValueError, TypeError)):
+            Step.from_description(described | {key: value})

@@ -1,0 +1,142 @@
+"""The statement as a page: complete by itself, well formed, and safe whatever its title says."""
+
+import html.parser
+import re
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.releases.page import check_page, page, save_statement
+
+DOMAIN = dh.Domain.from_cell((583_000, 4_505_000, 587_000, 4_508_000), "500m", "EPSG:32618")
+NEAR = dh.Neighbourhood(DOMAIN, "1km")
+LINE = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)
+TITLE = 'Visits <script>alert("1")</script> & | more'
+#: Elements that have no end.
+EMPTY = {"meta", "br", "path", "use", "image", "rect", "line"}
+
+
+def of(kind):
+    if kind == "map":
+        counts = np.arange(DOMAIN.size).reshape(DOMAIN.shape) % 7
+        return dh.publish(counts, NEAR, "identity", epsilon=1)
+    if kind == "line":
+        return dh.publish(np.arange(20), LINE, "identity", rho=0.5)
+    if kind == "sorted":
+        return dh.publish_sorted(np.arange(100), LINE, 1.0)
+    return dh.publish_quantile(np.arange(99), 0.5, LINE, 1.0)
+
+
+class Page(html.parser.HTMLParser):
+    """What a page is made of; a wrong end of an element is an error."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        if tag not in EMPTY:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, name):
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+@pytest.fixture(scope="module")
+def release():
+    return of("map")
+
+
+@pytest.fixture(scope="module")
+def shown(release):
+    return page(release, "html", TITLE)
+
+
+def test_the_page_needs_no_other_file_and_runs_nothing(shown):
+    read = Page(shown)
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in read.tags}
+    places = re.findall(r"""(?:src|href)="([^"]*)|url\(([^)]*)\)""", shown)
+    assert all((one or other).startswith(("#", "data:image/png;base64,")) for one, other in places)
+    assert "@import" not in shown
+
+
+def test_the_title_is_text(shown):
+    read = Page(shown)
+    assert read.text.count(TITLE) == 3  # of the window, at the top, in the citation
+    assert "alert(" not in shown.replace("alert(&quot;", "")
+
+
+def test_the_page_can_be_read_aloud(shown):
+    read = Page(shown)
+    assert read.all("html") == [{"lang": "en"}]
+    assert len(read.all("h1")) == 1
+    assert len(read.all("h2")) == 5
+    assert [cell["scope"] for cell in read.all("th")].count("col") == 4
+    assert all(cell["scope"] in ("col", "row") for cell in read.all("th"))
+    pictures = read.all("svg")
+    assert len(pictures) == 2
+    assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
+    assert read.all("caption")
+
+
+def test_names_within_the_pictures_are_their_own(shown):
+    names = [attributes["id"] for _, attributes in Page(shown).tags if "id" in attributes]
+    assert len(names) == len(set(names))
+    for used in re.findall(r'(?:href="|url\()#([^")]+)', shown):
+        assert used in names
+
+
+def test_the_judgement_comes_first(shown):
+    assert "May be published: yes" in shown.split("<h2>")[0]
+    seeded = dh.publish(
+        np.ones(DOMAIN.shape, dtype=int), NEAR, "identity", epsilon=1, rng=np.random.default_rng(1)
+    )
+    assert 'class="judgement no"><strong>May be published: no' in page(seeded, "html")
+
+
+@pytest.mark.parametrize(("kind", "pictures"), [("map", 2), ("line", 1), ("sorted", 1), ("quantile", 1)])
+def test_every_kind_of_release_has_its_page(kind, pictures):
+    made = of(kind)
+    read = Page(page(made, "html"))
+    assert len(read.all("svg")) == pictures
+    said = " ".join(read.text.split())
+    # The same facts in all forms.
+    for line in made.statement().splitlines()[2:]:
+        label, _, text = line.strip().partition("  ")
+        if label in ("Neighbours", "Bounds", "Unit of privacy"):
+            assert " ".join(text.split()) in said
+
+
+def test_the_same_release_makes_the_same_page(release, shown):
+    assert page(release, "html", TITLE) == shown
+
+
+def test_markdown_keeps_its_tables(release):
+    said = page(release, "markdown", TITLE)
+    assert said.startswith("# Visits \\<script\\>")
+    rows = [line for line in said.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {5}
+    assert "| 1 km | 73.2 of 100 | 1 | 1 |" in rows
+
+
+def test_the_suffix_says_the_form(release, tmp_path):
+    for name, start in (("s.html", "<!DOCTYPE html>"), ("s.md", "# Visits"), ("s.txt", "Visits <script>")):
+        save_statement(release, tmp_path / name, TITLE)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    assert release.statement() in (tmp_path / "s.txt").read_text(encoding="utf-8")
+    with pytest.raises(dh.InputError, match=r"output is 's\.pdf': its suffix must be one of \.html"):
+        check_page("s.pdf")
