@@ -14,6 +14,7 @@ from .errors import (
     DamagedFile as DamagedFile,
     DeltaHistWarning as DeltaHistWarning,
     InputError as InputError,
+    OutsideBounds as OutsideBounds,
 )
 from .mechanisms import (
     Mechanism as Mechanism,

@@ -317,9 +317,13 @@ class Rows(Users):
     """Which rows count: how many of each user, and what becomes of points outside the bounds."""
 
     outside: Annotated[
-        Literal["clamp", "drop"],
-        option("HOW", "clamp: points outside count at the edge; drop: needs --sources boundary."),
-    ] = "clamp"
+        Literal["clamp", "drop"] | None,
+        option(
+            "HOW",
+            "clamp: points outside count at the edge; drop: needs --sources boundary. "
+            "[default: clamp, but more than 1 in 100 is refused]",
+        ),
+    ] = None
 
     def counting(self, sources: str) -> Counting:
         """How rows become counts, as releases state it; points may only be dropped where they may vanish."""

@@ -10,6 +10,7 @@ import typer
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import Coordinates, Place, Rows, SpendingWithFailure, argument, flag, option, spread
+from deltahist.cli.mending import mending
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
 
@@ -106,9 +107,11 @@ def publish(
     columns = coordinates.columns(near.domain)
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):
-        return order.publish(near, budget, out, source=source, **columns, **rows.reading())
+        with mending(coordinates, place):
+            return order.publish(near, budget, out, source=source, **columns, **rows.reading())
     mechanism = mechanism_for(near, strategy, noise=spending.noise, counting=counting, **budget)
-    counted = count_file(source, near.domain, **columns, **rows.reading())
+    with mending(coordinates, place):
+        counted = count_file(source, near.domain, **columns, **rows.reading())
     _tell_publisher(counted, rows.outside)
     release = publish_counts(counted.counts, mechanism)
     release.save(out)
@@ -116,7 +119,7 @@ def publish(
     return release, counted
 
 
-def _tell_publisher(counted: Counted, outside: str) -> None:
+def _tell_publisher(counted: Counted, outside: str | None) -> None:
     """Figures about the data that stay on this side."""
     console.note(f"{counted.rows:,} rows read, {counted.kept:,} points counted")
     if counted.bad_rows:
@@ -124,7 +127,7 @@ def _tell_publisher(counted: Counted, outside: str) -> None:
     if counted.users is not None:
         console.note(f"{counted.users:,} users")
     if counted.outside:
-        done = "counted in the nearest cell" if outside == "clamp" else "dropped"
+        done = "dropped" if outside == "drop" else "counted in the nearest cell"
         console.note(f"{counted.outside:,} points outside the bounds {done}")
     if 2 * counted.outside > counted.rows - counted.bad_rows:
         console.note(

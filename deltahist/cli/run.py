@@ -60,7 +60,7 @@ def invoke(arguments: Sequence[str]) -> Any:
 
 
 #: Parameters of the library that are options here.
-_OPTIONS = re.compile(r"\b(crs|layer|every|start|x|y)=(?:'([^']*)')?")
+_OPTIONS = re.compile(r"\b(crs|layer|every|start|outside|x|y)=(?:'([^']*)')?")
 
 
 def in_options(text: str) -> str:

@@ -41,8 +41,11 @@ class InOrder:
                 if value is not None:
                     raise InputError(f"{name} is given without --sorted: it goes with it")
             return False
-        for name, value, usual in (("--strategy", strategy, "auto"), ("--outside", rows.outside, "clamp")):
-            if value != usual:
+        for name, value, usual in (
+            ("--strategy", strategy, ("auto",)),
+            ("--outside", rows.outside, ("clamp", None)),
+        ):
+            if value not in usual:
                 raise InputError(f"{name} is {value!r} with --sorted: it must be left out")
         if rows.drop_bad_rows or "probability" in budget:
             name = "--drop-bad-rows" if rows.drop_bad_rows else "--probability"
@@ -124,6 +127,9 @@ def quantile(
         ),
     ] = "auto",
     users: Users,
+    outside: Annotated[
+        Literal["clamp"] | None, option("HOW", "clamp: more than 1 value in 100 outside is meant.")
+    ] = None,
     compare: Annotated[
         bool, flag("--compare", "List all methods by expected error too (from public figures).")
     ] = False,
@@ -156,7 +162,7 @@ def quantile(
     near = Neighbourhood(Domain(ends, (_CELLS,)), options.length(delta, "--delta"))
     check_quantile(share, near)
     console.check_target(out, source)
-    located = _points(near, source, x=x, **users.reading())
+    located = _points(near, source, x=x, outside=outside, **users.reading())
     found = publish_quantile(located.points, share, near, method=method, **budget)
     cost, counting = _cost(found), found.counting
     if found.describe()["probability"] is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from deltahist._progress import progress
 from deltahist.cli import console, options
 from deltahist.cli.groups import Coordinates, Place, Rows, Sources, Spending, Window, argument, option, spread
+from deltahist.cli.mending import mending
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def stream(
     columns = {"user": rows.user, "time": steps.time}
     plan = Stream(near, Budget(**budget), length, clock, state, strategy, counting, columns)
     how = {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
-    with progress("publishing steps", number, None if number >= _LONG else False) as advance:
+    bar = progress("publishing steps", number, None if number >= _LONG else False)
+    with mending(coordinates, place), bar as advance:
         tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)
     print(_summary(plan, out, tally))
     return tally

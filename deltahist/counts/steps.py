@@ -156,7 +156,14 @@ class _Keys(Tally):
 
 
 def count_steps(
-    path: str | Path, domain: Domain, clock: Clock, steps: int, *, time: str | int, **how: Any
+    path: str | Path,
+    domain: Domain,
+    clock: Clock,
+    steps: int,
+    *,
+    time: str | int,
+    due: int = 0,
+    **how: Any,
 ) -> Stepped:
     """Count a table's points in each of the first `steps` steps of a clock.
 
@@ -165,6 +172,7 @@ def count_steps(
     path, domain, how : as for `count_file`; users are bounded within each step.
     clock : of the steps. steps : how many there are; other rows are left out and counted.
     time : the column of times.
+    due : the first step that is to be published; many points outside are refused only if they lie in these steps.
 
     Raises
     ------
@@ -189,7 +197,7 @@ def count_steps(
         np.add.at(seen, step[step >= 0], 1)
         return step, good
 
-    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=place)
+    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=place, due=due)
     found = np.sort(np.concatenate(keys.parts)) if keys.parts else np.zeros(0, dtype=np.int64)
     return Stepped(found, domain, read.rows, apart[0], apart[1], np.cumsum(seen), read.counting)
 

@@ -31,16 +31,21 @@ def looks_like_degrees(box: Sequence[float]) -> bool:
 
 def in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
     """UTM zone of the middle of a box in degrees, and the box there, outwards to whole kilometres."""
-    import pyproj
-
     from deltahist.domain.crs import utm_code
 
     code = utm_code((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+    return code, on_map(box, code)
+
+
+def on_map(box: Sequence[float], crs: str) -> tuple[float, ...]:
+    """A box in degrees on a map in metres, outwards to whole kilometres."""
+    import pyproj
+
+    project = pyproj.Transformer.from_crs(LONGITUDE_LATITUDE, crs, always_xy=True)
     west, south, east, north = box
-    project = pyproj.Transformer.from_crs(LONGITUDE_LATITUDE, code, always_xy=True)
     there = project.transform_bounds(west, south, east, north)
     low, high = there[:2], there[2:]
-    return code, (*(math.floor(v / 1000) * 1000 for v in low), *(math.ceil(v / 1000) * 1000 for v in high))
+    return (*(math.floor(v / 1000) * 1000 for v in low), *(math.ceil(v / 1000) * 1000 for v in high))
 
 
 def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:

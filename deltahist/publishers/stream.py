@@ -15,6 +15,7 @@ from deltahist.budget import Budget
 from deltahist.budgets.ledger import Ledger, differences
 from deltahist.budgets.window import Window
 from deltahist.counts import count_file
+from deltahist.counts.files import refuse_outside
 from deltahist.counts.private import Private
 from deltahist.counts.steps import Clock, count_steps, step_files
 from deltahist.domain.counting import POINTS, Counting
@@ -160,6 +161,8 @@ class Stream:
         InputError
             On a ledger of another stream, releases that the ledger does not know or that are missing, rows that came
             too late, or counts that were made in another way than before. What was published stays.
+        OutsideBounds
+            If many points of the steps that are due lie outside; nothing is charged then.
         BudgetExceeded
             If a step's amount is more than its window has left.
         """
@@ -174,12 +177,12 @@ class Stream:
                 try:
                     run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
                     return run.publish(source, amounts, gaps, advance, reading)
-                except InputError:
+                except BaseException:
                     # A ledger that nothing was charged to is no use, and would only be in the way of a corrected run.
                     if fresh and window.last is None:
                         self._withdraw()
                     raise
-        except InputError:
+        except BaseException:
             if made and not any(out.iterdir()):
                 out.rmdir()
             raise
@@ -221,7 +224,7 @@ class _Run:
         reading: dict[str, Any],
     ) -> dict[str, int]:
         lost = self._look_at_what_is_there(amounts)
-        counts_of, rows_upto = self._counter(source, gaps, reading)
+        counts_of, rows_upto = self._counter(source, gaps, amounts, reading)
         tally = {"published": 0, "lost": len(lost), "skipped": 0}
         # How rows become counts is the mechanism's to say, on days without rows as on all others.
         nobody = np.zeros(self.stream.near.domain.shape, dtype=np.int64)
@@ -301,7 +304,9 @@ class _Run:
                 "stream's promise rests on it (points in another CRS, or another version of the PROJ library?)"
             )
 
-    def _counter(self, source: Path, gaps: str, reading: dict[str, Any]) -> tuple[_Counts, _RowsUpto]:
+    def _counter(
+        self, source: Path, gaps: str, amounts: Sequence[Fraction] | None, reading: dict[str, Any]
+    ) -> tuple[_Counts, _RowsUpto]:
         """Counts of each step, and for a table the number of rows up to it."""
         domain, labels = self.stream.near.domain, self.labels
         if source.is_dir():
@@ -313,6 +318,13 @@ class _Run:
                     "file, or let gaps be empty steps if nobody was there"
                 )
 
+            if reading.get("outside") is None:
+                # All of them before the first is charged: a stream must not end halfway for what one file holds.
+                due = enumerate(labels[self.done + 1 :], start=self.done + 1)
+                files = [found[name] for k, name in due if name in found and (amounts is None or amounts[k])]
+                refuse_outside(files, domain, **reading)
+                reading = {**reading, "outside": "clamp"}
+
             def of_file(step: int) -> Private | None:
                 if labels[step] not in found:
                     return None
@@ -320,7 +332,7 @@ class _Run:
 
             return of_file, None
         time = self.stream.columns["time"]
-        stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, **reading)
+        stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, due=self.done + 1, **reading)
         self.tell(f"{stepped.rows:,} rows read, {len(stepped.keys):,} points kept")
         for number, where in ((stepped.before, "before the first step"), (stepped.after, "after the last")):
             if number:

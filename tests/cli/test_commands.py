@@ -175,7 +175,7 @@ def test_sources_from_a_file_are_projected(folder, crs):
 
 def test_a_warning_names_what_is_probably_wrong(folder, capsys):
     far = (100_000, 4_000_000, 105_000, 4_004_000)
-    assert publish(folder, "visits.csv", "far.parquet", bounds=far) == 0
+    assert publish(folder, "visits.csv", "far.parquet", "--outside", "clamp", bounds=far) == 0
     error = capsys.readouterr().err
     assert "warning: more than half of the points lie outside the bounds" in error
     assert "3,000 points outside" in error

@@ -1,0 +1,102 @@
+"""The usual mistakes: each is refused before anything is drawn, charged or written, and the message has the cure."""
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+
+from deltahist.cli import main
+
+LOW, SIDES = np.array([583_000, 4_505_000]), np.array([5_000, 4_000])
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Visits in degrees, in metres and in kilometres."""
+    folder = tmp_path_factory.mktemp("refusals")
+    metres = LOW + np.random.default_rng(5).random((300, 2)) * SIDES
+    degrees = gpd.GeoSeries(gpd.points_from_xy(*metres.T), crs="EPSG:32618").to_crs("EPSG:4326")
+    columns = {"lon": degrees.x, "lat": degrees.y, "x": metres[:, 0], "y": metres[:, 1]}
+    pd.DataFrame(columns | {"kmx": metres[:, 0] / 1000, "kmy": metres[:, 1] / 1000}).to_csv(
+        folder / "visits.csv", index=False
+    )
+    return folder / "visits.csv"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+GOOD = {
+    "--x": "lon", "--y": "lat", "--crs": "EPSG:4326", "--project": "EPSG:32618", "--cell": "250m",
+    "--bounds": "583000,4505000,588000,4509000", "--delta": "500m", "--epsilon": "1", "--strategy": "identity",
+    "--out": "city.parquet",
+}  # fmt: skip
+PLAIN = {"--x": "x", "--y": "y", "--crs": None, "--project": None, "--cell": "250", "--delta": "500"}
+
+
+def publish(table, changes, command="publish"):
+    options = GOOD | changes
+    return main([command, str(table), *(word for pair in options.items() if pair[1] is not None for word in pair)])
+
+
+#: What is changed in a good command line, what the message must say, and what mends it.
+MISTAKES = {
+    "swapped columns": (
+        {"--x": "lat", "--y": "lon"},
+        ["300 of 300 points (100%)", "x and y are swapped", "--x lon --y lat", "--outside clamp"],
+        {"--x": "lon", "--y": "lat"},
+    ),
+    "degrees said to be metres": (
+        {"--crs": "EPSG:32618", "--project": None},
+        ["the coordinates are degrees", "--crs EPSG:4326 --project EPSG:32618"],
+        {"--crs": "EPSG:4326", "--project": "EPSG:32618"},
+    ),
+    "metres said to be degrees": (
+        {"--x": "x", "--y": "y"},
+        ["in EPSG:32618 already", "by --crs EPSG:32618"],
+        {"--crs": "EPSG:32618"},
+    ),
+    "bounds in kilometres": (
+        PLAIN | {"--bounds": "583,4505,588,4509", "--cell": "1", "--delta": "1"},
+        ["1,000 times as large", "--bounds 583000,4505000,588000,4509000"],
+        {"--bounds": "583000,4505000,588000,4509000", "--cell": "250", "--delta": "500"},
+    ),
+    "points in kilometres": (
+        PLAIN | {"--x": "kmx", "--y": "kmy"},
+        ["1,000 times as small", "--bounds 583,4505,588,4509"],
+        {"--bounds": "583,4505,588,4509", "--cell": "0.25", "--delta": "0.5"},
+    ),
+    "bounds in degrees": (
+        {"--bounds": "-74.1,40.6,-73.9,40.9", "--cell": "0.05", "--delta": "0.05"},
+        ["the bounds are degrees", "--bounds 575000,4494000,594000,4529000"],
+        {"--bounds": "575000,4494000,594000,4529000", "--cell": "250m", "--delta": "500m"},
+    ),
+    "points outside": (
+        {"--bounds": "585000,4505000,588000,4509000"},
+        ["points", "lie outside the bounds 585000,4505000", "are they the right ones", "--outside clamp"],
+        {"--outside": "clamp"},
+    ),
+    "points outside, dropped": (
+        {"--bounds": "585000,4505000,588000,4509000", "--sources": "boundary"},
+        ["--outside drop (with the boundary as a source)"],
+        {"--outside": "drop"},
+    ),
+    "a column that is missing": ({"--x": "long"}, ["'long'", "lon, lat"], {"--x": "lon"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_message_has_the_cure(table, place, capsys, name):
+    changes, words, cure = MISTAKES[name]
+    assert publish(table, changes) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    for word in words:
+        assert word in line
+    assert list(place.iterdir()) == []
+    assert publish(table, changes | cure) == 0
+    assert [file.name for file in place.iterdir()] == ["city.parquet"]
