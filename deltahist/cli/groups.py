@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Bytes per cell that counting, planning and noise take together; a grid beyond memory is refused at once.
 _BYTES_PER_CELL = 48
+#: What --crs is for plain numbers.
+_PLAIN = "none"
 
 
 def option(metavar: str, text: str, *names: str) -> Any:
@@ -95,7 +97,9 @@ class Coordinates:
 
     x: Annotated[str | None, option("COL", "Column of x or longitude: a name, or a number from 0.")] = None
     y: Annotated[str | None, option("COL", "Column of y or latitude; none in 1-D.")] = None
-    crs: Annotated[str | None, option("CRS", "CRS of the points, such as EPSG:4326.")] = None
+    crs: Annotated[
+        str | None, option("CRS", "CRS of the points, such as EPSG:4326; none: plain numbers of a plane.")
+    ] = None
     project: Annotated[str | None, option("CRS", "Projected CRS of the map, such as EPSG:32618.")] = None
 
     def columns(self, domain: Domain) -> dict[str, Any]:
@@ -105,16 +109,33 @@ class Coordinates:
         if domain.ndim == 2 and (self.x is None) != (self.y is None):
             missing = "x" if self.x is None else "y"
             raise InputError(f"--{missing} is missing: two dimensions take both --x and --y")
-        return {"x": self.x, "y": self.y, "crs": self.crs}
+        return {"x": self.x, "y": self.y, "crs": None if self.crs == _PLAIN else self.crs}
 
     def of_map(self, bounds: tuple[float, ...]) -> str | None:
-        """CRS of the map: --project, or a projected --crs.
+        """CRS of the map: --project, or a projected --crs; None for a plane of plain numbers.
 
-        Raises InputError if the points are in degrees and nothing says how to project them; the message has the
-        options to use.
+        Raises InputError if the points are in degrees, or seem to be, and nothing says how to project them; the message
+        has the options to use.
         """
-        from deltahist.domain.geometries import in_utm, looks_like_degrees
+        from deltahist.domain.geometries import are_degrees, looks_like_degrees, projected
         from deltahist.domain.operations import read_crs
+
+        if self.crs == _PLAIN:
+            if self.project is not None:
+                raise InputError(
+                    f"--crs is 'none' with --project {self.project}: plain numbers cannot be projected"
+                )
+            return None
+        if self.crs is None and self.project is None:
+            if are_degrees(bounds, self.x, self.y):
+                code, metres = projected(bounds)
+                own = "" if self.x is None else "--crs EPSG:4326 "
+                raise InputError(
+                    f"--bounds are {','.join(f'{b:.10g}' for b in bounds)} without a CRS: these look like longitudes "
+                    f"and latitudes, and degrees are not lengths; add {own}--project {code} --bounds {metres}, with "
+                    "--delta and --cell in metres (500m); or --crs none if they are plain numbers of a plane"
+                )
+            return None
 
         if self.project is not None:
             if read_crs(self.project, "--project").is_geographic:
@@ -124,12 +145,11 @@ class Coordinates:
             if self.crs is not None:
                 read_crs(self.crs, "--crs")
             return self.project
-        if self.crs is None or not read_crs(self.crs, "--crs").is_geographic:
+        if not read_crs(self.crs, "--crs").is_geographic:
             return self.crs
         use = "--project with the projected CRS of the region, such as EPSG:32618, and --bounds in its metres"
         if looks_like_degrees(bounds):
-            code, metres = in_utm(bounds)
-            use = f"--project {code} --bounds {','.join(f'{m:.0f}' for m in metres)}"
+            use = "--project {} --bounds {}".format(*projected(bounds))
         raise InputError(
             f"--crs is {self.crs!r}: degrees are not lengths, so the points must be projected; add {use}"
         )
@@ -196,6 +216,7 @@ class Place:
         grid = " x ".join(f"{n:,}" for n in domain.shape)
         fits_memory(_BYTES_PER_CELL * domain.size, f"a grid of {grid} cells")
         near = Neighbourhood(domain, delta)
+        near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")
         if entry is None:
             return near
@@ -340,6 +361,7 @@ class Rows(Users):
 
 # Options by themselves that several commands share.
 Window = Annotated[str, option("STEPS", "Temporal δ: steps that share one budget.", "--window", "--length")]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace the release if its file exists already.")]
 NonNegative = Annotated[
     bool,
     flag(

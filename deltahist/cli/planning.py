@@ -56,7 +56,7 @@ def plan(
         str | None,
         option("LIST", "Instead of the ranking: the best strategy for each of these δ (250m,1km)."),
     ] = None,
-    crs: Annotated[str | None, option("CRS", "Projected CRS of the map.", "--project", "--crs")] = None,
+    crs: Annotated[str | None, option("CRS", "Projected CRS of the map; none: a plane.", "--project", "--crs")] = None,
     max_per_user: MaxPerUser = None,
     workload: _Workload,
     layout: Annotated[Literal["table", "json"], option("FORM", "table or json.", "--format")] = "table",

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import Coordinates, Place, Rows, SpendingWithFailure, argument, flag, option, spread
+from deltahist.cli.groups import (
+    Coordinates,
+    Overwrite,
+    Place,
+    Rows,
+    SpendingWithFailure,
+    argument,
+    flag,
+    option,
+    spread,
+)
 from deltahist.cli.mending import mending
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
@@ -64,7 +74,7 @@ def publish(
     ],
     coordinates: Coordinates,
     place: Place,
-    out: Annotated[Path, option("FILE", "The release file (Parquet); replaced if it exists.")],
+    out: Annotated[Path, option("FILE", "The release file (Parquet).")],
     spending: _Spending,
     strategy: Annotated[
         str,
@@ -76,6 +86,7 @@ def publish(
     ] = "auto",
     rows: _Rows,
     order: InOrder,
+    overwrite: Overwrite = False,
 ) -> Any:
     """Publish a file of points as one release file that may be handed out.
 
@@ -102,7 +113,7 @@ def publish(
     from deltahist.publishers import publish as publish_counts
 
     budget = spending.keywords()
-    console.check_target(out, source)
+    console.check_target(out, source, replace=overwrite)
     near = place.near(coordinates)
     columns = coordinates.columns(near.domain)
     counting = rows.counting(place.sources)

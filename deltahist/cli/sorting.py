@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import Delta, SpendingWithFailure, Users, argument, flag, option, spread
+from deltahist.cli.groups import Delta, Overwrite, SpendingWithFailure, Users, argument, flag, option, spread
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def quantile(
         bool, flag("--compare", "List all methods by expected error too (from public figures).")
     ] = False,
     out: Annotated[Path | None, option("FILE", "Write the result as JSON.")] = None,
+    overwrite: Overwrite = False,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
@@ -160,8 +161,9 @@ def quantile(
     if len(ends) != 2:
         raise InputError(f"--bounds is {bounds!r}: a quantile takes two numbers, LO,HI")
     near = Neighbourhood(Domain(ends, (_CELLS,)), options.length(delta, "--delta"))
+    near.check_on_map()
     check_quantile(share, near)
-    console.check_target(out, source)
+    console.check_target(out, source, replace=overwrite)
     located = _points(near, source, x=x, outside=outside, **users.reading())
     found = publish_quantile(located.points, share, near, method=method, **budget)
     cost, counting = _cost(found), found.counting

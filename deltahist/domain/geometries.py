@@ -22,11 +22,27 @@ if TYPE_CHECKING:
 
 #: GeoJSON is always in longitude and latitude (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
+#: What columns of degrees are called.
+_ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
+#: Degrees that one UTM zone can be stretched to.
+_WIDEST = 12.0
 
 
 def looks_like_degrees(box: Sequence[float]) -> bool:
     """Whether W,S,E,N could be longitudes and latitudes."""
     return len(box) == 4 and max(map(abs, box[::2])) <= 180 and max(map(abs, box[1::2])) <= 90
+
+
+def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
+    """Whether W,S,E,N without a CRS are longitudes and latitudes rather than numbers of some plane.
+
+    They must look like it, and either all columns be called so, or the box not hold the origin: that is a place in the
+    ocean, but a corner or the middle of most planes.
+    """
+    if not looks_like_degrees(box):
+        return False
+    named = all(str(name).lower() in _ANGLES for name in columns)
+    return named or not (box[0] <= 0 <= box[2] and box[1] <= 0 <= box[3])
 
 
 def in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
@@ -35,6 +51,14 @@ def in_utm(box: Sequence[float]) -> tuple[str, tuple[float, ...]]:
 
     code = utm_code((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
     return code, on_map(box, code)
+
+
+def projected(box: Sequence[float]) -> tuple[str, str]:
+    """A projected CRS for a box in degrees, and the box in it, as text; words where one zone cannot hold it."""
+    if box[2] - box[0] > _WIDEST or max(map(abs, box[1::2])) > 84:
+        return "with a projected CRS for the region, such as EPSG:32618,", "in its metres"
+    code, metres = in_utm(box)
+    return code, ",".join(f"{m:.0f}" for m in metres)
 
 
 def on_map(box: Sequence[float], crs: str) -> tuple[float, ...]:

@@ -84,8 +84,62 @@ MISTAKES = {
         ["--outside drop (with the boundary as a source)"],
         {"--outside": "drop"},
     ),
+    "degrees without a CRS": (
+        {"--crs": None, "--project": None, "--bounds": "-74.1,40.6,-73.9,40.9", "--cell": "0.01", "--delta": "0.01"},
+        ["longitudes and latitudes", "--crs EPSG:4326 --project EPSG:32618 --bounds 575000,", "--crs none"],
+        {"--crs": "EPSG:4326", "--project": "EPSG:32618", "--bounds": "575000,4494000,594000,4529000",
+         "--cell": "500m", "--delta": "500m"},
+    ),
+    "degrees of the whole world, by the columns' names": (
+        {"--crs": None, "--project": None, "--bounds": "-180,-90,180,90", "--cell": "1", "--delta": "1"},
+        ["longitudes and latitudes", "a projected CRS for the region", "--crs none"],
+        {"--crs": "none"},
+    ),
+    "plain numbers that are projected": (
+        {"--crs": "none"},
+        ["--crs is 'none' with --project EPSG:32618"],
+        {"--crs": "EPSG:4326"},
+    ),
+    "a cell larger than the map": (
+        {"--cell": "6km", "--delta": "500m"},
+        ["cell is '6km'", "larger than the whole domain of 5,001 × 4,001 m"],
+        {"--cell": "250m"},
+    ),
+    "bounds in kilometres on a map in metres": (
+        {"--bounds": "583,4505,588,4509"},
+        ["cell is '250m'", "in other units, such as km?"],
+        {"--bounds": "583000,4505000,588000,4509000"},
+    ),
+    "a delta larger than the map": (
+        {"--delta": "7km"},
+        ["delta is '7km'", "the map is only 6,", "hidden among places that are not on it"],
+        {"--delta": "6km"},
+    ),
     "a column that is missing": ({"--x": "long"}, ["'long'", "lon, lat"], {"--x": "lon"}),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{}, {"--sorted": ""}])
+def test_a_release_is_not_replaced_unasked(table, place, capsys, more):
+    line = {"--x": "x", "--bounds": "583000,588000", "--delta": "50", "--epsilon": "1", "--out": "city.parquet"}
+    words = ["publish", str(table), *(w for pair in (line | more).items() for w in pair if w)]
+    assert main(words) == 0
+    before = (place / "city.parquet").read_bytes()
+    assert main(words) == 2
+    assert "'city.parquet' exists already" in capsys.readouterr().err
+    assert (place / "city.parquet").read_bytes() == before
+    assert main([*words, "--overwrite"]) == 0
+    assert (place / "city.parquet").read_bytes() != before
+
+
+def test_neither_is_a_quantile(table, place, capsys):
+    line = ["quantile", str(table), "--x", "x", "--q", "0.5", "--bounds", "583000,588000", "--epsilon", "1"]
+    assert main([*line, "--delta", "50", "--out", "q.json"]) == 0
+    assert main([*line, "--delta", "50", "--out", "q.json"]) == 2
+    assert "'q.json' exists already" in capsys.readouterr().err
+    assert main([*line, "--delta", "50", "--out", "q.json", "--overwrite"]) == 0
+    assert main([*line, "--delta", "8000"]) == 2
+    assert "delta is 8000.0, but the map is only 5,000 units across" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", MISTAKES)
