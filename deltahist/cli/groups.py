@@ -361,6 +361,10 @@ class Rows(Users):
 
 # Options by themselves that several commands share.
 Window = Annotated[str, option("STEPS", "Temporal δ: steps that share one budget.", "--window", "--length")]
+WeakProtection = Annotated[
+    bool,
+    flag("--weak-protection-accepted", "Publish although the budget is so large that hardly anything is protected."),
+]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace the release if its file exists already.")]
 NonNegative = Annotated[
     bool,

@@ -15,6 +15,7 @@ from deltahist.cli.groups import (
     Place,
     Rows,
     SpendingWithFailure,
+    WeakProtection,
     argument,
     flag,
     option,
@@ -86,6 +87,7 @@ def publish(
     ] = "auto",
     rows: _Rows,
     order: InOrder,
+    weak_protection_accepted: WeakProtection = False,
     overwrite: Overwrite = False,
 ) -> Any:
     """Publish a file of points as one release file that may be handed out.
@@ -111,6 +113,7 @@ def publish(
     from deltahist.counts import count_file
     from deltahist.planning import mechanism_for
     from deltahist.publishers import publish as publish_counts
+    from deltahist.publishers.histogram import check_protection
 
     budget = spending.keywords()
     console.check_target(out, source, replace=overwrite)
@@ -119,12 +122,14 @@ def publish(
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):
         with mending(coordinates, place):
-            return order.publish(near, budget, out, source=source, **columns, **rows.reading())
+            accepted = {"weak_protection_accepted": weak_protection_accepted}
+            return order.publish(near, budget | accepted, out, source=source, **columns, **rows.reading())
     mechanism = mechanism_for(near, strategy, noise=spending.noise, counting=counting, **budget)
+    check_protection(mechanism, weak_protection_accepted)
     with mending(coordinates, place):
         counted = count_file(source, near.domain, **columns, **rows.reading())
     _tell_publisher(counted, rows.outside)
-    release = publish_counts(counted.counts, mechanism)
+    release = publish_counts(counted.counts, mechanism, weak_protection_accepted=weak_protection_accepted)
     release.save(out)
     print(_summary(release, out))
     return release, counted

@@ -69,7 +69,8 @@ def in_options(text: str) -> str:
     >>> in_options("add crs='EPSG:4326', or leave them out with drop_bad_rows=True")
     'add --crs EPSG:4326, or leave them out with --drop-bad-rows'
     """
-    text = text.replace("drop_bad_rows=True", "--drop-bad-rows")
+    for flag in ("drop_bad_rows", "weak_protection_accepted"):
+        text = text.replace(f"{flag}=True", f"--{flag.replace('_', '-')}")
     return _OPTIONS.sub(lambda found: f"--{found[1]}" + (f" {found[2]}" if found[2] else ""), text)
 
 

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import Delta, Overwrite, SpendingWithFailure, Users, argument, flag, option, spread
+from deltahist.cli.groups import (
+    Delta,
+    Overwrite,
+    SpendingWithFailure,
+    Users,
+    WeakProtection,
+    argument,
+    flag,
+    option,
+    spread,
+)
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,6 +144,7 @@ def quantile(
         bool, flag("--compare", "List all methods by expected error too (from public figures).")
     ] = False,
     out: Annotated[Path | None, option("FILE", "Write the result as JSON.")] = None,
+    weak_protection_accepted: WeakProtection = False,
     overwrite: Overwrite = False,
 ) -> Any:
     """Publish the median or another quantile of one column.
@@ -152,7 +163,7 @@ def quantile(
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.publishers import publish_quantile
 
-    budget = spending.keywords()
+    budget = spending.keywords() | {"weak_protection_accepted": weak_protection_accepted}
     try:
         share = float(q)
     except ValueError:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist._progress import progress
 from deltahist.cli import console, options
-from deltahist.cli.groups import Coordinates, Place, Rows, Sources, Spending, Window, argument, option, spread
+from deltahist.cli.groups import (
+    Coordinates,
+    Place,
+    Rows,
+    Sources,
+    Spending,
+    WeakProtection,
+    Window,
+    argument,
+    option,
+    spread,
+)
 from deltahist.cli.mending import mending
 from deltahist.errors import InputError
 
@@ -80,6 +91,7 @@ def stream(
     spending: Spending,
     strategy: Annotated[str, option("NAME", "As for `deltahist publish`.")] = "auto",
     rows: _Rows,
+    weak_protection_accepted: WeakProtection = False,
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
@@ -111,7 +123,8 @@ def stream(
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, next(iter(budget)))
     columns = {"user": rows.user, "time": steps.time}
     plan = Stream(near, Budget(**budget), length, clock, state, strategy, counting, columns)
-    how = {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
+    how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
+    how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
     bar = progress("publishing steps", number, None if number >= _LONG else False)
     with mending(coordinates, place), bar as advance:
         tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)

@@ -38,6 +38,8 @@ class Promise(Protocol):
     def words(self) -> str: ...
     @property
     def determines_cells(self) -> bool | None: ...
+    @property
+    def weakness(self) -> str | None: ...
     def noise_rows(self) -> list[dict[str, Any]]: ...
     def cost_under(self, moves: Neighbourhood) -> Fraction | float: ...
     def cost_within(self, distance: float) -> tuple[Fraction | float, Fraction | float]: ...
@@ -78,6 +80,8 @@ def facts(promise: Promise) -> dict[str, Any]:
         "noise": promise.noise_rows(),
         "determines_cells": promise.determines_cells,
         "publishable": None,
+        "may_be_published": None,
+        "weak_protection": promise.weakness,
         "values": promise.size,
     }
     if guarantee.probability:
@@ -159,11 +163,19 @@ def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
         rows.append(
             ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
         )
-    why_not = "NO: not for publication, the noise came from a seeded generator"
-    if f["publishable"] is not None:
-        rows.append(("May be published", "yes" if f["publishable"] else why_not))
+    if f["may_be_published"] is not None:
+        rows.append(("May be published", f["may_be_published"]))
     lines = [f"{label:<18}  {text}" if label else f"  {text}" for label, text in rows]
-    return "\n".join(["Privacy statement", "=================", *lines])
+    weak = [] if f["weak_protection"] is None else [f"WEAK PROTECTION: {f['weak_protection']}", ""]
+    return "\n".join([*weak, "Privacy statement", "=================", *lines])
+
+
+def judgement(promise: Promise, publishable: bool) -> str:
+    """Whether a release may be published: "yes", "no: ..." or "only if ...", with the reason."""
+    if not publishable:
+        return "no: noise from a seeded generator"
+    weak = promise.weakness
+    return "yes" if weak is None else f"only if everybody in the data accepts weak protection: {weak}"
 
 
 #: A label and its text; without a label the text goes on from the row above.

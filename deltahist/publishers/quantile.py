@@ -22,7 +22,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.heavy import rounded
 from deltahist.noise.places import draw_place
-from deltahist.publishers.histogram import as_counted, draw, only_a_mechanism
+from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
 from deltahist.publishers.sorted import on_a_line
 from deltahist.releases import Quantile
 
@@ -40,6 +40,7 @@ def publish_quantile(
     probability: float | None = None,
     method: str = "auto",
     contributions: int | None = None,
+    weak_protection_accepted: bool = False,
     rng: np.random.Generator | None = None,
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
@@ -64,6 +65,7 @@ def publish_quantile(
         - "smooth-student" (pure ε), "smooth-laplace" (ε and probability), "smooth-lognormal" (ρ, or ε and
           probability): noise in proportion to the smooth sensitivity.
     contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
+    weak_protection_accepted : as for `publish`.
     rng : a seeded generator, for experiments only: the result is stamped not for publication.
 
     Returns
@@ -98,6 +100,7 @@ def publish_quantile(
         check_all_there(counting)
         steps = _steps(points, near)
         mechanism = QuantileMechanism(near, q, len(steps), Budget(epsilon, rho, probability), method, counting)
+    check_protection(mechanism, weak_protection_accepted, rng)
     noise, laws, words = mechanism.smooth, mechanism.laws, source(rng)
     window = _Window(steps, mechanism.rank, mechanism.steps - 1)
     if noise is not None:

@@ -21,9 +21,10 @@ from deltahist.counts.steps import Clock, count_steps, step_files
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, one_of
 from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
-from deltahist.publishers.histogram import publish
+from deltahist.publishers.histogram import check_protection, publish
 from deltahist.strategies.base import Strategy
 
 #: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps
@@ -133,6 +134,7 @@ class Stream:
         *,
         amounts: Sequence[Fraction] | None = None,
         gaps: str = "error",
+        weak_protection_accepted: bool = False,
         tell: Callable[[str], None] = lambda text: None,
         advance: Callable[[], None] = lambda: None,
         **reading: Any,
@@ -148,6 +150,7 @@ class Stream:
         steps : how many there are up to now.
         amounts : what each step gets, 0 for none; equal shares when None.
         gaps : of a folder: "error", or "empty" (a missing file is a step without points).
+        weak_protection_accepted : as for `publish`; it is about all releases of a window together, too.
         tell : is told what the person at the keyboard should know; not for publication.
         advance : is called after every step.
         reading : as for `count_file`.
@@ -168,6 +171,7 @@ class Stream:
         """
         source, out = Path(source), Path(out)
         _check_folders(source, self.columns.get("time"), gaps, out)
+        self._check_protection(amounts, weak_protection_accepted)
         fresh, made = not self.ledger.exists(), not out.exists()
         if made:
             out.mkdir()
@@ -187,6 +191,20 @@ class Stream:
                 out.rmdir()
             raise
 
+    def _check_protection(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
+        """Refuse what hardly protects, in the step that gets most or in a window as a whole."""
+        most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
+        if most:
+            pure = self.budget.unit == "epsilon"
+            mechanism = mechanism.spending(Budget(most) if pure else Budget(rho=most))
+        check_protection(mechanism, accepted)
+        sure = self.budget.guarantee.certainty
+        if sure > MOST_CERTAIN and not accepted:
+            raise InputError(
+                f"{self.budget.unit} is {float(self.budget.amount):g} for every window of {self.length:,} steps: from "
+                f"its releases together an observer can be {100 * sure:.6g}% sure; take less, or say that it is meant, "
+                "with weak_protection_accepted=True"
+            )
 
     def _withdraw(self) -> None:
         """Close the account, which nothing was charged to, and remove a ledger that then holds nothing.
@@ -241,7 +259,9 @@ class _Run:
                 self._check_counting(counts)
             charged = self.window.charge(step, amount)
             budget = Budget(charged) if self.window.unit == "epsilon" else Budget(rho=charged)
-            publish(nobody if counts is None else counts, self.stream.mechanism.spending(budget)).save(file)
+            mechanism = self.stream.mechanism.spending(budget)
+            # Weak protection was looked at before the first charge.
+            publish(nobody if counts is None else counts, mechanism, weak_protection_accepted=True).save(file)
             self.ledger.store(_ACCOUNT, _WHOLE, step)
             if rows_upto is not None:
                 self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])

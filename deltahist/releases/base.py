@@ -18,7 +18,7 @@ from deltahist.domain.counting import Counting
 from deltahist.errors import DamagedFile, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
-from deltahist.mechanisms.statement import statement
+from deltahist.mechanisms.statement import judgement, statement
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.frames import cells_frame, dataset, geo_frame
@@ -160,11 +160,16 @@ class BaseRelease(OfMechanism, abc.ABC):
         return "\n".join(
             [
                 f"{type(self).__name__}: {mechanism.words}",
-                f"promise: {mechanism.promise}" + ("" if self.publishable else " (NOT for publication)"),
+                f"promise: {mechanism.promise}" + self._warning(),
                 f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells} {domain.unit}, {where}",
                 f"points: {total}",
             ]
         )
+
+    def _warning(self) -> str:
+        if not self.publishable:
+            return " (NOT for publication)"
+        return "" if self.mechanism.weakness is None else " (WEAK PROTECTION)"
 
     def _repr_html_(self) -> str:
         """The map and the statement, for notebooks."""
@@ -175,7 +180,16 @@ class BaseRelease(OfMechanism, abc.ABC):
         return f'<img alt="published map" src="data:image/png;base64,{picture}"><pre>{text}</pre>'
 
     def _known(self) -> dict[str, Any]:
-        return {"total": self.total, "publishable": self.publishable}
+        return {
+            "total": self.total,
+            "publishable": self.publishable,
+            "may_be_published": self.may_be_published,
+        }
+
+    @property
+    def may_be_published(self) -> str:
+        """The judgement for people: "yes", or "no: ..." or "only if ..." with the reason."""
+        return judgement(self.mechanism, self.publishable)
 
     def facts(self) -> dict[str, Any]:
         """The privacy statement as data."""

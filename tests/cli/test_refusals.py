@@ -115,6 +115,11 @@ MISTAKES = {
         ["delta is '7km'", "the map is only 6,", "hidden among places that are not on it"],
         {"--delta": "6km"},
     ),
+    "an epsilon that protects nobody": (
+        {"--epsilon": "10"},
+        ["epsilon is 10", "can be 99.9955% sure", "with --weak-protection-accepted"],
+        {"--epsilon": "1"},
+    ),
     "a column that is missing": ({"--x": "long"}, ["'long'", "lon, lat"], {"--x": "lon"}),
 }  # fmt: skip
 
@@ -140,6 +145,22 @@ def test_neither_is_a_quantile(table, place, capsys):
     assert main([*line, "--delta", "50", "--out", "q.json", "--overwrite"]) == 0
     assert main([*line, "--delta", "8000"]) == 2
     assert "delta is 8000.0, but the map is only 5,000 units across" in capsys.readouterr().err
+
+
+def test_weak_protection_can_be_accepted(table, place, capsys):
+    publish(table, {})
+    capsys.readouterr()
+    assert main(["inspect", "city.parquet"]) == 0
+    assert "WEAK" not in capsys.readouterr().out
+    assert publish(table, {"--epsilon": "10", "--out": "weak.parquet", "--sources": "boundary"}) == 2
+    line = [word for pair in (GOOD | {"--epsilon": "10", "--out": "weak.parquet"}).items() for word in pair]
+    assert main(["publish", str(table), *line, "--weak-protection-accepted"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "weak.parquet"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("WEAK PROTECTION: ")
+    assert "May be published    only if everybody" in said.out
+    assert "warning: weak.parquet hardly protects anybody" in said.err
 
 
 @pytest.mark.parametrize("name", MISTAKES)

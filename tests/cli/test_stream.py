@@ -251,6 +251,20 @@ def test_swapped_columns_leave_nothing_behind(folder, capsys, source):
     assert len(files(folder)) == DAYS
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"epsilon": "8"}, "epsilon is 8 for every window of 4 steps"), ({"epsilon": "20"}, "epsilon is 5: ")],
+)
+def test_a_window_that_protects_nobody_is_refused(folder, capsys, changed, message):
+    before = sorted(folder.iterdir())
+    assert stream(folder, **changed) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "--weak-protection-accepted" in error
+    assert sorted(folder.iterdir()) == before
+    assert stream(folder, "--weak-protection-accepted", **changed) == 0
+
+
 def test_what_a_killed_run_began_to_write_is_cleared_away(folder):
     assert stream(folder, until="2020-03-04") == 0
     (folder / "out" / ".2020-03-05.parquet.k2j3.parquet").write_bytes(b"PAR1 half")

@@ -127,7 +127,7 @@ def test_gaussian_noise_and_seeds_are_said():
     release = release_of(dh.Neighbourhood(DOMAIN, "1km"), rho=0.5, rng=np.random.default_rng(1))
     text = release.statement()
     assert "ρ = 0.5 zero-concentrated" in text
-    assert "NO: not for publication" in text
+    assert "no: noise from a seeded generator" in text
     assert release.facts()["epsilon_at_1e-6"] == pytest.approx(release.guarantee.approximate(1e-6))
 
 
