@@ -5,6 +5,7 @@ from .answers import answer as answer
 from .budget import Budget as Budget
 from .budgets import allocation as allocation
 from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
+from .budgets.paying import Account as Account
 from .budgets.window import Window as Window
 from .checks import check_strategy as check_strategy
 from .counts import count as count, count_file as count_file

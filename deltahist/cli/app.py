@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from deltahist.cli.allocating import allocate
+from deltahist.cli.keeping import ledger
 from deltahist.cli.planning import plan
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.reading import export, inspect, plot, query
@@ -55,6 +56,7 @@ for command, line in (
     (query, "Count the points in boxes or regions, with intervals."),
     (plan, "Rank strategies by expected error, before any data."),
     (inspect, "Print the privacy statement of a release."),
+    (ledger, "Show the accounts of a ledger: limit, spent, left."),
     (plot, "Draw the map and the protection by distance."),
     (export, "Write the cells as GeoParquet, GeoJSON, CSV or GeoTIFF."),
 ):

@@ -21,6 +21,7 @@ from deltahist.cli.groups import (
     option,
     spread,
 )
+from deltahist.cli.keeping import Keeping
 from deltahist.cli.mending import mending
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
@@ -87,6 +88,7 @@ def publish(
     ] = "auto",
     rows: _Rows,
     order: InOrder,
+    keeping: Keeping,
     weak_protection_accepted: WeakProtection = False,
     overwrite: Overwrite = False,
 ) -> Any:
@@ -117,20 +119,24 @@ def publish(
 
     budget = spending.keywords()
     console.check_target(out, source, replace=overwrite)
+    keeping.check(budget)
     near = place.near(coordinates)
     columns = coordinates.columns(near.domain)
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):
         with mending(coordinates, place):
-            accepted = {"weak_protection_accepted": weak_protection_accepted}
-            return order.publish(near, budget | accepted, out, source=source, **columns, **rows.reading())
+            accepted = budget | {"weak_protection_accepted": weak_protection_accepted}
+            return order.publish(near, accepted, out, keeping, source=source, **columns, **rows.reading())
     mechanism = mechanism_for(near, strategy, noise=spending.noise, counting=counting, **budget)
     check_protection(mechanism, weak_protection_accepted)
     with mending(coordinates, place):
         counted = count_file(source, near.domain, **columns, **rows.reading())
     _tell_publisher(counted, rows.outside)
-    release = publish_counts(counted.counts, mechanism, weak_protection_accepted=weak_protection_accepted)
-    release.save(out)
+    with keeping.paying(budget) as account:
+        release = publish_counts(
+            counted.counts, mechanism, weak_protection_accepted=weak_protection_accepted, account=account
+        )
+        release.save(out)
     print(_summary(release, out))
     return release, counted
 

@@ -19,6 +19,7 @@ from deltahist.cli.groups import (
     option,
     spread,
 )
+from deltahist.cli.keeping import Keeping
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class InOrder:
         return True
 
     def publish(
-        self, near: Neighbourhood, budget: dict[str, Any], out: Path, **reading: Any
+        self, near: Neighbourhood, budget: dict[str, Any], out: Path, keeping: Keeping, **reading: Any
     ) -> SortedRelease:
         """Sorted points to a release file."""
         from deltahist.mechanisms.sorted import check_membership
@@ -84,8 +85,11 @@ class InOrder:
             )
         together: int | str = "auto" if self.group is None else options.whole_number(self.group, "--group")
         located = _points(near, **reading)
-        release = publish_sorted(located.points, near, group=together, most=bound, **budget)
-        release.save(out)
+        with keeping.paying(budget) as account:
+            release = publish_sorted(
+                located.points, near, group=together, most=bound, account=account, **budget
+            )
+            release.save(out)
         print(_summary(release, out))
         return release
 
@@ -144,6 +148,7 @@ def quantile(
         bool, flag("--compare", "List all methods by expected error too (from public figures).")
     ] = False,
     out: Annotated[Path | None, option("FILE", "Write the result as JSON.")] = None,
+    keeping: Keeping,
     weak_protection_accepted: WeakProtection = False,
     overwrite: Overwrite = False,
 ) -> Any:
@@ -163,7 +168,9 @@ def quantile(
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.publishers import publish_quantile
 
-    budget = spending.keywords() | {"weak_protection_accepted": weak_protection_accepted}
+    budget = spending.keywords()
+    keeping.check(budget)
+    budget["weak_protection_accepted"] = weak_protection_accepted
     try:
         share = float(q)
     except ValueError:
@@ -176,7 +183,10 @@ def quantile(
     check_quantile(share, near)
     console.check_target(out, source, replace=overwrite)
     located = _points(near, source, x=x, outside=outside, **users.reading())
-    found = publish_quantile(located.points, share, near, method=method, **budget)
+    with keeping.paying(budget) as account:
+        found = publish_quantile(located.points, share, near, method=method, account=account, **budget)
+        if out is not None:
+            console.put(json.dumps(found.describe(), indent=2, ensure_ascii=False), out)
     cost, counting = _cost(found), found.counting
     if found.describe()["probability"] is not None:
         cost += f" but for {found.probability:g}"
@@ -186,8 +196,6 @@ def quantile(
     if compare:
         rows = [(m, f"{e:.4g}") for m, e in found.methods().itertuples(index=False)]
         print(console.table(["method", "expected error"], rows))
-    if out is not None:
-        console.put(json.dumps(found.describe(), indent=2, ensure_ascii=False), out)
     return found
 
 

@@ -81,6 +81,8 @@ def facts(promise: Promise) -> dict[str, Any]:
         "determines_cells": promise.determines_cells,
         "publishable": None,
         "may_be_published": None,
+        "account": None,
+        "kept_by": None,
         "weak_protection": promise.weakness,
         "values": promise.size,
     }
@@ -164,6 +166,8 @@ def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
             ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
         )
     if f["may_be_published"] is not None:
+        alone = "none: nobody keeps the sum; every further release about the same people adds its own to this one"
+        rows.append(("Account", f["kept_by"] or alone))
         rows.append(("May be published", f["may_be_published"]))
     lines = [f"{label:<18}  {text}" if label else f"  {text}" for label, text in rows]
     weak = [] if f["weak_protection"] is None else [f"WEAK PROTECTION: {f['weak_protection']}", ""]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.budgets.paying import Account
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counts.private import Private, how_made
 from deltahist.errors import InputError, fits_memory
@@ -43,6 +44,7 @@ def publish(
     contributions: int | None = None,
     dropped: Iterable[str] = (),
     weak_protection_accepted: bool = False,
+    account: Account | None = None,
     rng: np.random.Generator | None = None,
 ) -> Release:
     """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
@@ -69,6 +71,8 @@ def publish(
         latter needs the boundary as a source). The number of points is then not released.
     weak_protection_accepted : publish although hardly anything is protected (docs/privacy/weak.md); the statement says
         so in its first line.
+    account : pays for the release (`dh.Account`): charged, durably, once all is checked and before noise is drawn. It
+        stays charged whatever happens then; the release says what has been spent.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
@@ -77,6 +81,8 @@ def publish(
 
     Raises
     ------
+    BudgetExceeded
+        If the account has less left than the release spends.
     InputError
         On counts of another shape or type, a budget that is not finite and above zero, was charged as something else or
         is so large that hardly anything is protected, Gaussian noise with pure ε, a strategy whose groups do not hold
@@ -102,11 +108,11 @@ def publish(
         mechanism = as_counted(near, counts, contributions, dropped)
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
+        amounts = {"epsilon": epsilon, "rho": rho}
         mechanism = mechanism_for(
             near,
             strategy,
-            epsilon,
-            rho=rho,
+            **(amounts if account is None else account.takes(**amounts)),
             noise=noise,
             probability=probability,
             workload=workload,
@@ -128,12 +134,13 @@ def publish(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
             "may depend on a person; use more cells, or mend the rows"
         )
+    payment = None if account is None else account.pay(mechanism.guarantee)
     drawn = np.zeros(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, mechanism.laws, strict=True):
         drawn[group.members] = draw(law, len(drawn[group.members]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
     total = int(private.sum()) if mechanism.total_known else None
-    return Release(mechanism, values, total, publishable=rng is None)
+    return Release(mechanism, values, total, publishable=rng is None, payment=payment)
 
 
 def check_protection(

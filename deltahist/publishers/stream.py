@@ -13,6 +13,7 @@ import numpy as np
 
 from deltahist.budget import Budget
 from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets.paying import Account
 from deltahist.budgets.window import Window
 from deltahist.counts import count_file
 from deltahist.counts.files import refuse_outside
@@ -184,7 +185,7 @@ class Stream:
                 except BaseException:
                     # A ledger that nothing was charged to is no use, and would only be in the way of a corrected run.
                     if fresh and window.last is None:
-                        self._withdraw()
+                        _ledger(window).withdraw(_ACCOUNT)
                     raise
         except BaseException:
             if made and not any(out.iterdir()):
@@ -205,21 +206,6 @@ class Stream:
                 f"its releases together an observer can be {100 * sure:.6g}% sure; take less, or say that it is meant, "
                 "with weak_protection_accepted=True"
             )
-
-    def _withdraw(self) -> None:
-        """Close the account, which nothing was charged to, and remove a ledger that then holds nothing.
-
-        Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
-        nothing, and finds no ledger when it wants to.
-        """
-        with Ledger(self.ledger).transaction() as change:
-            if change.charges(_ACCOUNT):
-                return
-            change.close(_ACCOUNT)
-            if not change.rules():
-                self.ledger.unlink(missing_ok=True)
-        if not self.ledger.exists():
-            Path(f"{self.ledger}-lock").unlink(missing_ok=True)
 
 
 class _Run:
@@ -257,11 +243,13 @@ class _Run:
             counts = counts_of(step)
             if counts is not None:
                 self._check_counting(counts)
-            charged = self.window.charge(step, amount)
-            budget = Budget(charged) if self.window.unit == "epsilon" else Budget(rho=charged)
-            mechanism = self.stream.mechanism.spending(budget)
-            # Weak protection was looked at before the first charge.
-            publish(nobody if counts is None else counts, mechanism, weak_protection_accepted=True).save(file)
+            budget = Budget(amount) if self.window.unit == "epsilon" else Budget(rho=amount)
+            publish(
+                nobody if counts is None else counts,
+                self.stream.mechanism.spending(budget),
+                account=Account(self.window, step),
+                weak_protection_accepted=True,  # looked at before the first charge
+            ).save(file)
             self.ledger.store(_ACCOUNT, _WHOLE, step)
             if rows_upto is not None:
                 self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist import plots
 from deltahist._files import read_described
+from deltahist.budget import Payment
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.errors import DamagedFile, InputError, one_of
@@ -41,11 +42,13 @@ class BaseRelease(OfMechanism, abc.ABC):
     mechanism : what was published, all but the numbers.
     values : the exact noisy whole numbers, int64.
     publishable : False if the noise came from a seeded generator.
+    payment : which account paid for it, and what that had spent by then; None if nobody keeps the sum.
     """
 
     mechanism: BaseMechanism
     values: NDArray[np.int64]
     publishable: bool
+    payment: Payment | None
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
@@ -105,6 +108,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             "version": VERSION,
             **self.mechanism.describe(),
             "publishable": self.publishable,
+            "account": None if self.payment is None else self.payment.describe(),
         }
 
     @classmethod
@@ -184,6 +188,8 @@ class BaseRelease(OfMechanism, abc.ABC):
             "total": self.total,
             "publishable": self.publishable,
             "may_be_published": self.may_be_published,
+            "account": None if self.payment is None else self.payment.describe(),
+            "kept_by": None if self.payment is None else self.payment.words,
         }
 
     @property

@@ -1,10 +1,13 @@
 """The usual mistakes: each is refused before anything is drawn, charged or written, and the message has the cure."""
 
+import json
+
 import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
 
+import deltahist as dh
 from deltahist.cli import main
 
 LOW, SIDES = np.array([583_000, 4_505_000]), np.array([5_000, 4_000])
@@ -145,6 +148,88 @@ def test_neither_is_a_quantile(table, place, capsys):
     assert main([*line, "--delta", "50", "--out", "q.json", "--overwrite"]) == 0
     assert main([*line, "--delta", "8000"]) == 2
     assert "delta is 8000.0, but the map is only 5,000 units across" in capsys.readouterr().err
+
+
+def paying(table, *more, out="city.parquet", epsilon="1", account="checkins"):
+    line = [word for pair in (GOOD | {"--epsilon": epsilon, "--out": out}).items() for word in pair]
+    return main(["publish", str(table), *line, "--ledger", "city.ledger", "--account", account, *more])
+
+
+def test_an_account_that_is_spent(table, place, capsys):
+    assert paying(table) == 2
+    assert "--limit is missing: account 'checkins' is new" in capsys.readouterr().err
+    assert paying(table, "--limit", "3", epsilon="4") == 2
+    assert "account 'checkins' of 'city.ledger' has ε = 3 left; nothing was published" in capsys.readouterr().err
+    assert list(place.iterdir()) == []
+    assert paying(table, "--limit", "3") == 0
+    assert paying(table, out="b.parquet", epsilon="1.5") == 0  # the limit is known
+    line = ["--x", "x", "--bounds", "583000,588000", "--delta", "50", "--epsilon", "0.25"]
+    line += ["--ledger", "city.ledger", "--account", "checkins"]
+    assert main(["quantile", str(table), "--q", "0.5", *line]) == 0
+    assert main(["publish", str(table), "--sorted", "--out", "c.parquet", *line]) == 0
+    capsys.readouterr()
+    counts, quantile = {"out": "d.parquet", "epsilon": "0.1"}, ["quantile", str(table), "--q", "1", *line]
+    for again in (lambda: paying(table, **counts), lambda: main(quantile)):
+        assert again() == 2
+        assert "account 'checkins' of 'city.ledger' has ε = 0 left" in capsys.readouterr().err
+    assert paying(table, "--limit", "5", out="d.parquet") == 2
+    assert "opened with other parameters: epsilon was 3, is 5" in capsys.readouterr().err
+    assert sorted(file.name for file in place.iterdir()) == ["b.parquet", "c.parquet", "city.ledger", "city.parquet"]
+    assert main(["inspect", "b.parquet"]) == 0
+    assert "'checkins' has spent ε = 2.5 of 3, this release with it" in capsys.readouterr().out
+    assert paying(table, "--limit", "1", account="other", out="e.parquet", epsilon="0.5") == 0
+    capsys.readouterr()
+    assert main(["ledger", "city.ledger"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[2].split()[:2] == ["checkins", "altogether"]
+    assert rows[2].endswith("ε = 3    ε = 3    ε = 0")
+    assert rows[3].endswith("ε = 1  ε = 0.5  ε = 0.5")
+    assert main(["ledger", "city.ledger", "--json"]) == 0
+    (first, second) = json.loads(capsys.readouterr().out)
+    assert (first["left"], second) == (
+        0, {"account": "other", "unit": "epsilon", "steps": None, "limit": 1, "spent": 0.5, "left": 0.5}
+    )  # fmt: skip
+    assert main(["ledger", "nobody.ledger"]) == 2
+    assert "'nobody.ledger' does not exist" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_after_its_charge_says_so(table, place, capsys, monkeypatch):
+    def full(self, path):
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(dh.Release, "save", full)
+        assert paying(table, "--limit", "3") == 2
+    error = capsys.readouterr().err
+    assert "account 'checkins' has spent ε = 1 of 3, this release with it: the charge stays" in error
+    assert error.splitlines()[-1] == "error: city.parquet: No space left on device"
+    assert [file.name for file in place.iterdir()] == ["city.ledger"]
+    assert paying(table, epsilon="2.5") == 2
+    assert "has ε = 2 left" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_before_its_charge_leaves_no_ledger(table, place, monkeypatch):
+    monkeypatch.setattr("deltahist.publishers.histogram._checked", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        paying(table, "--limit", "3")
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--ledger", "l"], "--ledger without --account"),
+        (["--limit", "3"], "--limit without --ledger and --account"),
+        (["--ledger", "no/l", "--account", "a", "--limit", "3"], "'no' of --ledger does not exist"),
+        (["--ledger", "l", "--account", "a", "--limit", "0"], "--limit is '0'"),
+        (["--ledger", "l", "--account", "a", "--limit", "3", "--probability", "1e-6"], "do not add up"),
+    ],
+)
+def test_accounts_that_are_not_said_right(table, place, capsys, more, message):
+    line = [word for pair in GOOD.items() for word in pair]
+    assert main(["publish", str(table), *line, *more]) == 2
+    assert message in capsys.readouterr().err
+    assert list(place.iterdir()) == []
 
 
 def test_weak_protection_can_be_accepted(table, place, capsys):
