@@ -548,7 +548,7 @@ def test_options_that_commands_share_may_differ(capsys):
     assert names[:8] == [
         *("--start", "--until", "--window,", "--bounds", "--delta", "--state", "--out", "--every")
     ]
-    assert names[-3:] == ["--user", "--max-per-user", "--outside"]
+    assert names[-4:] == ["--user", "--max-per-user", "--outside", "--weak-protection-accepted"]
 
 
 def test_no_command_is_help(capsys):
