@@ -11,6 +11,7 @@ from .answers import answer as answer, answer_each as answer_each
 from .budget import Budget as Budget
 from .budgets import allocation as allocation
 from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
+from .budgets.paying import Account as Account
 from .budgets.window import Window as Window
 from .checks import check_strategy as check_strategy
 from .counts import count as count, count_file as count_file
@@ -20,6 +21,7 @@ from .errors import (
     DamagedFile as DamagedFile,
     DeltaHistWarning as DeltaHistWarning,
     InputError as InputError,
+    OutsideBounds as OutsideBounds,
 )
 from .mechanisms import (
     Mechanism as Mechanism,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import InputError, exact, one_of, positive
+from deltahist.errors import InputError, exact, one_of, positive, whole
 from deltahist.privacy import Guarantee
 
 
@@ -160,3 +160,57 @@ class Budget:
         if self.rho is not None:
             return Guarantee(rho=self.amount)
         return Guarantee(epsilon=self.amount, probability=Fraction(self.probability or 0))
+
+
+@dataclass(frozen=True)
+class Payment:
+    """Which account paid for a release, and what it had spent by then; public, as budgets are.
+
+    Parameters
+    ----------
+    account : its name. unit : "epsilon" or "rho".
+    limit : of the account. spent : so far, this release with it.
+    steps : limit and spent are those of so many steps of time; None for all that is ever published.
+
+    Raises
+    ------
+    InputError
+        Unless something has been spent, and no more than the limit.
+    """
+
+    account: str
+    unit: str
+    limit: Fraction
+    spent: Fraction
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of(("epsilon", "rho"), unit=self.unit)
+        if self.steps is not None:
+            whole(steps=self.steps)
+        if not isinstance(self.account, str) or not 0 < self.spent <= self.limit:
+            raise InputError(
+                f"account {self.account!r} has spent {float(self.spent):g} of {float(self.limit):g}: it must be more "
+                "than nothing and no more than the limit"
+            )
+
+    @property
+    def words(self) -> str:
+        """For people: what was spent of what."""
+        letter = "ε" if self.unit == "epsilon" else "ρ"
+        sum_ = f"{self.account!r} has spent {letter} = {float(self.spent):.10g} of {float(self.limit):.10g}"
+        return f"{sum_}, this release with it" + (
+            "" if self.steps is None else f", in the {self.steps:,} steps that end with it"
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready public description."""
+        return {**vars(self), "limit": str(self.limit), "spent": str(self.spent)}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
+        """What `describe` described; None for a release that no account paid for."""
+        if description is None:
+            return None
+        limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))
+        return cls(description["account"], description["unit"], limit, spent, description["steps"])

@@ -49,6 +49,7 @@ def show(folder: Path, run: Callable[[Sequence[str]], Any]) -> None:
     publish = ["publish", str(visits), "--x", "lon", "--y", "lat", "--user", "user", "--max-per-user", "5"]
     publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", BOUNDS]
     publish += ["--cell", "250m", "--delta", "500m", "--epsilon", "1", "--out", str(city)]
+    publish += ["--overwrite"] if city.exists() else []
     release, counted = _run(run, publish)
     _run(run, ["inspect", str(city)])
     _compare(release, counted.counts, sample)

@@ -133,6 +133,21 @@ class Guarantee:
             )
         return self.epsilon * self.epsilon / 2
 
+    @property
+    def certainty(self) -> float:
+        """How often whoever holds two neighbouring data sets for equally likely guesses right from a release, at most.
+
+        That is (1 + their total variation) / 2: e^ε / (1 + e^ε) for pure ε, reached by randomised response, and
+        Φ(√(ρ/2)) for Gaussian noise of ρ; integer noise far below one can be 0.006 above that (docs/privacy/weak.md).
+
+        >>> round(Guarantee(epsilon=1).certainty, 3), round(Guarantee(rho=Fraction(1, 2)).certainty, 3)
+        (0.731, 0.691)
+        """
+        if self.epsilon is not None:
+            return 1 - (1 - float(self.probability)) / (1 + math.exp(min(float(self.epsilon), 700.0)))
+        mu = math.sqrt(2 * float(self.rho or 0))
+        return 0.5 if mu == 0 else (1 + gaussian_failure(mu, 0.0)) / 2
+
     def times(self, steps: int) -> Guarantee:
         """What holds between data sets `steps` neighbours apart (group privacy; Dwork and Roth 2014, theorem 2.2).
 

@@ -2,6 +2,7 @@
 
 from deltahist.budgets import allocation
 from deltahist.budgets.ledger import Ledger
+from deltahist.budgets.paying import Account
 from deltahist.budgets.window import Window
 
-__all__ = ["Ledger", "Window", "allocation"]
+__all__ = ["Account", "Ledger", "Window", "allocation"]

@@ -74,6 +74,21 @@ class Ledger:
             rule = change.rule(name)
             change.amend(name, rule | {part: more | rule[part]})
 
+    def withdraw(self, name: str) -> None:
+        """Close an account if nothing was charged to it, and remove a file that then holds nothing.
+
+        Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
+        nothing, and finds no ledger when it wants to.
+        """
+        with self.transaction() as change:
+            if change.charges(name):
+                return
+            change.close(name)
+            if not change.rules():
+                self.path.unlink(missing_ok=True)
+        if not self.path.exists():
+            Path(f"{self.path}-lock").unlink(missing_ok=True)
+
     def accounts(self) -> dict[str, dict[str, Any]]:
         """All accounts with their rules."""
         with self._database.read() as found:

@@ -31,7 +31,8 @@ class Window:
 
     Parameters
     ----------
-    length : δ in steps: data of one entity that differ lie in `length` consecutive steps (last − first + 1).
+    length : δ in steps: data of one entity that differ lie in `length` consecutive steps (last − first + 1). None for
+        a window without end: everything that is ever charged adds up (`Account.total`).
     epsilon, rho : budget of a window, one of them. It is rounded down to billionths, charges are rounded up; a float
         stands for the decimal that it prints as.
     ledger : a Ledger, or the path of one, which is made if it does not exist: the account survives the process.
@@ -56,7 +57,7 @@ class Window:
     deltahist.errors.BudgetExceeded: amount is 0.5 at step 3: steps 1 to 3 have spent 0.75 of 1, 0.25 is left
     """
 
-    length: int
+    length: int | None
     epsilon: float | Fraction | None = None
     rho: float | Fraction | None = None
     ledger: Ledger | str | Path | None = None
@@ -66,20 +67,20 @@ class Window:
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "length", whole(length=self.length))
+        if self.length is not None:
+            object.__setattr__(self, "length", whole(length=self.length))
         Budget(self.epsilon, self.rho)
-        if self.limit < self.length:
+        if self.limit < (self.length or 1):
             raise InputError(
-                f"{self.unit} is {self._budget!r}: it must be at least a billionth for each of {self.length:,} steps"
+                f"{self.unit} is {self._budget!r}: it must be at least a billionth for each of {self.length or 1:,} "
+                "steps"
             )
         if isinstance(self.ledger, str | Path):
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         if self.ledger is not None:
             about = {} if self.about is None else {"about": dict(self.about)}
-            self._ledger.account(
-                self.name,
-                {"kind": "window", "length": self.length, f"{self.unit}_nano": self.limit, **about},
-            )
+            kind = {"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}
+            self._ledger.account(self.name, {**kind, f"{self.unit}_nano": self.limit, **about})
 
     @property
     def unit(self) -> str:
@@ -93,7 +94,12 @@ class Window:
 
     @property
     def equal(self) -> Fraction:
-        """The share of a step that never runs out: budget / length, rounded down to billionths."""
+        """The share of a step that never runs out: budget / length, rounded down to billionths.
+
+        Raises InputError for a window without end: whatever is charged again and again runs out.
+        """
+        if self.length is None:
+            raise InputError(f"account {self.name!r} is a total: no share of it can be spent for ever")
         return Fraction(self.limit // self.length, NANO)
 
     @property
@@ -134,13 +140,15 @@ class Window:
             with self._turn:
                 self._allow(self._memory, step, nano, amount)
                 self._memory[step] = self._memory.get(step, 0) + nano
-                for old in [s for s in self._memory if s <= step - self.length]:
-                    del self._memory[old]
+                if self.length is not None:
+                    for old in [s for s in self._memory if s <= step - self.length]:
+                        del self._memory[old]
             return Charge(Fraction(nano, NANO), self.unit)
         with self._ledger.transaction() as change:
             self._allow(change.charges(self.name), step, nano, amount)
             change.charge(self.name, step, nano)
-            change.forget(self.name, step - self.length)
+            if self.length is not None:
+                change.forget(self.name, step - self.length)
         return Charge(Fraction(nano, NANO), self.unit)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
@@ -153,14 +161,17 @@ class Window:
             )
         held = self._held(charges, step)
         if held + nano > self.limit:
-            left, first = Fraction(self.limit - held, NANO), step - self.length + 1
+            left, said = (self.limit - held) / NANO, f"amount is {float(as_said(amount=amount)):.10g}"
+            who = f"account {self.name!r} has"
+            if self.length is not None:
+                said, who = f"{said} at step {step}", f"steps {step - self.length + 1} to {step} have"
             raise BudgetExceeded(
-                f"amount is {float(as_said(amount=amount)):.10g} at step {step}: steps {first} to {step} have spent "
-                f"{held / NANO:.10g} of {self.limit / NANO:.10g}, {float(left):.10g} is left"
+                f"{said}: {who} spent {held / NANO:.10g} of {self.limit / NANO:.10g}, {left:.10g} is left"
             )
 
     def _held(self, charges: Mapping[int, int], step: int) -> int:
-        return sum(nano for at, nano in charges.items() if step - self.length < at <= step)
+        first = None if self.length is None else step - self.length
+        return sum(nano for at, nano in charges.items() if first is None or first < at <= step)
 
     def _charges(self) -> Mapping[int, int]:
         return self._memory if self.ledger is None else self._ledger.charges(self.name)

@@ -21,7 +21,10 @@ def advise(
     crs: Annotated[
         str | None,
         option(
-            "CRS", "Projected CRS of the map; auto: one that suits --bounds in degrees.", "--project", "--crs"
+            "CRS",
+            "Projected CRS of the map; auto: one that suits --bounds in degrees; none: a plane.",
+            "--project",
+            "--crs",
         ),
     ] = None,
     protect: Annotated[

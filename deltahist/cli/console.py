@@ -70,8 +70,8 @@ def put(text: str, out: Path | None) -> None:
     write_whole(out, lambda part: part.write_text(content, encoding="utf-8"))
 
 
-def check_target(out: Path | None, *sources: str | Path) -> None:
-    """Raise InputError if a file cannot be written, or is one of those that are read.
+def check_target(out: Path | None, *sources: str | Path, replace: bool = True) -> None:
+    """Raise InputError if a file cannot be written, is one of those that are read, or is there and not to be replaced.
 
     Asked before long work, so that nothing is lost for a misspelt folder.
     """
@@ -86,3 +86,8 @@ def check_target(out: Path | None, *sources: str | Path) -> None:
     for source in map(Path, sources):
         if out.exists() and source.exists() and out.samefile(source):
             raise InputError(f"output {str(out)!r} is the file that is read: choose another name")
+    if out.exists() and not replace:
+        raise InputError(
+            f"output {str(out)!r} exists already, and a release is not replaced unasked: choose another name, or add "
+            "--overwrite"
+        )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Bytes per cell that counting, planning and noise take together; a grid beyond memory is refused at once.
 _BYTES_PER_CELL = 48
+#: What --crs is for plain numbers.
+_PLAIN = "none"
 
 
 def option(metavar: str, text: str, *names: str) -> Any:
@@ -96,7 +98,9 @@ class Coordinates:
 
     x: Annotated[str | None, option("COL", "Column of x or longitude: a name, or a number from 0.")] = None
     y: Annotated[str | None, option("COL", "Column of y or latitude; none in 1-D.")] = None
-    crs: Annotated[str | None, option("CRS", "CRS of the points, such as EPSG:4326.")] = None
+    crs: Annotated[
+        str | None, option("CRS", "CRS of the points, such as EPSG:4326; none: plain numbers of a plane.")
+    ] = None
     project: Annotated[
         str | None,
         option(
@@ -111,7 +115,7 @@ class Coordinates:
         if domain.ndim == 2 and (self.x is None) != (self.y is None):
             missing = "x" if self.x is None else "y"
             raise InputError(f"--{missing} is missing: two dimensions take both --x and --y")
-        return {"x": self.x, "y": self.y, "crs": self.crs}
+        return {"x": self.x, "y": self.y, "crs": None if self.crs == _PLAIN else self.crs}
 
     def of_box(self, bounds: str) -> tuple[tuple[float, ...], str | None]:
         """Corners of the map and its CRS: --bounds as they are, or with --project auto what covers those degrees."""
@@ -122,13 +126,29 @@ class Coordinates:
         return box, self.of_map(box)
 
     def of_map(self, bounds: tuple[float, ...]) -> str | None:
-        """CRS of the map: --project, or a projected --crs.
+        """CRS of the map: --project, or a projected --crs; None for a plane of plain numbers.
 
-        Raises InputError if the points are in degrees and nothing says how to project them; the message has the
-        options to use.
+        Raises InputError if the points are in degrees, or seem to be, and nothing says how to project them; the message
+        has the options to use.
         """
-        from deltahist.domain.extents import extent_of, looks_like_degrees
+        from deltahist.domain.extents import are_degrees, looks_like_degrees
         from deltahist.domain.operations import read_crs
+
+        if self.crs == _PLAIN:
+            if self.project is not None:
+                raise InputError(
+                    f"--crs is 'none' with --project {self.project}: plain numbers cannot be projected"
+                )
+            return None
+        if self.crs is None and self.project is None:
+            if are_degrees(bounds, self.x, self.y):
+                own = "" if self.x is None else "--crs EPSG:4326 "
+                raise InputError(
+                    f"--bounds are {','.join(f'{b:.10g}' for b in bounds)} without a CRS: these look like longitudes "
+                    f"and latitudes, and degrees are not lengths; add {own}{self._auto(bounds)}, with --delta and "
+                    "--cell in metres (500m); or --crs none if they are plain numbers of a plane"
+                )
+            return None
 
         if self.project is not None:
             if read_crs(self.project, "--project").is_geographic:
@@ -138,16 +158,23 @@ class Coordinates:
             if self.crs is not None:
                 read_crs(self.crs, "--crs")
             return self.project
-        if self.crs is None or not read_crs(self.crs, "--crs").is_geographic:
+        if not read_crs(self.crs, "--crs").is_geographic:
             return self.crs
         use = "--project with the projected CRS of the region, such as EPSG:32618, and --bounds in its metres"
         if looks_like_degrees(bounds):
-            extent = extent_of(bounds)
-            there = ",".join(f"{b:.15g}" for b in extent.bounds)
-            use = f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
+            use = self._auto(bounds)
         raise InputError(
             f"--crs is {self.crs!r}: degrees are not lengths, so the points must be projected; add {use}"
         )
+
+    @staticmethod
+    def _auto(bounds: tuple[float, ...]) -> str:
+        """What to say for a map that suits bounds in degrees."""
+        from deltahist.domain.extents import extent_of
+
+        extent = extent_of(bounds)
+        there = ",".join(f"{b:.15g}" for b in extent.bounds)
+        return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 
 
 Delta = Annotated[
@@ -257,6 +284,7 @@ class Place:
         grid = " x ".join(f"{n:,}" for n in domain.shape)
         fits_memory(_BYTES_PER_CELL * domain.size, f"a grid of {grid} cells")
         near = Neighbourhood(domain, delta)
+        near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")
         if entry is None:
             return near
@@ -389,9 +417,13 @@ class Rows(Users):
     """Which rows count: how many of each user, and what becomes of bad rows and points outside the bounds."""
 
     outside: Annotated[
-        Literal["clamp", "drop"],
-        option("HOW", "clamp: points outside count at the edge; drop: needs --sources boundary."),
-    ] = "clamp"
+        Literal["clamp", "drop"] | None,
+        option(
+            "HOW",
+            "clamp: points outside count at the edge; drop: needs --sources boundary. "
+            "[default: clamp, but more than 1 in 100 is refused]",
+        ),
+    ] = None
     drop_bad_rows: Annotated[
         bool, flag("--drop-bad-rows", "Leave out rows that cannot be used; the statement says so.")
     ] = False
@@ -416,6 +448,11 @@ class Rows(Users):
 
 # Options by themselves that several commands share.
 Window = Annotated[str, option("STEPS", "Temporal δ: steps that share one budget.", "--window", "--length")]
+WeakProtection = Annotated[
+    bool,
+    flag("--weak-protection-accepted", "Publish although the budget is so large that hardly anything is protected."),
+]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace the release if its file exists already.")]
 NonNegative = Annotated[
     bool,
     flag(

@@ -30,7 +30,10 @@ def plan(
     crs: Annotated[
         str | None,
         option(
-            "CRS", "Projected CRS of the map; auto: one that suits --bounds in degrees.", "--project", "--crs"
+            "CRS",
+            "Projected CRS of the map; auto: one that suits --bounds in degrees; none: a plane.",
+            "--project",
+            "--crs",
         ),
     ] = None,
     max_per_user: MaxPerUser = None,

@@ -10,7 +10,20 @@ import typer
 
 from deltahist.cli import console, options
 from deltahist.cli.asking import ANYWHERE, Asked, Settled, settle, table_of_cells
-from deltahist.cli.groups import Coordinates, Place, Rows, SpendingWithFailure, argument, flag, option, spread
+from deltahist.cli.groups import (
+    Coordinates,
+    Overwrite,
+    Place,
+    Rows,
+    SpendingWithFailure,
+    WeakProtection,
+    argument,
+    flag,
+    option,
+    spread,
+)
+from deltahist.cli.keeping import Keeping
+from deltahist.cli.mending import mending
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
 
@@ -56,7 +69,7 @@ def publish(
     ],
     coordinates: Coordinates,
     place: Place,
-    out: Annotated[Path, option("FILE", "The release file (Parquet); replaced if it exists.")],
+    out: Annotated[Path, option("FILE", "The release file (Parquet).")],
     spending: _Spending,
     strategy: Annotated[
         str,
@@ -69,10 +82,13 @@ def publish(
     asked: Asked,
     rows: Rows,
     order: InOrder,
+    keeping: Keeping,
     dry_run: Annotated[
         bool,
         flag("--dry-run", "Say what would be published and how large its error would be; read no rows, draw nothing."),
     ] = False,
+    weak_protection_accepted: WeakProtection = False,
+    overwrite: Overwrite = False,
 ) -> Any:
     """Publish a file of points as one release file that may be handed out.
 
@@ -104,33 +120,41 @@ def publish(
     """
     from deltahist.counts import count_file
     from deltahist.publishers import publish as publish_counts
+    from deltahist.publishers.histogram import check_protection
 
     budget = spending.keywords()
-    console.check_target(out, source, *asked.files())
+    console.check_target(out, source, *asked.files(), replace=overwrite or dry_run)
+    keeping.check(budget)
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):
         if dry_run:
             raise InputError("--dry-run is given with --sorted: it goes with counts")
         near = place.near(coordinates)
-        return order.publish(
-            near, budget, out, source=source, **coordinates.columns(near.domain), **rows.reading()
-        )
+        columns = coordinates.columns(near.domain)
+        with mending(coordinates, place):
+            accepted = budget | {"weak_protection_accepted": weak_protection_accepted}
+            return order.publish(near, accepted, out, keeping, source=source, **columns, **rows.reading())
     how = {"strategy": strategy, "noise": spending.noise, "counting": counting, **budget}
     settled = settle(place, coordinates, asked, **how)
     mechanism = settled.mechanism(**how)
+    check_protection(mechanism, weak_protection_accepted)
     columns = coordinates.columns(mechanism.domain)
     if dry_run:
         print(_expectation(settled, mechanism, asked), mechanism.statement(), sep="\n\n")
         return None
-    counted = count_file(source, mechanism.domain, **columns, **rows.reading())
+    with mending(coordinates, place):
+        counted = count_file(source, mechanism.domain, **columns, **rows.reading())
     _tell_publisher(counted, rows.outside)
-    release = publish_counts(counted.counts, mechanism)
-    release.save(out)
+    with keeping.paying(budget) as account:
+        release = publish_counts(
+            counted.counts, mechanism, weak_protection_accepted=weak_protection_accepted, account=account
+        )
+        release.save(out)
     print(_summary(release, out))
     return release, counted
 
 
-def _tell_publisher(counted: Counted, outside: str) -> None:
+def _tell_publisher(counted: Counted, outside: str | None) -> None:
     """Figures about the data that stay on this side."""
     from deltahist.counts.files import choice_notes
 
@@ -142,7 +166,7 @@ def _tell_publisher(counted: Counted, outside: str) -> None:
     if counted.users is not None:
         console.note(f"{counted.users:,} users")
     if counted.outside:
-        done = "counted in the nearest cell" if outside == "clamp" else "dropped"
+        done = "dropped" if outside == "drop" else "counted in the nearest cell"
         console.note(f"{counted.outside:,} points outside the bounds {done}")
     if 2 * counted.outside > counted.rows - counted.bad_rows - counted.unmatched:
         console.note(

@@ -26,6 +26,8 @@ def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
     release = load(path)
     if not release.publishable:
         console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
+    elif release.mechanism.weakness is not None:
+        console.note(f"warning: {path} hardly protects anybody: {release.mechanism.weakness}")
     if nonnegative and release.domain.size > _PATIENCE:
         console.note(
             f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes"

@@ -61,7 +61,9 @@ def invoke(arguments: Sequence[str]) -> Any:
 
 
 #: Parameters of the library that are options here.
-_OPTIONS = re.compile(r"\b(crs|decimal|every|format|layer|start|time_format|x|y)=(?:'([^']*)')?")
+_OPTIONS = re.compile(
+    r"\b(crs|decimal|every|format|layer|outside|start|time_format|x|y)=(?:'([^']*)')?"
+)
 
 
 def in_options(text: str) -> str:
@@ -75,7 +77,9 @@ def in_options(text: str) -> str:
         value = f" {shlex.quote(found[2])}" if found[2] else ""
         return f"--{found[1].replace('_', '-')}{value}"
 
-    return _OPTIONS.sub(option, text.replace("drop_bad_rows=True", "--drop-bad-rows"))
+    for flag in ("drop_bad_rows", "weak_protection_accepted"):
+        text = text.replace(f"{flag}=True", f"--{flag.replace('_', '-')}")
+    return _OPTIONS.sub(option, text)
 
 
 def _fail(text: str) -> int:

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import Delta, SpendingWithFailure, Users, argument, flag, option, spread
+from deltahist.cli.groups import (
+    Delta,
+    Overwrite,
+    SpendingWithFailure,
+    Users,
+    WeakProtection,
+    argument,
+    flag,
+    option,
+    spread,
+)
+from deltahist.cli.keeping import Keeping
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,8 +52,11 @@ class InOrder:
                 if value is not None:
                     raise InputError(f"{name} is given without --sorted: it goes with it")
             return False
-        for name, value, usual in (("--strategy", strategy, "auto"), ("--outside", rows.outside, "clamp")):
-            if value != usual:
+        for name, value, usual in (
+            ("--strategy", strategy, ("auto",)),
+            ("--outside", rows.outside, ("clamp", None)),
+        ):
+            if value not in usual:
                 raise InputError(f"{name} is {value!r} with --sorted: it must be left out")
         if rows.drop_bad_rows or "probability" in budget:
             name = "--drop-bad-rows" if rows.drop_bad_rows else "--probability"
@@ -52,7 +66,7 @@ class InOrder:
         return True
 
     def publish(
-        self, near: Neighbourhood, budget: dict[str, Any], out: Path, **reading: Any
+        self, near: Neighbourhood, budget: dict[str, Any], out: Path, keeping: Keeping, **reading: Any
     ) -> SortedRelease:
         """Sorted points to a release file."""
         from deltahist.mechanisms.sorted import check_membership
@@ -71,8 +85,11 @@ class InOrder:
             )
         together: int | str = "auto" if self.group is None else options.whole_number(self.group, "--group")
         located = _points(near, **reading)
-        release = publish_sorted(located.points, near, group=together, most=bound, **budget)
-        release.save(out)
+        with keeping.paying(budget) as account:
+            release = publish_sorted(
+                located.points, near, group=together, most=bound, account=account, **budget
+            )
+            release.save(out)
         print(_summary(release, out))
         return release
 
@@ -129,10 +146,16 @@ def quantile(
         ),
     ] = "auto",
     users: Users,
+    outside: Annotated[
+        Literal["clamp"] | None, option("HOW", "clamp: more than 1 value in 100 outside is meant.")
+    ] = None,
     compare: Annotated[
         bool, flag("--compare", "List all methods by expected error too (from public figures).")
     ] = False,
     out: Annotated[Path | None, option("FILE", "Write the result as JSON.")] = None,
+    keeping: Keeping,
+    weak_protection_accepted: WeakProtection = False,
+    overwrite: Overwrite = False,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
@@ -151,6 +174,8 @@ def quantile(
     from deltahist.publishers import publish_quantile
 
     budget = spending.keywords()
+    keeping.check(budget)
+    budget["weak_protection_accepted"] = weak_protection_accepted
     try:
         share = float(q)
     except ValueError:
@@ -159,10 +184,14 @@ def quantile(
     if len(ends) != 2:
         raise InputError(f"--bounds is {bounds!r}: a quantile takes two numbers, LO,HI")
     near = Neighbourhood(Domain(ends, (_CELLS,)), options.length(delta, "--delta"))
+    near.check_on_map()
     check_quantile(share, near)
-    console.check_target(out, source)
-    located = _points(near, source, x=x, **users.reading())
-    found = publish_quantile(located.points, share, near, method=method, **budget)
+    console.check_target(out, source, replace=overwrite)
+    located = _points(near, source, x=x, outside=outside, **users.reading())
+    with keeping.paying(budget) as account:
+        found = publish_quantile(located.points, share, near, method=method, account=account, **budget)
+        if out is not None:
+            console.put(json.dumps(found.describe(), indent=2, ensure_ascii=False), out)
     cost, counting = _cost(found), found.counting
     if found.describe()["probability"] is not None:
         cost += f" but for {found.probability:g}"
@@ -172,8 +201,6 @@ def quantile(
     if compare:
         rows = [(m, f"{e:.4g}") for m, e in found.methods().itertuples(index=False)]
         print(console.table(["method", "expected error"], rows))
-    if out is not None:
-        console.put(json.dumps(found.describe(), indent=2, ensure_ascii=False), out)
     return found
 
 

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deltahist._progress import progress
 from deltahist.cli import console, options
-from deltahist.cli.groups import Coordinates, Place, Rows, Sources, Spending, Window, argument, option, spread
+from deltahist.cli.groups import (
+    Coordinates,
+    Place,
+    Rows,
+    Sources,
+    Spending,
+    WeakProtection,
+    Window,
+    argument,
+    option,
+    spread,
+)
+from deltahist.cli.mending import mending
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,6 +107,7 @@ def stream(
     spending: Spending,
     strategy: Annotated[str, option("NAME", "As for `deltahist publish`.")] = "auto",
     rows: _Rows,
+    weak_protection_accepted: WeakProtection = False,
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
@@ -126,8 +139,10 @@ def stream(
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, next(iter(budget)))
     columns = {"user": rows.user, "time": steps.time}
     plan = Stream(near, Budget(**budget), length, clock, state, strategy, counting, columns)
-    how = {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
-    with progress("publishing steps", number, None if number >= _LONG else False) as advance:
+    how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
+    how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
+    bar = progress("publishing steps", number, None if number >= _LONG else False)
+    with mending(coordinates, place), bar as advance:
         tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)
     print(_summary(plan, out, tally))
     return tally

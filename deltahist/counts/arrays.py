@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.counts.outside import Outside, check_outside, finite_rows
 from deltahist.counts.private import Private
 from deltahist.counts.users import UserBound
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
-from deltahist.domain.operations import Projection
-from deltahist.errors import InputError, fits_memory, one_of, whole
+from deltahist.domain.operations import Operation
+from deltahist.errors import InputError, fits_memory, whole
 
 #: Points that are located at a time: few enough for the processor's cache, enough to keep it busy.
 _CHUNK = 1 << 17
@@ -27,7 +28,7 @@ def count(
     points: ArrayLike | Any,
     domain: Domain,
     *,
-    outside: str = "clamp",
+    outside: str | None = None,
     user: ArrayLike | None = None,
     max_per_user: int | None = None,
     key: bytes | None = None,
@@ -40,7 +41,8 @@ def count(
         points, which are projected if they say another CRS. Private.
     domain : Domain
     outside : "clamp" counts points outside in the nearest cell, which never lengthens a move; "drop" leaves
-        them out, which is right only if the boundary is declared as a source.
+        them out, which is right only if the boundary is declared as a source. None clamps, but refuses more than one
+        point in a hundred outside: that is mostly a slip in the coordinates or in the bounds.
     user, max_per_user : (m,) whose each point is, and how many points each user may keep; both or neither.
     key : 32 bytes for the choice of users' points, for tests; random when None.
 
@@ -54,14 +56,21 @@ def count(
     InputError
         On NaN or infinite coordinates (with how many), points of another dimension, a CRS that does not go with the
         domain's, missing users, or a grid too large for memory.
+    OutsideBounds
+        If many points lie outside, unless `outside` says what becomes of them.
 
-    >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2))).tolist()
+    >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2)), outside="clamp").tolist()
     [[2, 0], [0, 1]]
     """
-    one_of(("clamp", "drop"), outside=outside)
+    check_outside(outside)
     bound = user_bound(user is not None, max_per_user, key)
     tally = Tally(domain)
-    columns, projection = _columns(points, domain)
+    given, operation = _columns(points, domain)
+    columns = given if operation is None else operation(*given)
+    seen = Outside(domain, operation)
+    inside = seen.look(given, columns)
+    if outside is None:
+        seen.refuse_many()
     bad = int((~finite_rows(columns)).sum())
     if bad:
         raise InputError(
@@ -71,10 +80,9 @@ def count(
         user = _aligned(user, points)
     users = None if bound is None else _user_ids(user, len(columns[0]))
     for start in range(0, len(columns[0]), _BLOCK):
-        block = [c[start : start + _BLOCK] for c in columns]
-        cells = tally.locate(block)
+        cells = tally.locate([c[start : start + _BLOCK] for c in columns])
         if outside == "drop":
-            cells[~inside_rows(block, domain)] = -1
+            cells[~inside[start : start + _BLOCK]] = -1
         if bound is None or users is None:
             tally.add(cells[cells >= 0])
         else:
@@ -83,6 +91,7 @@ def count(
         cells = bound.cells()
         tally.add(cells[cells >= 0])
     dropped = ("points outside",) if outside == "drop" else ()
+    projection = None if operation is None else operation.projection
     how = Counting(max_per_user or 1, user is not None, dropped, projection)
     return Private.of(tally.counts(), how, domain)
 
@@ -149,22 +158,6 @@ class Places:
         return np.asarray(self.domain.low[0] + steps * self.domain.step[0], dtype=np.float64)
 
 
-def finite_rows(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.bool_]:
-    """Rows whose coordinates are all finite."""
-    good = np.isfinite(columns[0])
-    for column in columns[1:]:
-        good &= np.isfinite(column)
-    return good
-
-
-def inside_rows(columns: Sequence[NDArray[np.float64]], domain: Domain) -> NDArray[np.bool_]:
-    """Rows inside the domain's bounds, the bounds included."""
-    inside = np.ones(len(columns[0]), dtype=bool)
-    for column, low, high in zip(columns, domain.low, domain.high, strict=True):
-        inside &= (column >= low) & (column <= high)
-    return inside
-
-
 def _aligned(user: Any, points: Any) -> Any:
     """Whose each point is: a column of the points by name, or as it is given, if its index is that of the points."""
     if isinstance(user, str):
@@ -221,7 +214,8 @@ def user_bound(users: bool, most: int | None, key: bytes | None) -> UserBound | 
     return UserBound(whole(max_per_user=most), key) if users else None
 
 
-def _columns(points: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Projection | None]:
+def _columns(points: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Operation | None]:
+    """Coordinates as they are given, one column per axis, and what brings them to the map."""
     geometry = getattr(points, "geometry", None)
     if geometry is not None:
         return _geometry_columns(geometry, domain)
@@ -240,9 +234,7 @@ def _columns(points: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Pr
     return [np.asarray(array[:, axis], dtype=np.float64) for axis in range(domain.ndim)], None
 
 
-def _geometry_columns(geometry: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Projection | None]:
-    from deltahist.domain.operations import Operation
-
+def _geometry_columns(geometry: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Operation | None]:
     crs = geometry.crs
     if crs is None and domain.crs is not None:
         raise InputError(
@@ -256,5 +248,4 @@ def _geometry_columns(geometry: Any, domain: Domain) -> tuple[list[NDArray[np.fl
     if not (geometry.geom_type == "Point").all():
         raise InputError("geometries are not all points: take their centroids, or one point each")
     columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
-    operation = None if crs is None else Operation.onto(domain, crs)
-    return (columns, None) if operation is None else (operation(*columns), operation.projection)
+    return columns, None if crs is None else Operation.onto(domain, crs)

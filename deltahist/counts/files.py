@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._progress import progress
-from deltahist.counts.arrays import Places, Tally, finite_rows, inside_rows, named_rows, user_bound
+from deltahist.counts.arrays import Places, Tally, named_rows, user_bound
 from deltahist.counts.conditions import Condition
 from deltahist.counts.inputs import STDIN
+from deltahist.counts.outside import Outside, check_outside, finite_rows
 from deltahist.counts.private import Private
-from deltahist.counts.readers import Batch, open_source
+from deltahist.counts.readers import Batch, Source, open_source
 from deltahist.counts.tables import Request
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
@@ -34,7 +36,7 @@ class Reading:
     crs: str | None = None
     user: str | int | None = None
     max_per_user: int | None = None
-    outside: str = "clamp"
+    outside: str | None = None
     drop_bad_rows: bool = False
     layer: str | None = None
     progress: bool | None = None
@@ -112,7 +114,7 @@ def count_file(
     crs: str | None = None,
     user: str | int | None = None,
     max_per_user: int | None = None,
-    outside: str = "clamp",
+    outside: str | None = None,
     drop_bad_rows: bool = False,
     layer: str | None = None,
     progress: bool | None = None,
@@ -132,7 +134,7 @@ def count_file(
     crs : of the file's coordinates, needed if the domain has one; files with geometry state it themselves.
     user, max_per_user : column of user ids, and how many points each may keep; both or neither. The points
         are chosen by a keyed hash that depends on no coordinate (docs/counting.md).
-    outside : "clamp" or "drop", as in `count`. Users' points are chosen before any are dropped for lying
+    outside : "clamp", "drop" or None, as in `count`. Users' points are chosen before any are dropped for lying
         outside, since the choice must not depend on where points are.
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user,
         instead of refusing the file.
@@ -153,6 +155,8 @@ def count_file(
     InputError
         If the file is missing, empty, damaged or of an unknown kind, lacks a column, holds rows that cannot
         be used (with how many), its CRS does not go with the domain's, or the condition asks for coordinates.
+    OutsideBounds
+        If many points lie outside, unless `outside` says what becomes of them.
 
     >>> import pathlib, tempfile, deltahist as dh
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -209,34 +213,31 @@ def read_rows(
     *,
     time: str | int | None = None,
     steps: Steps | None = None,
+    due: int = 0,
 ) -> Rows:
     """Read all rows into a tally, checked, chosen, bounded per user and in the domain's coordinates.
 
-    With `steps` places become step · cells + cell, and users are bounded within each step.
+    With `steps` places become step · cells + cell, and users are bounded within each step; points outside are looked
+    for from step `due` on.
     """
-    one_of(("clamp", "drop"), outside=how.outside)
-    one_of((".", ","), decimal=how.decimal)
-    condition = None if how.where is None else Condition.of(how.where)
+    check_outside(how.outside)
     bound = user_bound(how.user is not None, how.max_per_user, how.key)
-    asked = () if condition is None else tuple(condition.kinds)
-    names = _name(how.x), _name(how.y), _name(how.user), how.layer
-    request = Request(*names, domain.ndim, _name(time), asked, how.decimal)
-    source = open_source(path, request, condition, how.format)
-    operation = _operation(how.crs, source.crs, domain, source.name)
+    source, operation, condition = _open(path, domain, how, time)
+    seen = Outside(domain, operation)
     rows = bad = off = unmatched = 0
     first = None
     short = path == STDIN or path.stat().st_size < _LONG
     wanted = False if how.progress is None and short else how.progress
     with progress("counting rows", source.rows, wanted) as advance:
         for batch in source.batches:
-            columns, users = batch.columns, batch.users
-            if operation is not None:
-                columns = operation(*columns)
+            given, users = batch.columns, batch.users
+            columns = given if operation is None else operation(*given)
             good = _usable(Batch(columns, users))
             step = None
             if steps is not None and len(good):
                 step, timely = steps(batch, rows)
                 good &= timely
+            inside = seen.look(given, columns, None if step is None else step >= due)
             left = batch.malformed + len(batch.unread)
             unusable = left + int((~good).sum())
             if first is None and unusable:
@@ -249,8 +250,7 @@ def read_rows(
                 continue
             if not good.all():
                 columns, users = _take(columns, users, good)
-                step = None if step is None else step[good]
-            inside = inside_rows(columns, domain)
+                step, inside = None if step is None else step[good], inside[good]
             off += int((~inside).sum())
             cells = tally.locate(columns)
             if how.outside == "drop":
@@ -265,6 +265,9 @@ def read_rows(
     if not rows:
         raise InputError(f"input {source.name!r} is empty: it has no rows")
     trouble = "" if steps is None else steps.trouble()
+    # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all.
+    if how.outside is None:
+        seen.refuse_many()
     if bad and not how.drop_bad_rows:
         what = "coordinates or a missing user" if bound is not None else "coordinates"
         what += "" if steps is None else " or times"
@@ -288,6 +291,39 @@ def read_rows(
     where = None if condition is None else condition.text
     counting = Counting(how.max_per_user or 1, bound is not None, dropped, projection, where)
     return Rows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
+
+
+def refuse_outside(paths: Iterable[Path], domain: Domain, **how: Any) -> None:
+    """Look through files that are to be counted one after the other for points outside; `how` as for `count_file`.
+
+    Raises
+    ------
+    OutsideBounds
+        If many points of all files together lie outside.
+    InputError
+        If one of them cannot be opened.
+    """
+    seen = Outside(domain)
+    for path in paths:
+        source, seen.operation, _ = _open(path, domain, Reading(**how))
+        for batch in source.batches:
+            given = batch.columns
+            seen.look(given, given if seen.operation is None else seen.operation(*given))
+    seen.refuse_many()
+
+
+def _open(
+    path: Path, domain: Domain, how: Reading, time: str | int | None = None
+) -> tuple[Source, Operation | None, Condition | None]:
+    """The rows of a file, what brings their coordinates to the map, and the condition that chose them."""
+    one_of((".", ","), decimal=how.decimal)
+    condition = None if how.where is None else Condition.of(how.where)
+    asked = () if condition is None else tuple(condition.kinds)
+    names = _name(how.x), _name(how.y), _name(how.user), how.layer
+    source = open_source(
+        path, Request(*names, domain.ndim, _name(time), asked, how.decimal), condition, how.format
+    )
+    return source, _operation(how.crs, source.crs, domain, source.name), condition
 
 
 def _name(column: str | int | None) -> str | None:

@@ -106,7 +106,14 @@ class _Places:
 
 
 def count_steps(
-    path: str | Path, domain: Domain, clock: Clock, steps: int, *, time: str | int, **how: Any
+    path: str | Path,
+    domain: Domain,
+    clock: Clock,
+    steps: int,
+    *,
+    time: str | int,
+    due: int = 0,
+    **how: Any,
 ) -> Stepped:
     """Count a table's points in each of the first `steps` steps of a clock.
 
@@ -115,6 +122,7 @@ def count_steps(
     path, domain, how : as for `count_file`; users are bounded within each step.
     clock : of the steps. steps : how many there are; other rows are left out and counted.
     time : the column of times.
+    due : the first step that is to be published; many points outside are refused only if they lie in these steps.
 
     Raises
     ------
@@ -128,7 +136,7 @@ def count_steps(
     fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
     keys = _Keys(domain)
     places = _Places(clock, steps)
-    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=places)
+    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=places, due=due)
     found = np.sort(np.concatenate(keys.parts)) if keys.parts else np.zeros(0, dtype=np.int64)
     rows = read.rows, read.bad_rows, read.unmatched, places.before, places.after
     return Stepped(found, domain, *rows, np.cumsum(places.seen), read.counting, places.trouble())

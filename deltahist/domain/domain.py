@@ -133,6 +133,11 @@ class Domain:
             multiplied by the projection's largest scale factor over the bounds. Without one it is a plain
             number.
 
+        Raises
+        ------
+        InputError
+            If the cell is longer than all sides of the bounds, so that one cell would be the whole map.
+
         Examples
         --------
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
@@ -145,6 +150,13 @@ class Domain:
             wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
             side = rough.length(cell, name="cell")
+        extent = [hi - lo for lo, hi in zip(rough.low, rough.high, strict=True)]
+        if side > max(extent) * (1 + 1e-9):
+            sides = " × ".join(f"{rough.ground(e):,.4g}" for e in extent)
+            raise InputError(
+                f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}, and a map of one cell "
+                "says nothing; take smaller cells (are the bounds in other units, such as km?)"
+            )
         # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
         shape = tuple(
             max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True)

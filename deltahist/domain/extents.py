@@ -15,6 +15,8 @@ from deltahist.errors import InputError, finite
 
 #: Bounds are in longitude and latitude of this.
 _DEGREES = "EPSG:4326"
+#: What columns of degrees are called.
+_ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
 #: Latitudes between which there are UTM zones.
 _UTM_LATITUDES = (-80.0, 84.0)
 #: Maps that everybody knows are taken where the largest scale over the bounds is at most so many times the smallest.
@@ -75,6 +77,18 @@ class Extent:
 def looks_like_degrees(box: Sequence[float]) -> bool:
     """Whether W,S,E,N could be longitudes and latitudes."""
     return len(box) == 4 and max(map(abs, box[::2])) <= 180 and max(map(abs, box[1::2])) <= 90
+
+
+def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
+    """Whether W,S,E,N without a CRS are longitudes and latitudes rather than numbers of some plane.
+
+    They must look like it, and either all columns be called so, or the box not hold the origin: that is a place in the
+    ocean, but a corner or the middle of most planes.
+    """
+    if not looks_like_degrees(box):
+        return False
+    named = all(str(name).lower() in _ANGLES for name in columns)
+    return named or not (box[0] <= 0 <= box[2] and box[1] <= 0 <= box[3])
 
 
 def extent_on(bounds: Sequence[float], crs: str) -> Extent:

@@ -18,6 +18,9 @@ from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 
+#: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
+MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
+
 
 class OfMechanism:
     """What anything that has a mechanism says of its budget and noise."""
@@ -161,6 +164,26 @@ class BaseMechanism(abc.ABC):
         return self.guarantee.approximate(probability)
 
     @property
+    def noise_of_a_cell(self) -> float | None:
+        """Standard deviation of the noise in the count of one cell, in points; None where no cells are counted."""
+        return None
+
+    @property
+    def weakness(self) -> str | None:
+        """Why hardly anything is protected, from public figures; None if it is not so (docs/privacy/weak.md)."""
+        sure = self.guarantee.certainty
+        who = "whoever holds two places within δ for equally likely"
+        if sure > MOST_CERTAIN:
+            return f"{who} can be {_percent(sure)} sure of one of them afterwards"
+        noise = self.noise_of_a_cell if sure > NEARLY_CERTAIN else None
+        if noise is not None and noise < 1:
+            return (
+                f"the noise in a cell's count is less than one point (standard deviation {noise:.2g}), and {who} can "
+                f"be {_percent(sure)} sure afterwards"
+            )
+        return None
+
+    @property
     def promise(self) -> str:
         """The guarantee and the neighbourhood in a line."""
         guarantee, near = self.guarantee, self.neighbourhood
@@ -179,6 +202,10 @@ class BaseMechanism(abc.ABC):
     def statement(self) -> str:
         """The privacy statement for people: what a release of this mechanism promises."""
         return statement.statement(self)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g}%"
 
 
 def bound_of(guarantee: Guarantee, steps: int) -> Fraction | float:

@@ -23,7 +23,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import from_description
-from deltahist.workloads import AllRanges, Regions, Workload
+from deltahist.workloads import AllRanges, Regions, Workload, boxes
 
 #: δ must be at least so many times as long as what the way to the map tears apart.
 _MOST_JUMPS = 100
@@ -151,6 +151,16 @@ class Mechanism(BaseMechanism):
         if known is None:
             return bool(np.linalg.matrix_rank(self.strategy.matrix().toarray()) == self.domain.size)
         return known
+
+    @functools.cached_property
+    def noise_of_a_cell(self) -> float | None:
+        """Standard deviation of the noise in the estimate of a cell in the middle; of the least noisy number if the
+        numbers do not determine cells."""
+        if self.strategy.determines_cells:
+            sides = [(self.domain.edges(axis), n // 2) for axis, n in enumerate(self.domain.shape)]
+            cell = [edges[middle + end] for end in (0, 1) for edges, middle in sides]
+            return math.sqrt(max(0.0, float(self.variance(boxes([cell]))[0])))
+        return min((row["std"] for row in self.noise_rows() if row["std"]), default=None)
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
         """Budget that another relation costs: the ratio of its sensitivity to the neighbourhood's own.

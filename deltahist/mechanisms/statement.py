@@ -39,6 +39,8 @@ class Promise(Protocol):
     def words(self) -> str: ...
     @property
     def determines_cells(self) -> bool | None: ...
+    @property
+    def weakness(self) -> str | None: ...
     def noise_rows(self) -> list[dict[str, Any]]: ...
     def cost_under(self, moves: Neighbourhood) -> Fraction | float: ...
     def cost_within(self, distance: float) -> tuple[Fraction | float, Fraction | float]: ...
@@ -80,6 +82,10 @@ def facts(promise: Promise) -> dict[str, Any]:
         "noise": promise.noise_rows(),
         "determines_cells": promise.determines_cells,
         "publishable": None,
+        "may_be_published": None,
+        "account": None,
+        "kept_by": None,
+        "weak_protection": promise.weakness,
         "values": promise.size,
     }
     if promise.step is not None:
@@ -135,11 +141,21 @@ def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
     """The privacy statement for people, plain text; `more` is what a release adds to the facts."""
     f = facts(promise) | (more or {})
     rows = parameters(promise, f, _protection_table(promise, f))
-    why_not = "NO: not for publication, the noise came from a seeded generator"
-    if f["publishable"] is not None:
-        rows.append(("May be published", "yes" if f["publishable"] else why_not))
+    if f["may_be_published"] is not None:
+        alone = "none: nobody keeps the sum; every further release about the same people adds its own to this one"
+        rows.append(("Account", f["kept_by"] or alone))
+        rows.append(("May be published", f["may_be_published"]))
     lines = [f"{label:<18}  {text}" if label else f"  {text}" for label, text in rows]
-    return "\n".join(["Privacy statement", "=================", *lines])
+    weak = [] if f["weak_protection"] is None else [f"WEAK PROTECTION: {f['weak_protection']}", ""]
+    return "\n".join([*weak, "Privacy statement", "=================", *lines])
+
+
+def judgement(promise: Promise, publishable: bool) -> str:
+    """Whether a release may be published: "yes", "no: ..." or "only if ...", with the reason."""
+    if not publishable:
+        return "no: noise from a seeded generator"
+    weak = promise.weakness
+    return "yes" if weak is None else f"only if everybody in the data accepts weak protection: {weak}"
 
 
 #: A label and its text; without a label the text goes on from the row above.

@@ -255,6 +255,16 @@ class Neighbourhood:
                 raise InputError("sources is a damaged geometry: it must be well-known text") from None
         return _quietly(domain, description["delta"], sources)
 
+    def check_on_map(self) -> None:
+        """Raise InputError if δ is longer than any move on the map: there is nowhere else to be hidden."""
+        if self.delta_ground > self.diameter * (1 + 1e-9):
+            across, unit = f"{self.diameter:,.6g}", self.domain.unit
+            raise InputError(
+                f"delta is {self.delta!r}, but the map is only {across} {unit} across: nobody can be hidden among "
+                f"places that are not on it, and at {across} {unit} everybody may be anywhere on it already; take a "
+                "smaller δ, or larger bounds (are they in other units?)"
+            )
+
     def _warn_of_long_moves(self) -> None:
         # Cells per axis; the worst axis is named.
         for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.budgets.paying import Account
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counts.private import Private, how_made
 from deltahist.errors import InputError, fits_memory
@@ -42,6 +43,8 @@ def publish(
     workload: Workload | None = None,
     contributions: int | None = None,
     dropped: Iterable[str] = (),
+    weak_protection_accepted: bool = False,
+    account: Account | None = None,
     rng: np.random.Generator | None = None,
 ) -> Release:
     """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
@@ -66,6 +69,10 @@ def publish(
         know, or 1, when None. It may be said to be more, not less.
     dropped : what was left out before counting besides what the counts know: "bad rows", "points outside" (the
         latter needs the boundary as a source). The number of points is then not released.
+    weak_protection_accepted : publish although hardly anything is protected (docs/privacy/weak.md); the statement says
+        so in its first line.
+    account : pays for the release (`dh.Account`): charged, durably, once all is checked and before noise is drawn. It
+        stays charged whatever happens then; the release says what has been spent.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
@@ -74,10 +81,13 @@ def publish(
 
     Raises
     ------
+    BudgetExceeded
+        If the account has less left than the release spends.
     InputError
-        On counts of another shape or type, a budget that is not finite and above zero or was charged as something
-        else, Gaussian noise with pure ε, a strategy whose groups do not hold every draw once, a way to the map that
-        tears points apart by more than a hundredth of δ, or a grid too large for memory.
+        On counts of another shape or type, a budget that is not finite and above zero, was charged as something else or
+        is so large that hardly anything is protected, Gaussian noise with pure ε, a strategy whose groups do not hold
+        every draw once, a way to the map that tears points apart by more than a hundredth of δ, or a grid too large for
+        memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -98,16 +108,17 @@ def publish(
         mechanism = as_counted(near, counts, contributions, dropped)
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
+        amounts = {"epsilon": epsilon, "rho": rho}
         mechanism = mechanism_for(
             near,
             strategy,
-            epsilon,
-            rho=rho,
+            **(amounts if account is None else account.takes(**amounts)),
             noise=noise,
             probability=probability,
             workload=workload,
             counting=counting,
         )
+    check_protection(mechanism, weak_protection_accepted, rng)
     near, strategy = mechanism.neighbourhood, mechanism.strategy
     private = _checked(counts, near)
     check_groups(strategy)
@@ -123,12 +134,29 @@ def publish(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
             "may depend on a person; use more cells, or mend the rows"
         )
+    payment = None if account is None else account.pay(mechanism.guarantee)
     drawn = np.zeros(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, mechanism.laws, strict=True):
         drawn[group.members] = draw(law, len(drawn[group.members]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
     total = int(private.sum()) if mechanism.total_known else None
-    return Release(mechanism, values, total, publishable=rng is None)
+    return Release(mechanism, values, total, publishable=rng is None, payment=payment)
+
+
+def check_protection(
+    mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None
+) -> None:
+    """Refuse a budget so large that hardly anything is protected, unless that is accepted (docs/privacy/weak.md).
+
+    With a seeded generator everything goes: that is no publication.
+    """
+    weak = None if accepted or rng is not None else mechanism.weakness
+    if weak is not None:
+        unit, amount = mechanism.budget.unit, float(mechanism.budget.amount)
+        raise InputError(
+            f"{unit} is {amount:g}: {weak}; take less (epsilon of about 1, or rho of about 0.1), or say that it is "
+            "meant, with weak_protection_accepted=True"
+        )
 
 
 def only_a_mechanism(holds: str, choice: dict[str, Any], **amounts: Any) -> None:

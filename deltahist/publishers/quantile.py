@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
+from deltahist.budgets.paying import Account
 from deltahist.counts.private import how_made
 from deltahist.errors import InputError, positive, whole
 from deltahist.mechanisms import QuantileMechanism
@@ -22,7 +23,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.heavy import rounded
 from deltahist.noise.places import draw_place
-from deltahist.publishers.histogram import as_counted, draw, only_a_mechanism
+from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
 from deltahist.publishers.sorted import on_a_line
 from deltahist.releases import Quantile
 
@@ -40,6 +41,8 @@ def publish_quantile(
     probability: float | None = None,
     method: str = "auto",
     contributions: int | None = None,
+    weak_protection_accepted: bool = False,
+    account: Account | None = None,
     rng: np.random.Generator | None = None,
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
@@ -64,6 +67,7 @@ def publish_quantile(
         - "smooth-student" (pure ε), "smooth-laplace" (ε and probability), "smooth-lognormal" (ρ, or ε and
           probability): noise in proportion to the smooth sensitivity.
     contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
+    weak_protection_accepted, account : as for `publish`.
     rng : a seeded generator, for experiments only: the result is stamped not for publication.
 
     Returns
@@ -97,9 +101,15 @@ def publish_quantile(
         counting = how_made(points, near.domain, contributions)
         check_all_there(counting)
         steps = _steps(points, near)
-        mechanism = QuantileMechanism(near, q, len(steps), Budget(epsilon, rho, probability), method, counting)
+        amounts = {"epsilon": epsilon, "rho": rho}
+        budget = Budget(
+            **(amounts if account is None else account.takes(**amounts)), probability=probability
+        )
+        mechanism = QuantileMechanism(near, q, len(steps), budget, method, counting)
+    check_protection(mechanism, weak_protection_accepted, rng)
     noise, laws, words = mechanism.smooth, mechanism.laws, source(rng)
     window = _Window(steps, mechanism.rank, mechanism.steps - 1)
+    payment = None if account is None else account.pay(mechanism.guarantee)
     if noise is not None:
         step = _noisy(window, noise, near.radius, mechanism.counting.contributions, words)
     elif laws:
@@ -109,7 +119,7 @@ def publish_quantile(
             window.nearest, window.room, mechanism.reach, mechanism.rate, words
         )
     value = np.array([min(max(step, 0), mechanism.steps - 1)], dtype=np.int64)
-    return Quantile(mechanism, value, publishable=rng is None)
+    return Quantile(mechanism, value, publishable=rng is None, payment=payment)
 
 
 def smooth_sensitivity(

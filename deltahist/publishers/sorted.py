@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
+from deltahist.budgets.paying import Account
 from deltahist.counts.private import how_made
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms import SortedMechanism
 from deltahist.mechanisms.sorted import check_all_there, check_membership
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.publishers.histogram import as_counted, draw, only_a_mechanism
+from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
 from deltahist.releases import SortedRelease
 
 
@@ -28,6 +29,8 @@ def publish_sorted(
     group: int | str = "auto",
     most: int | None = None,
     contributions: int | None = None,
+    weak_protection_accepted: bool = False,
+    account: Account | None = None,
     rng: np.random.Generator | None = None,
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
@@ -46,6 +49,7 @@ def publish_sorted(
     group : points per sum, or "auto": chosen from public figures (`group_size`).
     most : with a source at one end, the public bound on the number of points; absent ones are parked there.
     contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
+    weak_protection_accepted, account : as for `publish`.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
@@ -79,11 +83,16 @@ def publish_sorted(
         counting = how_made(points, near.domain, contributions)
         check_all_there(counting)
         number = _places(len(array), near, most)
-        mechanism = SortedMechanism(near, number, Budget(epsilon, rho), group, counting)
+        amounts = {"epsilon": epsilon, "rho": rho}
+        budget = Budget(**(amounts if account is None else account.takes(**amounts)))
+        mechanism = SortedMechanism(near, number, budget, group, counting)
+    check_protection(mechanism, weak_protection_accepted, rng)
     fits_memory(40 * number, f"sorting {number:,} points")
     steps = sorted_steps(array, near.domain, number, parked=near.sources)
     sums = np.add.reduceat(steps, np.arange(0, number, mechanism.together))
-    return SortedRelease(mechanism, sums + draw(mechanism.law, len(sums), rng), publishable=rng is None)
+    payment = None if account is None else account.pay(mechanism.guarantee)
+    noisy = sums + draw(mechanism.law, len(sums), rng)
+    return SortedRelease(mechanism, noisy, publishable=rng is None, payment=payment)
 
 
 def on_a_line(points: ArrayLike) -> NDArray[Any]:

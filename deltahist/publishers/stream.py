@@ -13,9 +13,10 @@ import numpy as np
 
 from deltahist.budget import Budget
 from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets.paying import Account
 from deltahist.budgets.window import Window
 from deltahist.counts import count_file
-from deltahist.counts.files import choice_notes
+from deltahist.counts.files import choice_notes, refuse_outside
 from deltahist.counts.inputs import STDIN
 from deltahist.counts.private import Private
 from deltahist.counts.steps import count_steps, step_files
@@ -23,10 +24,11 @@ from deltahist.domain.clock import Clock
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, one_of
 from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
-from deltahist.publishers.histogram import publish
+from deltahist.publishers.histogram import check_protection, publish
 from deltahist.strategies.base import Strategy
 
 #: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps
@@ -143,6 +145,7 @@ class Stream:
         *,
         amounts: Sequence[Fraction] | None = None,
         gaps: str = "error",
+        weak_protection_accepted: bool = False,
         tell: Callable[[str], None] = lambda text: None,
         advance: Callable[[], None] = lambda: None,
         **reading: Any,
@@ -158,6 +161,7 @@ class Stream:
         steps : how many there are up to now.
         amounts : what each step gets, 0 for none; equal shares when None.
         gaps : of a folder: "error", or "empty" (a missing file is a step without points).
+        weak_protection_accepted : as for `publish`; it is about all releases of a window together, too.
         tell : is told what the person at the keyboard should know; not for publication.
         advance : is called after every step.
         reading : as for `count_file`.
@@ -171,11 +175,14 @@ class Stream:
         InputError
             On a ledger of another stream, releases that the ledger does not know or that are missing, rows that came
             too late, or counts that were made in another way than before. What was published stays.
+        OutsideBounds
+            If many points of the steps that are due lie outside; nothing is charged then.
         BudgetExceeded
             If a step's amount is more than its window has left.
         """
         source, out = Path(source), Path(out)
         _check_folders(source, self.columns.get("time"), self.clock, gaps, out)
+        self._check_protection(amounts, weak_protection_accepted)
         fresh, made = not self.ledger.exists(), not out.exists()
         if made:
             out.mkdir()
@@ -185,31 +192,30 @@ class Stream:
                 try:
                     run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
                     return run.publish(source, amounts, gaps, advance, reading)
-                except InputError:
+                except BaseException:
                     # A ledger that nothing was charged to is no use, and would only be in the way of a corrected run.
                     if fresh and window.last is None:
-                        self._withdraw()
+                        _ledger(window).withdraw(_ACCOUNT)
                     raise
-        except InputError:
+        except BaseException:
             if made and not any(out.iterdir()):
                 out.rmdir()
             raise
 
-
-    def _withdraw(self) -> None:
-        """Close the account, which nothing was charged to, and remove a ledger that then holds nothing.
-
-        Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
-        nothing, and finds no ledger when it wants to.
-        """
-        with Ledger(self.ledger).transaction() as change:
-            if change.charges(_ACCOUNT):
-                return
-            change.close(_ACCOUNT)
-            if not change.rules():
-                self.ledger.unlink(missing_ok=True)
-        if not self.ledger.exists():
-            Path(f"{self.ledger}-lock").unlink(missing_ok=True)
+    def _check_protection(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
+        """Refuse what hardly protects, in the step that gets most or in a window as a whole."""
+        most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
+        if most:
+            pure = self.budget.unit == "epsilon"
+            mechanism = mechanism.spending(Budget(most) if pure else Budget(rho=most))
+        check_protection(mechanism, accepted)
+        sure = self.budget.guarantee.certainty
+        if sure > MOST_CERTAIN and not accepted:
+            raise InputError(
+                f"{self.budget.unit} is {float(self.budget.amount):g} for every window of {self.length:,} steps: from "
+                f"its releases together an observer can be {100 * sure:.6g}% sure; take less, or say that it is meant, "
+                "with weak_protection_accepted=True"
+            )
 
 
 class _Run:
@@ -232,7 +238,7 @@ class _Run:
         reading: dict[str, Any],
     ) -> dict[str, int]:
         lost = self._look_at_what_is_there(amounts)
-        counts_of, rows_upto = self._counter(source, gaps, reading)
+        counts_of, rows_upto = self._counter(source, gaps, amounts, reading)
         tally = {"published": 0, "lost": len(lost), "skipped": 0}
         # How rows become counts is the mechanism's to say, on days without rows as on all others.
         nobody = np.zeros(self.stream.near.domain.shape, dtype=np.int64)
@@ -247,10 +253,13 @@ class _Run:
             counts = counts_of(step)
             if counts is not None:
                 self._check_counting(counts)
-            charged = self.window.charge(step, amount)
-            budget = Budget(charged) if self.window.unit == "epsilon" else Budget(rho=charged)
-            mechanism = self.stream.mechanism.spending(budget).at(self.stream.step(step))
-            publish(nobody if counts is None else counts, mechanism).save(file)
+            budget = Budget(amount) if self.window.unit == "epsilon" else Budget(rho=amount)
+            publish(
+                nobody if counts is None else counts,
+                self.stream.mechanism.spending(budget).at(self.stream.step(step)),
+                account=Account(self.window, step),
+                weak_protection_accepted=True,  # looked at before the first charge
+            ).save(file)
             self.ledger.store(_ACCOUNT, _WHOLE, step)
             if rows_upto is not None:
                 self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])
@@ -313,7 +322,9 @@ class _Run:
                 "stream's promise rests on it (points in another CRS, or another version of the PROJ library?)"
             )
 
-    def _counter(self, source: Path, gaps: str, reading: dict[str, Any]) -> tuple[_Counts, _RowsUpto]:
+    def _counter(
+        self, source: Path, gaps: str, amounts: Sequence[Fraction] | None, reading: dict[str, Any]
+    ) -> tuple[_Counts, _RowsUpto]:
         """Counts of each step, and for a table the number of rows up to it."""
         domain, labels = self.stream.near.domain, self.labels
         if source.is_dir():
@@ -325,6 +336,13 @@ class _Run:
                     "file, or let gaps be empty steps if nobody was there"
                 )
 
+            if reading.get("outside") is None:
+                # All of them before the first is charged: a stream must not end halfway for what one file holds.
+                due = enumerate(labels[self.done + 1 :], start=self.done + 1)
+                files = [found[name] for k, name in due if name in found and (amounts is None or amounts[k])]
+                refuse_outside(files, domain, **reading)
+                reading = {**reading, "outside": "clamp"}
+
             def of_file(step: int) -> Private | None:
                 if labels[step] not in found:
                     return None
@@ -332,7 +350,7 @@ class _Run:
 
             return of_file, None
         time = self.stream.columns["time"]
-        stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, **reading)
+        stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, due=self.done + 1, **reading)
         self.tell(f"{stepped.rows:,} rows read, {len(stepped.keys):,} points kept")
         for text in choice_notes(stepped):
             self.tell(text)

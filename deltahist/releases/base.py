@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from deltahist import plots
 from deltahist._files import read_described
+from deltahist.budget import Payment
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.errors import DamagedFile, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
-from deltahist.mechanisms.statement import statement
+from deltahist.mechanisms.statement import judgement, statement
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.frames import cells_frame, dataset, geo_frame
@@ -42,11 +43,13 @@ class BaseRelease(OfMechanism, abc.ABC):
     mechanism : what was published, all but the numbers.
     values : the exact noisy whole numbers, int64.
     publishable : False if the noise came from a seeded generator.
+    payment : which account paid for it, and what that had spent by then; None if nobody keeps the sum.
     """
 
     mechanism: BaseMechanism
     values: NDArray[np.int64]
     publishable: bool
+    payment: Payment | None
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
@@ -106,6 +109,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             "version": VERSION,
             **self.mechanism.describe(),
             "publishable": self.publishable,
+            "account": None if self.payment is None else self.payment.describe(),
         }
 
     @classmethod
@@ -179,11 +183,16 @@ class BaseRelease(OfMechanism, abc.ABC):
         return "\n".join(
             [
                 f"{type(self).__name__}: {mechanism.words}",
-                f"promise: {mechanism.promise}" + ("" if self.publishable else " (NOT for publication)"),
+                f"promise: {mechanism.promise}" + self._warning(),
                 f"domain: {' × '.join(map(str, domain.shape))} cells of {domain.size_of_cells}, {where}",
                 f"points: {total}",
             ]
         )
+
+    def _warning(self) -> str:
+        if not self.publishable:
+            return " (NOT for publication)"
+        return "" if self.mechanism.weakness is None else " (WEAK PROTECTION)"
 
     def _repr_html_(self) -> str:
         """The map and the statement, for notebooks."""
@@ -194,7 +203,18 @@ class BaseRelease(OfMechanism, abc.ABC):
         return f'<img alt="published map" src="data:image/png;base64,{picture}"><pre>{text}</pre>'
 
     def _known(self) -> dict[str, Any]:
-        return {"total": self.total, "publishable": self.publishable}
+        return {
+            "total": self.total,
+            "publishable": self.publishable,
+            "may_be_published": self.may_be_published,
+            "account": None if self.payment is None else self.payment.describe(),
+            "kept_by": None if self.payment is None else self.payment.words,
+        }
+
+    @property
+    def may_be_published(self) -> str:
+        """The judgement for people: "yes", or "no: ..." or "only if ..." with the reason."""
+        return judgement(self.mechanism, self.publishable)
 
     def facts(self) -> dict[str, Any]:
         """The privacy statement as data."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_header, read_columns, save_described
-from deltahist.budget import Budget
+from deltahist.budget import Budget, Payment
 from deltahist.decode import Decoder, Placement, Projection, nonnegative, placement, prefix_sums
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, whole
 from deltahist.mechanisms import Mechanism
@@ -35,7 +35,7 @@ class Release(BaseRelease):
     mechanism : strategy, neighbourhood, budget and counting.
     values : (k,) int64, y = A c + η.
     total : the number of points, if membership is fixed and nothing was dropped; else None.
-    publishable : False if the noise came from a seeded generator.
+    publishable : False if the noise came from a seeded generator. payment : which account paid, or None.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -48,6 +48,7 @@ class Release(BaseRelease):
     values: NDArray[np.int64]
     total: int | None = None
     publishable: bool = True
+    payment: Payment | None = None
 
     @property
     def strategy(self) -> Strategy:
@@ -135,6 +136,7 @@ class Release(BaseRelease):
             table.column("value").to_numpy(),
             total=None if total is None else _total(total),
             publishable=is_publishable(description),
+            payment=Payment.from_description(description.get("account")),
         )
         stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
         if list(release.laws) == stated:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_format, write_whole
+from deltahist.budget import Payment
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import QuantileMechanism
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
@@ -27,7 +28,7 @@ class Quantile(BaseRelease):
     ----------
     mechanism : neighbourhood, which quantile of how many points, budget and method.
     values : (1,) int64, the published lattice step.
-    publishable : False if the noise came from a seeded generator.
+    publishable : False if the noise came from a seeded generator. payment : which account paid, or None.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -39,6 +40,7 @@ class Quantile(BaseRelease):
     mechanism: QuantileMechanism
     values: NDArray[np.int64]
     publishable: bool = True
+    payment: Payment | None = None
 
     @property
     def step(self) -> int:
@@ -109,6 +111,7 @@ class Quantile(BaseRelease):
             mechanism,
             np.array([step], dtype=np.int64),
             publishable=is_publishable(description),
+            payment=Payment.from_description(description.get("account")),
         )
         if found.value != description["value"]:
             raise damaged(path, "states a value that is not that of its lattice step")

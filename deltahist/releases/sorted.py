@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_header, read_columns, save_described
+from deltahist.budget import Payment
 from deltahist.decode.intervals import check_level
 from deltahist.decode.isotonic import Isotonic, below
 from deltahist.errors import DamagedFile, InputError, whole
@@ -33,7 +34,7 @@ class SortedRelease(BaseRelease):
     ----------
     mechanism : neighbourhood, number of points, group, budget and counting.
     values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates (the last may have fewer).
-    publishable : False if the noise came from a seeded generator.
+    publishable : False if the noise came from a seeded generator. payment : which account paid, or None.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -45,6 +46,7 @@ class SortedRelease(BaseRelease):
     mechanism: SortedMechanism
     values: NDArray[np.int64]
     publishable: bool = True
+    payment: Payment | None = None
 
     @property
     def number(self) -> int:
@@ -214,6 +216,7 @@ class SortedRelease(BaseRelease):
             mechanism,
             read_columns(file, path, ["value"]).column("value").to_numpy(),
             publishable=is_publishable(description),
+            payment=Payment.from_description(description.get("account")),
         )
 
 

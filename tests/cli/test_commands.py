@@ -44,7 +44,7 @@ def publish(folder, source, out, *more, bounds=BOUNDS, epsilon="1", strategy="id
     line = ["publish", str(folder / source), "--x", "lon", "--y", "lat"]
     line += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", ",".join(map(str, bounds))]
     line += ["--cell", "250m", "--delta", "500m", "--epsilon", epsilon, "--strategy", strategy]
-    return main([*line, *more, "--out", str(folder / out)])
+    return main([*line, *more, "--overwrite", "--out", str(folder / out)])
 
 
 def run(capsys, *line):
@@ -115,7 +115,7 @@ def test_strategies_by_name(text, name, field):
 
 def test_auto_takes_the_best_of_the_plan(folder):
     small = (583_000, 4_505_000, 584_500, 4_506_500)
-    publish(folder, "visits.csv", "auto.parquet", bounds=small, strategy="auto")
+    publish(folder, "visits.csv", "auto.parquet", "--outside", "clamp", bounds=small, strategy="auto")
     release = dh.Release.load(folder / "auto.parquet")
     best = dh.plan(release.neighbourhood, epsilon=1.0)[0].strategy
     assert release.strategy.describe() == best.describe()
@@ -124,6 +124,7 @@ def test_auto_takes_the_best_of_the_plan(folder):
 def test_rho_and_gaussian(folder, capsys):
     out = folder / "rho.parquet"
     line = ["publish", folder / "visits.csv", "--x", "lon", "--y", "lat", "--bounds", "-75,40,-73,41.5"]
+    line += ["--crs", "none"]
     line += ["--delta", "0.1", "--rho", "0.5", "--noise", "gaussian", "--strategy", "wavelet", "--out", out]
     line += ["--cells-per-delta", "1"]
     run(capsys, *line)
@@ -176,7 +177,7 @@ def test_sources_from_a_file_are_projected(folder, crs):
 
 def test_a_warning_names_what_is_probably_wrong(folder, capsys):
     far = (100_000, 4_000_000, 105_000, 4_004_000)
-    assert publish(folder, "visits.csv", "far.parquet", bounds=far) == 0
+    assert publish(folder, "visits.csv", "far.parquet", "--outside", "clamp", bounds=far) == 0
     error = capsys.readouterr().err
     assert "warning: more than half of the points lie outside the bounds" in error
     assert "3,000 points outside" in error
@@ -369,7 +370,7 @@ def test_plan_for_boxes(tmp_path, capsys):
 def test_a_probability_lets_both_noises_in(folder, tmp_path, capsys):
     (tmp_path / "p.csv").write_text("x,y\n" + "\n".join(f"{i % 8 + 0.5},{i // 8 + 0.5}" for i in range(64)))
     line = ["publish", tmp_path / "p.csv", "--x", "x", "--y", "y", "--cell", "1", "--epsilon", "1"]
-    line += ["--out", tmp_path / "r.parquet"]
+    line += ["--overwrite", "--out", tmp_path / "r.parquet"]
     wide = ["--bounds", "0,0,64,64", "--delta", "8", "--probability", "1e-6"]
     run(capsys, *line, *wide)
     assert dh.Release.load(tmp_path / "r.parquet").noise == "gaussian"
@@ -406,6 +407,8 @@ def test_budgets_and_strategies_that_do_not_fit_are_refused(folder, tmp_path, ca
         "lon",
         "--y",
         "lat",
+        "--crs",
+        "none",
         "--bounds",
         "-80,40,-70,50",
         "--cell",
@@ -616,7 +619,9 @@ def test_options_that_commands_share_may_differ(capsys):
     assert names[:8] == [
         *("--start", "--until", "--window,", "--bounds", "--delta", "--state", "--out", "--every")
     ]
-    assert names[-4:] == ["--user", "--max-per-user", "--outside", "--drop-bad-rows"]
+    assert names[-5:] == [
+        *("--user", "--max-per-user", "--outside", "--drop-bad-rows", "--weak-protection-accepted")
+    ]
 
 
 def test_no_command_is_help(capsys):

@@ -25,7 +25,8 @@ def folder(tmp_path):
 
 
 def publish(folder, *more):
-    line = ["publish", folder / "ages.csv", "--x", "age", "--bounds", "0,150", "--delta", "1", "--sorted"]
+    line = ["publish", folder / "ages.csv", "--x", "age", "--bounds", "0,150", "--delta", "1"]
+    line += ["--sorted", "--overwrite"]
     return main([str(part) for part in [*line, "--out", folder / "ages.parquet", *more]])
 
 
@@ -119,7 +120,7 @@ def test_what_sorted_points_are_not_for(folder, capsys):
     assert main([str(part) for part in [*counts, "--out", folder / "counts.parquet"]]) == 0
     assert main(["query", str(folder / "counts.parquet"), "--quantiles", "0.5"]) == 2
     assert "this one holds counts" in capsys.readouterr().err
-    assert main([str(part) for part in [*counts, "--group", "3", "--out", folder / "counts.parquet"]]) == 2
+    assert main([str(part) for part in [*counts, "--group", "3", "--out", folder / "other.parquet"]]) == 2
     assert "without --sorted" in capsys.readouterr().err
 
 

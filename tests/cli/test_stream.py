@@ -227,6 +227,44 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkey
     assert Ledger(folder / "city.ledger").charges("stream") == charged
 
 
+@pytest.mark.parametrize("source", ["visits.csv", "daily"])
+def test_swapped_columns_leave_nothing_behind(folder, capsys, source):
+    """In a folder all files that are due are looked through before the first of them is charged."""
+    for file in [folder / "visits.csv", *(folder / "daily").iterdir()]:
+        table = pd.read_csv(file)
+        late = table["when"] > "2020-03-04"
+        table.loc[late, "x"] += 100
+        table[["x", "y"]] = table[["y", "x"]]
+        table.to_csv(file, index=False)
+    before = sorted(folder.iterdir())
+    changed = {"source": source, "bounds": "0,0,10,10", "drop": ("time",) if source == "daily" else ()}
+    assert stream(folder, **changed) == 2
+    assert "lie outside the bounds" in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+    # Steps before they were swapped are as they must be.
+    assert stream(folder, **changed, until="2020-03-03") == 0
+    charged = Ledger(folder / "city.ledger").charges("stream")
+    assert stream(folder, **changed) == 2
+    assert len(files(folder)) == 3
+    assert Ledger(folder / "city.ledger").charges("stream") == charged
+    assert stream(folder, "--outside", "clamp", **changed) == 0
+    assert len(files(folder)) == DAYS
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"epsilon": "8"}, "epsilon is 8 for every window of 4 steps"), ({"epsilon": "20"}, "epsilon is 5: ")],
+)
+def test_a_window_that_protects_nobody_is_refused(folder, capsys, changed, message):
+    before = sorted(folder.iterdir())
+    assert stream(folder, **changed) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "--weak-protection-accepted" in error
+    assert sorted(folder.iterdir()) == before
+    assert stream(folder, "--weak-protection-accepted", **changed) == 0
+
+
 def test_what_a_killed_run_began_to_write_is_cleared_away(folder):
     assert stream(folder, until="2020-03-04") == 0
     (folder / "out" / ".2020-03-05.parquet.k2j3.parquet").write_bytes(b"PAR1 half")

@@ -18,7 +18,7 @@ IDS = np.arange(60) % 7
 
 
 def counted(**how):
-    return dh.count(PLACES, SQUARE, **how)
+    return dh.count(PLACES, SQUARE, **{"outside": "clamp"} | how)
 
 
 def test_counts_act_as_an_array():
@@ -219,14 +219,15 @@ def test_users_belong_to_their_points():
     frame = pd.DataFrame({"x": PLACES[:, 0], "y": PLACES[:, 1], "who": IDS})
     points = frame[["x", "y"]]
     key = bytes(range(32))
-    right = dh.count(points, SQUARE, user=frame["who"], max_per_user=1, key=key)
+    one = {"max_per_user": 1, "outside": "clamp"}
+    right = dh.count(points, SQUARE, user=frame["who"], key=key, **one)
     assert (right == counted(user=IDS, max_per_user=1, key=key)).all()
     shuffled = frame["who"].sample(frac=1, random_state=1)
     with pytest.raises(dh.InputError, match="another index than the points"):
-        dh.count(points, SQUARE, user=shuffled, max_per_user=1)
-    assert (dh.count(points, SQUARE, user=shuffled.sort_index(), max_per_user=1, key=key) == right).all()
+        dh.count(points, SQUARE, user=shuffled, **one)
+    assert (dh.count(points, SQUARE, user=shuffled.sort_index(), key=key, **one) == right).all()
     with pytest.raises(dh.InputError, match="must be a column of the points"):
-        dh.count(points, SQUARE, user="who", max_per_user=1)
+        dh.count(points, SQUARE, user="who", **one)
 
 
 def test_users_are_bounded_across_blocks(monkeypatch):

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from deltahist.domain.times import check_format, guess, since_1970
 
 import deltahist as dh
+from deltahist.domain.times import check_format, guess, since_1970
 
 WHEN = pd.to_datetime(["2010-12-31 08:15:00", "2011-01-02 20:45:00", "1969-07-20 20:17:00"])
 SECONDS = np.array([1293783300, 1294001100, -14182980])

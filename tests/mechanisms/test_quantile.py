@@ -152,7 +152,7 @@ def test_the_description_has_no_scale(tmp_path):
     assert said["epsilon"] == "1"
     assert set(said) == {
         *("format", "version", "q", "value", "step", "number", "method", "epsilon", "rho", "probability"),
-        *("contributions", "unit", "dropped", "projection", "domain", "neighbourhood", "publishable"),
+        *("contributions", "unit", "dropped", "projection", "domain", "neighbourhood", "publishable", "account"),
     }
     assert found.methods()["method"].tolist() == quantile_methods(near, 3, epsilon=1.0)["method"].tolist()
     with pytest.raises(dh.InputError, match="method is 'mean'"):

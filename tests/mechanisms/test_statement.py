@@ -84,7 +84,8 @@ def test_delta_for_raw_coordinates_is_less_by_lattice_steps(sources, steps):
 
 def test_users_of_one_point_are_users():
     near = dh.Neighbourhood(DOMAIN, "1km")
-    counts = dh.count(np.full((4, 2), 4_505_000.0), DOMAIN, user=[1, 1, 2, 2], max_per_user=1)
+    users = {"user": [1, 1, 2, 2], "max_per_user": 1}
+    counts = dh.count(np.full((4, 2), 4_505_000.0), DOMAIN, outside="clamp", **users)
     release = dh.publish(counts, near, dh.strategies.Identity(DOMAIN), 1.0)
     text = release.statement()
     assert "one user, at most 1 point" in text
@@ -126,7 +127,7 @@ def test_gaussian_noise_and_seeds_are_said():
     release = release_of(dh.Neighbourhood(DOMAIN, "1km"), rho=0.5, rng=np.random.default_rng(1))
     text = release.statement()
     assert "ρ = 0.5 zero-concentrated" in text
-    assert "NO: not for publication" in text
+    assert "no: noise from a seeded generator" in text
     assert release.facts()["epsilon_at_1e-6"] == pytest.approx(release.guarantee.approximate(1e-6))
 
 

@@ -58,7 +58,7 @@ def test_counts_that_no_int64_holds_are_refused(bad):
 @pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int32, np.uint64, np.float32, list])
 def test_counts_of_any_whole_type_are_taken(kind):
     counts = COUNTS.tolist() if kind is list else COUNTS.astype(kind)
-    release = dh.publish(counts, NEAR, dh.strategies.Cumulative(LINE), 500.0)
+    release = dh.publish(counts, NEAR, dh.strategies.Cumulative(LINE), 500.0, weak_protection_accepted=True)
     assert release.total == 28
     assert release.values.dtype == np.int64
     assert np.allclose(release.cells(), COUNTS, atol=1)

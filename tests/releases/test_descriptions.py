@@ -22,6 +22,7 @@ COMMON = {
     "dropped",
     "projection",
     "publishable",
+    "account",
     *SPACE,
 }
 #: Kind of result -> every key of its description; no other may appear.

@@ -56,7 +56,7 @@ def test_it_is_priced_by_the_definition(norm):
 
 
 def test_it_is_published_and_answered():
-    release = dh.publish(COUNTS, NEAR, Explicit(DOMAIN, ROWS), 1000.0)
+    release = dh.publish(COUNTS, NEAR, Explicit(DOMAIN, ROWS), 1000.0, weak_protection_accepted=True)
     assert isinstance(release.decoder, DenseDecoder)
     assert np.allclose(release.cells(), COUNTS, atol=0.1)
     table = dh.answer(release, dh.workloads.boxes([[0, 0, 2, 2]]))

@@ -1,0 +1,159 @@
+"""Who keeps the sum of repeated publishing: the account that pays for a release, and `deltahist ledger`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from deltahist.cli import console, options
+from deltahist.cli.groups import argument, flag, option
+from deltahist.errors import BudgetExceeded, InputError
+
+if TYPE_CHECKING:
+    from deltahist.budgets import Account
+
+_LETTERS = {"epsilon": "ε", "rho": "ρ"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """The account that pays for all that is published about the same people."""
+
+    ledger: Annotated[
+        Path | None, option("FILE", "Ledger that keeps the sum of repeated publishing; made at first.")
+    ] = None
+    account: Annotated[str | None, option("NAME", "With --ledger: the account that pays.")] = None
+    limit: Annotated[
+        str | None, option("E", "With --ledger: what may be spent altogether; known after the first time.")
+    ] = None
+
+    def check(self, budget: dict[str, Any]) -> None:
+        """Refuse what the account cannot pay, before any data are read; nothing is made or charged yet."""
+        if self.ledger is None or self.account is None:
+            given = {"--ledger": self.ledger, "--account": self.account, "--limit": self.limit}
+            there, missing = ([k for k, v in given.items() if (v is None) == no] for no in (False, True))
+            if there:
+                raise InputError(
+                    f"{' and '.join(there)} without {' and '.join(k for k in missing if k != '--limit')}: an account "
+                    "of a ledger takes both --ledger and --account"
+                )
+            return
+        if "probability" in budget:
+            raise InputError(
+                f"--probability is given with --account {self.account}: failure probabilities do not add up with ε; "
+                "spend --rho from an account in ρ"
+            )
+        if not self.ledger.parent.is_dir():
+            raise InputError(f"folder {str(self.ledger.parent)!r} of --ledger does not exist: make it first")
+        ((unit, amount),) = budget.items()
+        if self.ledger.exists() and self._rule() is not None:
+            left = self._open(unit).left
+        elif self.limit is None:
+            raise InputError(f"--limit is missing: account {self.account!r} is new in {str(self.ledger)!r}")
+        else:
+            left = options.amount(self.limit, "--limit")
+        if amount > left:
+            letter = _LETTERS[unit]
+            raise BudgetExceeded(
+                f"--{unit} is {float(amount):.10g}, but account {self.account!r} of {str(self.ledger)!r} has "
+                f"{letter} = {float(left):.10g} left; nothing was published or charged"
+            )
+
+    @contextlib.contextmanager
+    def paying(self, budget: dict[str, Any]) -> Iterator[Account | None]:
+        """The account, open. A run that fails says what stays charged; one that charged nothing leaves no ledger."""
+        if self.ledger is None or self.account is None:
+            yield None
+            return
+        fresh = not self.ledger.exists()
+        account = self._open(next(iter(budget)))
+        try:
+            yield account
+        except BaseException:
+            for paid in account.payments:
+                console.note(f"account {paid.words}: the charge stays, although nothing came of it")
+            if fresh and not account.payments:
+                from deltahist.budgets import Ledger
+
+                Ledger(self.ledger).withdraw(self.account)
+            raise
+
+    def _rule(self) -> dict[str, Any] | None:
+        from deltahist.budgets import Ledger
+
+        assert self.ledger is not None
+        return Ledger(self.ledger).accounts().get(self.account or "")
+
+    def _open(self, unit: str) -> Account:
+        """The account, with the limit that is given or that it has."""
+        from deltahist.budgets import Account
+        from deltahist.budgets.nano import NANO
+
+        assert self.account is not None
+        rule = self._rule() if self.limit is None or (self.ledger and self.ledger.exists()) else None
+        if rule is not None and rule["kind"] != "total":
+            raise InputError(
+                f"--account is {self.account!r}: that is the window of a stream, which `deltahist stream` charges; "
+                "take another name"
+            )
+        if rule is not None and f"{unit}_nano" not in rule:
+            other = "rho" if unit == "epsilon" else "epsilon"
+            raise InputError(f"--{unit} is given, but account {self.account!r} keeps {other}: spend --{other}")
+        amount = (
+            options.amount(self.limit, "--limit")
+            if self.limit is not None
+            else Fraction((rule or {})[f"{unit}_nano"], NANO)
+        )
+        return Account.total(**{unit: amount}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]
+
+
+def ledger(
+    file: Annotated[Path, argument("LEDGER", "A file that `publish --ledger` or `stream --state` made.")],
+    as_json: Annotated[bool, flag("--json", "The same as data.")] = False,
+) -> None:
+    """Show the accounts of a ledger: limit, spent and left, in all or in the last window of steps.
+
+    It holds private figures beside (a stream's number of rows), which are not shown.
+
+    \b
+    Examples:
+      deltahist ledger city.ledger
+      deltahist ledger city.ledger --json
+    """
+    from deltahist.budgets import Ledger
+    from deltahist.budgets.nano import NANO
+
+    if not file.is_file():
+        raise InputError(f"ledger {str(file)!r} does not exist")
+    opened = Ledger(file)
+    records = []
+    for name, rule in opened.accounts().items():
+        unit, charges = "epsilon" if "epsilon_nano" in rule else "rho", opened.charges(name)
+        limit, spent = rule[f"{unit}_nano"], sum(charges.values())
+        records.append(
+            {
+                "account": name,
+                "unit": unit,
+                "steps": rule.get("length"),
+                "limit": limit / NANO,
+                "spent": spent / NANO,
+                "left": (limit - spent) / NANO,
+            }
+        )
+    if as_json:
+        console.put(json.dumps(records, indent=2, ensure_ascii=False), None)
+        return
+    rows = [
+        (
+            r["account"],
+            "altogether" if r["steps"] is None else f"in {r['steps']:,} steps",
+            *(f"{_LETTERS[r['unit']]} = {r[key]:.10g}" for key in ("limit", "spent", "left")),
+        )
+        for r in records
+    ]
+    console.put(console.table(("account", "", "limit", "spent", "left"), rows, left=2), None)

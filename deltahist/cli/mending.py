@@ -1,0 +1,57 @@
+"""Options that mend what went wrong, to be pasted behind a command."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from deltahist.errors import OutsideBounds
+
+if TYPE_CHECKING:
+    from deltahist.cli.groups import Coordinates, Place
+
+
+@contextlib.contextmanager
+def mending(coordinates: Coordinates, place: Place) -> Iterator[None]:
+    """Let a refusal of points outside say with which options they would lie inside."""
+    try:
+        yield
+    except OutsideBounds as problem:
+        said = str(problem)
+        cure = _cure(problem.kind, coordinates, place)
+        if cure:  # before the way around it
+            cause, _, around = said.partition(". ")
+            said = f"{cause}; mend it by {cure}. {around}"
+        raise OutsideBounds(said, problem.kind) from None
+
+
+def _cure(kind: str, coordinates: Coordinates, place: Place) -> str:
+    """What to change for each cause that can be found; nothing for others."""
+    box, crs = coordinates.of_box(place.bounds)
+    match kind:
+        case "swapped" if coordinates.x is not None:
+            return f"--x {coordinates.y} --y {coordinates.x}"
+        case "projected":
+            return f"--crs {crs}"
+        case "degrees" if crs is not None:
+            return f"--crs EPSG:4326 --project {crs}"
+        case "degrees":
+            return "--crs EPSG:4326 --project with the projected CRS of the bounds, such as EPSG:32618"
+        case "bounds" if crs is not None:
+            from deltahist.domain.extents import extent_on
+
+            return f"--bounds {_text(extent_on(box, crs).bounds)}"
+        case "small bounds":
+            return f"--bounds {_text([1000 * b for b in box])}{_plain(crs)}"
+        case "large bounds" if crs is None:
+            return f"--bounds {_text([b / 1000 for b in box])}{_plain(crs)}"
+    return ""
+
+
+def _text(box: tuple[float, ...] | list[float]) -> str:
+    return ",".join(f"{b:.10g}" for b in box)
+
+
+def _plain(crs: str | None) -> str:
+    return "" if crs is not None else " (with --cell and --delta in the same units)"

@@ -1,0 +1,108 @@
+"""Budgets that protect nobody: how often a guess is right, who is refused, and what the statement says."""
+
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.domain.counting import Counting
+
+SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
+NEAR = dh.Neighbourhood(SQUARE, 1)
+CELLS = dh.strategies.Identity(SQUARE)
+LINE = dh.Neighbourhood(dh.Domain((0, 10), (10,)), 1)
+ONES = np.ones((4, 4), dtype=int)
+POINTS = np.linspace(0.5, 9.5, 30)
+
+
+def mechanism(contributions=1, **budget):
+    return dh.Mechanism(NEAR, CELLS, dh.Budget(**budget), Counting(contributions))
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "right"),
+    [
+        (dh.Guarantee(epsilon=Fraction(0)), 0.5),
+        (dh.Guarantee(epsilon=Fraction(2)), math.exp(2) / (1 + math.exp(2))),
+        (dh.Guarantee(epsilon=Fraction(2000)), 1.0),
+        (dh.Guarantee(rho=Fraction(0)), 0.5),
+        (dh.Guarantee(rho=Fraction(2)), 0.5 * (1 + math.erf(1 / math.sqrt(2)))),
+        # Randomised response that gives the truth away once in ten cases.
+        (dh.Guarantee(epsilon=Fraction(1), probability=Fraction(1, 10)), 0.1 + 0.9 * math.e / (1 + math.e)),
+    ],
+)
+def test_how_often_a_guess_is_right(guarantee, right):
+    assert guarantee.certainty == pytest.approx(right, abs=1e-9)
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"epsilon": 4}, {"rho": 1}, {"rho": 8}])
+def test_no_guess_from_the_integer_noise_of_two_cells_is_better(budget):
+    """A move takes a point from one cell to the next: total variation by enumeration of both noises."""
+    made = mechanism(**budget)
+    law, k = made.laws[0], np.arange(-200, 201)
+    scale = float(law.parameter)
+    weight = np.exp(-np.abs(k) / scale) if law.kind == "laplace" else np.exp(-(k**2) / (2 * scale))
+    weight /= weight.sum()
+    before, after = np.outer(weight, np.roll(weight, 1)), np.outer(np.roll(weight, 1), weight)
+    right = np.maximum(before, after).sum() / 2
+    assert right <= made.guarantee.certainty + (0.006 if law.kind == "gaussian" else 1e-9)
+    if budget == {"rho": 1}:  # nearly that of continuous noise, as long as it is not small
+        assert right == pytest.approx(made.guarantee.certainty, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("made", "weak"),
+    [
+        (mechanism(epsilon=2.5), None),
+        (mechanism(epsilon=3), r"less than one point \(standard deviation 0.83\).* 95.2574% sure"),
+        (mechanism(epsilon=6.9, contributions=9), None),  # noise of many points
+        (mechanism(epsilon=6.91, contributions=9), "can be 99.9"),
+        (mechanism(rho=1.1), None),  # small noise, but hardly anything to be learnt
+        (mechanism(rho=4), "less than one point"),
+        (mechanism(rho=19.2, contributions=9), "can be 99.9"),
+        (dh.SortedMechanism(LINE, 30, dh.Budget(6)), None),
+        (dh.SortedMechanism(LINE, 30, dh.Budget(7)), "can be 99.9"),
+        (dh.QuantileMechanism(LINE, 0.5, 30, dh.Budget(7)), "can be 99.9"),
+    ],
+)
+def test_what_is_weak(made, weak):
+    assert (made.weakness is None) if weak is None else re.search(weak, made.weakness)
+
+
+PUBLISHERS = {
+    "counts": lambda **how: dh.publish(ONES, NEAR, CELLS, **how),
+    "a mechanism": lambda epsilon, **how: dh.publish(ONES, mechanism(epsilon=epsilon), **how),
+    "sorted points": lambda **how: dh.publish_sorted(POINTS, LINE, **how),
+    "a quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHERS)
+def test_every_publisher_asks(tmp_path, name):
+    publish = PUBLISHERS[name]
+    with pytest.raises(dh.InputError, match=r"epsilon is 50: .* weak_protection_accepted=True"):
+        publish(epsilon=50)
+    fine = publish(epsilon=1)
+    assert fine.statement().splitlines()[0] == "Privacy statement"
+    assert fine.may_be_published == fine.facts()["may_be_published"] == "yes"
+    assert fine.facts()["weak_protection"] is None
+    weak = publish(epsilon=50, weak_protection_accepted=True)
+    weak.save(tmp_path / "weak")
+    for release in (weak, dh.load(tmp_path / "weak")):
+        first, *_, last = release.statement().splitlines()
+        assert first.startswith("WEAK PROTECTION: whoever holds two places within δ for equally likely can be 100%")
+        assert last.startswith("May be published    only if everybody in the data accepts weak protection")
+        assert release.facts()["weak_protection"] in first
+        assert release.facts()["may_be_published"] in last
+        assert "(WEAK PROTECTION)" in repr(release)
+    seeded = publish(epsilon=50, rng=np.random.default_rng(1))
+    assert seeded.may_be_published == "no: noise from a seeded generator"
+
+
+def test_numbers_that_determine_no_cells_are_taken_as_they_are():
+    grids = dh.strategies.ShiftedGrids(SQUARE, width=2, shift=1)
+    made = dh.Mechanism(NEAR, grids, dh.Budget(epsilon=6))
+    assert made.noise_of_a_cell == min(row["std"] for row in made.noise_rows())
