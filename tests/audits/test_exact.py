@@ -208,7 +208,7 @@ CASES = 20
 
 @functools.cache
 def furthest(u):
-    """Largest |y − u| − |y| over y from beyond one mean to beyond the other; outside, it stays what it is at the ends."""
+    """Largest |y − u| − |y|, over y from beyond one mean to beyond the other; outside, it stays as at the ends."""
     return max(abs(y - u) - abs(y) for y in range(-abs(u) - 1, abs(u) + 2))
 
 

@@ -10,22 +10,10 @@ import pytest
 
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, Identity
-from tests.audits.cases import BUGS, MECHANISMS, SOURCES, build, line, plan_audit
-from tests.audits.harness import (
-    audit,
-    gaussian,
-    mechanism_of,
-    pure,
-    refuted,
-    report,
-    through_publish,
-    worst_pairs,
-)
+from tests.audits.cases import BUGS, COPIES, MECHANISMS, SOURCES, build, end_to_end, plan_audit
+from tests.audits.harness import audit, gaussian, pure, refuted, report, through_publish, worst_pairs
 
-#: Releases that one call gives of a line, where tens of thousands are wanted.
-COPIES = 100
 #: Releases of coarse audits in the test sample, and those to learn from; docs/privacy/audits.md has their power.
 COARSE = {"releases": 1000, "learning": 250}
 
@@ -40,30 +28,6 @@ def cells(sources=None):
     """Two cells, the plainest histogram."""
     domain = Domain((0, 2), (2,))
     return Identity(domain), Neighbourhood(domain, 1, sources)
-
-
-def end_to_end(strategy, near, **options):
-    """Releases of a line from the real `publish`, many of them from each call: copies of it on a longer line.
-
-    A copy's rows are those of the line alone, but that a suffix sum holds the copies to the right of it as well, which
-    are taken off. No two copies share a row, so that their releases are independent, and a move between copies costs
-    what others do, so that the noise is the same.
-    """
-    domain = line(COPIES * near.domain.size)
-    long, around = type(strategy)(domain), Neighbourhood(domain, near.delta)
-
-    def draw(counts, number, rng):
-        mechanism = mechanism_of(around, long, **options)
-        assert mechanism.laws == mechanism_of(near, strategy, **options).laws
-        to_the_right = np.arange(COPIES)[::-1, None] * (counts.sum() if isinstance(long, Cumulative) else 0)
-        out = []
-        for _ in range(-(-number // COPIES)):
-            release = histogram.publish(np.tile(counts, COPIES), mechanism, rng=rng)
-            own = release.values.reshape(COPIES, -1) - to_the_right
-            out.append(np.column_stack([own, np.full(COPIES, release.total // COPIES)]))
-        return np.concatenate(out)[:number]
-
-    return draw
 
 
 def fine_audit(strategy, near, points=1, seed=1):
