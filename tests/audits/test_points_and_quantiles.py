@@ -49,8 +49,9 @@ SORTED = {
 }
 #: Releases that one call gives, where points can stand again and again along a longer line.
 COPIES = 100
-#: Releases that catch halved noise.
-COARSE = {"releases": 1000, "learning": 250}
+#: Releases that catch halved noise; a move of two unequal parts needs more (docs/privacy/audits.md has their power).
+COARSE = {name: {"releases": 1000, "learning": 250} for name in SORTED}
+COARSE["past another"] = {"releases": 2000, "learning": 500}
 
 
 def call_by_call(near, number, group, epsilon):
@@ -112,28 +113,28 @@ def test_a_tenth_less_noise_is_caught_on_sorted_points(name, monkeypatch):
     assert refuted(sorted_audit(name, end_to_end))
 
 
-@pytest.mark.parametrize("name", SORTED)
+@pytest.mark.parametrize("name", ["in groups", "an arrival"])
 def test_sorted_points_hold_call_by_call(name):
-    findings = sorted_audit(name, **COARSE)
+    findings = sorted_audit(name, **COARSE[name])
     assert not refuted(findings), report(findings)
 
 
 @pytest.mark.parametrize("name", SORTED)
 def test_halved_noise_is_caught_on_sorted_points(name, monkeypatch):
     scaled_noise(monkeypatch, Fraction(1, 2))
-    assert refuted(sorted_audit(name, **COARSE))
+    assert refuted(sorted_audit(name, **COARSE[name]))
 
 
 @pytest.mark.parametrize("name", ["one point", "in groups"])
 def test_an_understated_sensitivity_is_caught_on_sorted_points(name, monkeypatch):
     """As if the sums of a group were means: the noise is for a move of D/2."""
 
-    def less(near, epsilon, rho, contributions):
-        law = noise_law(near, epsilon, rho, contributions)
+    def less(near, budget, contributions):
+        law = noise_law(near, budget, contributions)
         return type(law)(law.kind, law.parameter / 2)
 
     monkeypatch.setattr("deltahist.mechanisms.sorted.noise_law", less)
-    assert refuted(sorted_audit(name, end_to_end, **COARSE))
+    assert refuted(sorted_audit(name, end_to_end, **COARSE[name]))
 
 
 @pytest.mark.slow
@@ -167,7 +168,7 @@ def law_of(method, data):
     x = NEAR.domain.lattice(data)[:, 0].astype(float)
     budget = BUDGETS[method]
     if method in ("inverse", "exponential"):
-        rate = float(rate_of(budget.get("epsilon"), budget.get("rho"), 1))
+        rate = float(rate_of(dh.Budget(**budget), 1))
         reach = NEAR.radius if method == "inverse" else 100 * STEP
         fine = np.arange(0, 100 * STEP, STEP // 50) + STEP // 100
         moves = np.zeros(len(fine))
@@ -179,7 +180,7 @@ def law_of(method, data):
     if method == "global":
         cdf = scipy.stats.laplace(x[1], NEAR.radius / float(budget["epsilon"])).cdf
     else:
-        noise = smooth_noise(method, budget.get("epsilon"), budget.get("rho"), budget.get("probability"))
+        noise = smooth_noise(method, dh.Budget(**budget))
         gaps = np.diff(np.concatenate([[0.0], x, [100.0 * STEP - 1]]))
         local = [max(gaps[1:3]), max(gaps[0] + gaps[1], gaps[1] + gaps[2], gaps[2] + gaps[3])]
         smooth = max(min(NEAR.radius, a) * math.exp(-noise.beta * t) for t, a in enumerate(local))
@@ -313,9 +314,9 @@ def test_halved_noise_is_caught(method, monkeypatch):
 def test_an_understated_smooth_sensitivity_is_caught(method, monkeypatch):
     """As if only the gap above the quantile counted, at half its length."""
     monkeypatch.setattr(
-        publishing._Window,
+        publishing._PointsAround,
         "smooth",
-        lambda self, reach, beta, together: min(reach, self.longest(0, together)) / 2,
+        lambda self, reach, beta, contributions: min(reach, self.longest(0, contributions)) / 2,
     )
     assert quantile_audit(method, RELEASES[method])
 
