@@ -16,6 +16,7 @@ from deltahist.strategies import (
     Flow,
     Hierarchical,
     Identity,
+    Optimal,
     ShiftedGrids,
     Spectral,
     Wavelet,
@@ -128,6 +129,26 @@ STRATEGIES = {
     "CutAugmented": _cuts,
     "Spectral": lambda rng, domain: Spectral(random_neighbourhood(rng, domain), pad=0),
 }
+
+
+def _served_flow(rng, near):
+    """A flow that serves the neighbourhood, or None."""
+    flow = random_flow(rng, near.domain, arrivals=not near.fixed_membership)
+    return None if flow is None or (near.source_cells.any() and flow.arrivals is None) else flow
+
+
+def _small_optimum(rng, near):
+    """An optimum for arrivals at the boundary, which serves every neighbourhood; None on one cell, or many."""
+    if not 1 < near.domain.size <= 16:
+        return None
+    return Optimal(near.with_sources("boundary"), gap=1e-2)
+
+
+#: Name -> how to make a random example for a neighbourhood, None where it serves it not: those of any domain, and those
+#: that are made for a neighbourhood.
+EVERY_STRATEGY = {
+    name: lambda rng, near, make=make: make(rng, near.domain) for name, make in STRATEGIES.items()
+} | {"Flow": _served_flow, "Optimal": _small_optimum}
 
 
 def gap_neighbours(near):
