@@ -20,14 +20,14 @@ def main() -> None:
         for steps in (10_000, 100_000, 1_000_000):
             weights = make(steps)
             start = time.perf_counter()
-            allocate_offline(weights, window=30, epsilon=1.0)
+            allocate_offline(weights, length=30, epsilon=1.0)
             print(
                 f"offline, δ = 30, {steps:>9,} steps, {name:<24}{time.perf_counter() - start:8.2f} s",
                 flush=True,
             )
     weights = rng.random(10_000)
     start = time.perf_counter()
-    ours = allocate_offline(weights, window=30, epsilon=1.0)
+    ours = allocate_offline(weights, length=30, epsilon=1.0)
     middle = time.perf_counter()
     error, seconds = _clarabel(weights, 30)
     print(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ def run(out: Path, small: bool) -> Found:
     rng = np.random.default_rng(6)
     repetitions = 30 if small else 300
     numbers = NUMBERS[::3] if small else NUMBERS
-    noise = smooth_noise("smooth-student", Fraction(EPSILON), None, None)
+    noise = smooth_noise("smooth-student", dh.Budget(EPSILON))
     assert noise is not None
     rows: list[dict[str, object]] = []
     for number in numbers:

@@ -22,7 +22,7 @@ def run(out: Path, small: bool) -> Found:
         for chance in (0.5, 0.75):
             for n in NUMBERS[1::2] if small else NUMBERS:
                 weights = (rng.random((repetitions, n)) < chance).astype(float)
-                best = [error(w, allocate_offline(w, window=window, epsilon=1.0)) for w in weights]
+                best = [error(w, allocate_offline(w, length=window, epsilon=1.0)) for w in weights]
                 equal = weights.sum(axis=1) * window**2
                 rows.append(
                     {

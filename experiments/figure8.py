@@ -35,7 +35,7 @@ def run(out: Path, small: bool) -> Found:
         assert worst <= 1 + 1e-9, worst
         policy = best_policy(chance, STEPS, window, PARTS[window] // 3 if small else PARTS[window])
         equal = weights.sum(axis=1) * window**2
-        offline = np.array([error(w, allocate_offline(w, window=window, epsilon=1.0)) for w in weights])
+        offline = np.array([error(w, allocate_offline(w, length=window, epsilon=1.0)) for w in weights])
         made = np.array([error(w, e) for w, e in zip(weights, spent, strict=True)])
         gap = equal.mean() - offline.mean()
         # The best policy's expected error, against this sample's own number of weights.

@@ -1,6 +1,8 @@
 """Small random domains, neighbourhoods and strategies that drive the shared tests."""
 
+import functools
 import itertools
+import math
 import warnings
 from fractions import Fraction
 
@@ -14,6 +16,7 @@ from deltahist.strategies import (
     Flow,
     Hierarchical,
     Identity,
+    Optimal,
     ShiftedGrids,
     Spectral,
     Wavelet,
@@ -128,6 +131,26 @@ STRATEGIES = {
 }
 
 
+def _served_flow(rng, near):
+    """A flow that serves the neighbourhood, or None."""
+    flow = random_flow(rng, near.domain, arrivals=not near.fixed_membership)
+    return None if flow is None or (near.source_cells.any() and flow.arrivals is None) else flow
+
+
+def _small_optimum(rng, near):
+    """An optimum for arrivals at the boundary, which serves every neighbourhood; None on one cell, or many."""
+    if not 1 < near.domain.size <= 16:
+        return None
+    return Optimal(near.with_sources("boundary"), gap=1e-2)
+
+
+#: Name -> how to make a random example for a neighbourhood, None where it serves it not: those of any domain, and those
+#: that are made for a neighbourhood.
+EVERY_STRATEGY = {
+    name: lambda rng, near, make=make: make(rng, near.domain) for name, make in STRATEGIES.items()
+} | {"Flow": _served_flow, "Optimal": _small_optimum}
+
+
 def gap_neighbours(near):
     """Pairs of neighbouring cells and the source cells, from the definition, in fractions; no library code.
 
@@ -139,27 +162,37 @@ def gap_neighbours(near):
         Fraction(hi).limit_denominator(10**6) / n for hi, n in zip(domain.high, domain.shape, strict=True)
     ]
     delta = Fraction(near.delta).limit_denominator(10**9)
-    cells = list(itertools.product(*(range(n) for n in domain.shape)))
-    gaps = [[(max(d - 1, 0) * s) ** 2 for d in range(n)] for n, s in zip(domain.shape, side, strict=True)]
-    close = np.array([sum(apart) < delta**2 for apart in itertools.product(*gaps)]).reshape(domain.shape)
-    apart = np.abs(np.array(cells)[:, None] - np.array(cells))
-    pairs = np.argwhere(np.triu(close[*np.moveaxis(apart, -1, 0)], 1))
-    return [(i, j) for i, j in pairs.tolist()], [i for i, cell in enumerate(cells) if _touches(near, cell, side, delta)]
+    # In units of which all of them are whole numbers, of any length.
+    unit = math.lcm(delta.denominator, *(s.denominator for s in side))
+    side, reach = [int(s * unit) for s in side], int(delta * unit)
+    cells = np.array(list(itertools.product(*(range(n) for n in domain.shape))))
+    gaps = [
+        np.array([(max(d - 1, 0) * s) ** 2 for d in range(n)], object)
+        for n, s in zip(domain.shape, side, strict=True)
+    ]
+    close = functools.reduce(np.add.outer, gaps) < reach**2
+    pairs = np.argwhere(np.triu(close[*np.moveaxis(np.abs(cells[:, None] - cells), -1, 0)], 1))
+    return [(i, j) for i, j in pairs.tolist()], np.flatnonzero(
+        _touched(near, cells, side, reach, unit)
+    ).tolist()
 
 
-def _touches(near, cell, side, delta):
-    kind, n = near.sources, near.domain.shape
+def _touched(near, cells, side, reach, unit):
+    kind, last = near.sources, np.array(near.domain.shape) - 1
     if kind is None:
-        return False
+        return np.zeros(len(cells), bool)
     if isinstance(kind, str):
-        gaps = []
-        for a, s, size in zip(cell, side, n, strict=True):
-            gaps += [a * s] if kind in ("left", "boundary") else []
-            gaps += [(size - 1 - a) * s] if kind in ("right", "boundary") else []
-        return min(gaps) < delta
+        ends = [cells] * (kind in ("left", "boundary")) + [last - cells] * (kind in ("right", "boundary"))
+        return (np.hstack(ends).astype(object) * (side * len(ends)) < reach).any(axis=1)
     # What is counted in a cell: at the rim that is everything outside, too.
-    low = [-OUTSIDE if a == 0 else float(a * s) for a, s in zip(cell, side, strict=True)]
-    high = [OUTSIDE if a == m - 1 else float((a + 1) * s) for a, s, m in zip(cell, side, n, strict=True)]
-    box = shapely.box(*low, *high) if len(low) == 2 else shapely.LineString([(low[0], 0), (high[0], 0)])
+    length = np.array([s / unit for s in side])
+    low, high = (
+        np.where(cells == 0, -OUTSIDE, cells * length),
+        np.where(cells == last, OUTSIDE, (cells + 1) * length),
+    )
+    if cells.shape[1] == 1:
+        boxes = shapely.linestrings([[(a, 0), (b, 0)] for (a,), (b,) in zip(low, high, strict=True)])
+    else:
+        boxes = shapely.box(*low.T, *high.T)
     # Half a millionth tells "exactly δ away", which does not touch, from rounding.
-    return shapely.distance(box, kind) < float(delta) - 5e-7
+    return shapely.distance(boxes, kind) < reach / unit - 5e-7

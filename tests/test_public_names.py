@@ -16,6 +16,10 @@ def test_functions_are_not_hidden_by_modules():
         assert callable(getattr(dh, name))
 
 
+def test_every_public_name_has_an_example():
+    assert [name for name in dh.__all__ if ">>>" not in (getattr(dh, name).__doc__ or "")] == []
+
+
 def test_unknown_names_are_errors():
     with pytest.raises(AttributeError, match="magic"):
         dh.magic  # noqa: B018

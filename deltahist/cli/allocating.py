@@ -59,12 +59,12 @@ def allocate(
     usual = "2" if unit == "epsilon" else "1"
     a = float(options.amount(usual if power is None else power, "--power"))
     if online is None:
-        found = allocate_offline(wanted, window=window, epsilon=limit, power=a)
+        found = allocate_offline(wanted, length=window, epsilon=limit, power=a)
     else:
         chance = float(options.amount(online, "--online"))
         if chance > 1:
             raise InputError(f"--online is {online!r}: it must be a probability, at most 1")
-        how: dict[str, Any] = {"window": window, "epsilon": limit, "power": a}
+        how: dict[str, Any] = {"length": window, "epsilon": limit, "power": a}
         how["model"] = Independent((0.0, 1.0), (1 - chance, chance))
         how["scenarios"] = options.whole_number(scenarios, "--scenarios")
         made: list[float] = []

@@ -17,7 +17,7 @@ _MOST_FIELDS = 100
 _MOST_DRAWN = 1 << 25
 #: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
 #: frequency that the trusted variance should have.
-_TILT, _SLOPE = (0.5, 1.5), 1.5
+_TILT, _TRUSTED_POWER = (0.5, 1.5), 1.5
 #: Smallest variance of a frequency, relative to the mean: a metric must be finite.
 _LEAST = 1e-9
 
@@ -93,7 +93,7 @@ def trusted(metric: Metric) -> Metric:
     level = np.log(np.bincount(octave, metric.variance[some])[number > 0] / number[number > 0])
     at = np.bincount(octave, np.log(waves[some]))[number > 0] / number[number > 0]
     slope = float(np.polyfit(at, level, 1)[0]) if len(at) > 1 else 0.0
-    power = float(np.clip(_SLOPE - slope, *_TILT))
+    power = float(np.clip(_TRUSTED_POWER - slope, *_TILT))
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
     return replace(metric, variance=variance)

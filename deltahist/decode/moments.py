@@ -6,7 +6,7 @@ Each way works for every decoder, however it solves; which one is taken is for t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -27,6 +27,8 @@ Asked: TypeAlias = Boxes | AllRanges | scipy.sparse.csr_array
 
 #: Queries are solved one by one up to this number; more of them are priced by simulated noise.
 MOST_SOLVED = 200
+#: Numbers of a sparse matrix that are dense at a time.
+_DENSE = 1 << 16
 #: All ranges are thinned out to this many where their mean has no closed form.
 _SAMPLE = 2000
 #: Variances whose square a float still holds; below, noise is too rare for its kurtosis to matter.
@@ -136,8 +138,7 @@ class _Solved:
         queries = work if isinstance(work, scipy.sparse.sparray) else work.matrix(decoder.domain)
         strategy = decoder.strategy
         variance, kurtosis, unresolved = (np.zeros(queries.shape[0]) for _ in range(3))
-        for i in range(queries.shape[0]):
-            query = queries[[i]].toarray()[0]
+        for i, query in enumerate(_rows(queries)):
             weight = decoder.coefficients(query)
             noise = strategy.gather(weight)
             part = noise * noise * decoder.draw_variance
@@ -178,6 +179,13 @@ class _Simulated:
 
     def mean(self, decoder: Solver, work: AllRanges) -> float:
         return float(self.moments(decoder, work.sample(_SAMPLE)).variance.mean())
+
+
+def _rows(queries: scipy.sparse.sparray) -> Iterator[NDArray[np.float64]]:
+    """The rows of a sparse matrix, one by one: made dense some at a time, since each slice costs as much as a query."""
+    some = max(1, _DENSE // queries.shape[1])
+    for start in range(0, queries.shape[0], some):
+        yield from queries[start : start + some].toarray()
 
 
 CLOSED, SOLVED, SIMULATED = _Closed(), _Solved(), _Simulated()

@@ -20,7 +20,7 @@ from deltahist.strategies.grids import sum_blocks
 from deltahist.workloads import Cover
 
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
-_SLOPE, _STEEPEST = 0.75, 0.5
+_OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
 #: How much slopes that were learnt are believed at most.
 _MOST_TRUST = 1.2
 #: Blocks are looked at from this many standard errors, and from this many points, on.
@@ -177,7 +177,7 @@ def _slopes(cells: Field, error: float) -> tuple[Field, ...]:
     for axis in range(cells.ndim):
         padded = np.pad(cells, [(int(a == axis),) * 2 for a in range(cells.ndim)], mode="edge")
         low, high = (np.take(padded, np.arange(n, n + cells.shape[axis]), axis) for n in (0, 2))
-        found.append(_SLOPE * (high - low) / (abs(high) + abs(low) + 2 * abs(cells) + 4 * error))
+        found.append(_OF_NEIGHBOURS * (high - low) / (abs(high) + abs(low) + 2 * abs(cells) + 4 * error))
     steep = _STEEPEST / np.maximum(np.sum(np.abs(found), axis=0), _STEEPEST)
     return tuple(slope * steep for slope in found)
 

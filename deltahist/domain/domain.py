@@ -102,7 +102,7 @@ class Domain:
                 f"{np.spacing(farthest):g}, more than a lattice step of {min(self.step):.3g}; subtract the lower bound "
                 "from the points and from the bounds first"
             )
-        if max(n * k for n, k in zip(shape, self.steps, strict=True)) > _MOST_STEPS:
+        if max(self.lattice_shape) > _MOST_STEPS:
             raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
         if self.crs is None and self.scale not in (None, 1):
             raise InputError(
@@ -272,6 +272,15 @@ class Domain:
         shorter = min(cell) / 1e9
         return (round(cell[0] / shorter), round(cell[1] / shorter))
 
+    @functools.cached_property
+    def lattice_shape(self) -> tuple[int, ...]:
+        """Lattice steps along the whole domain, per axis.
+
+        >>> Domain((0, 1), (4,)).lattice_shape == (4 * Domain((0, 1), (4,)).steps[0],)
+        True
+        """
+        return tuple(n * k for n, k in zip(self.shape, self.steps, strict=True))
+
     @property
     def step(self) -> tuple[float, ...]:
         """Length of one lattice step per axis, in units of the CRS."""
@@ -339,7 +348,7 @@ class Domain:
             place *= 1.0 / self.step[axis]
         place += 0.5
         np.floor(place, out=place)
-        return np.clip(place, 0, self.shape[axis] * self.steps[axis] - 1, out=place)
+        return np.clip(place, 0, self.lattice_shape[axis] - 1, out=place)
 
     def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
         """Flat cell index (m,) of points given as one finite column per axis, by the formula of `lattice`."""

@@ -53,11 +53,12 @@ def rank_of(q: float, number: int) -> int:
     return min(max(math.ceil(q * number - 1e-9), 1), number)
 
 
-def rate_of(epsilon: Fraction | None, rho: Fraction | None, contributions: int) -> Fraction:
+def rate_of(budget: Budget, contributions: int) -> Fraction:
     """Rate ε/(2K) of e^(−rate · moves) for the methods that draw places by the moves they need.
 
     A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
     """
+    epsilon, rho = budget.exact
     if epsilon is None:
         assert rho is not None
         # Rounded down to twelve digits: less than √(8 ρ).
@@ -102,7 +103,7 @@ def quantile_methods(
 
     check_quantile(q, near)
     number, times = whole(number=number), whole(contributions=contributions)
-    size = near.domain.size * near.domain.steps[0]
+    size = near.domain.lattice_shape[0]
     ranked = _ranked(float(size), float(near.radius), number, Budget(epsilon, rho, probability), times)
     step = near.domain.step[0]
     return pd.DataFrame({"method": [m for m, _ in ranked], "expected_error": [e * step for _, e in ranked]})
@@ -116,7 +117,7 @@ def _ranked(
     eps, rho = budget.exact
     spacing = size / number
     errors = {}
-    rate = float(rate_of(eps, rho, times))
+    rate = float(rate_of(budget, times))
     errors["inverse"] = _mean_of_places(spacing, reach, rate, size)
     errors["exponential"] = _mean_of_places(spacing, size, rate, size)
     if eps is not None:
@@ -125,7 +126,7 @@ def _ranked(
         assert rho is not None
         errors["global"] = reach / math.sqrt(2 * float(rho)) * math.sqrt(2 / math.pi)
     for method in MEAN_SIZE:
-        noise = smooth_noise(method, eps, rho, budget.probability)
+        noise = smooth_noise(method, budget)
         if noise is not None:
             t = np.unique(np.rint(np.geomspace(1, min(number, 40 / noise.beta + 2), 2000))) - 1
             local = np.minimum(reach, np.minimum((t + 1) * times * spacing, size))
@@ -213,7 +214,7 @@ class QuantileMechanism(BaseMechanism):
     @property
     def steps(self) -> int:
         """Lattice steps along the domain."""
-        return self.domain.size * self.domain.steps[0]
+        return self.domain.lattice_shape[0]
 
     @property
     def reach(self) -> int:
@@ -223,16 +224,12 @@ class QuantileMechanism(BaseMechanism):
     @property
     def rate(self) -> Fraction:
         """Rate of the methods that draw places by the moves they need."""
-        return rate_of(*self.budget.exact, self.counting.contributions)
+        return rate_of(self.budget, self.counting.contributions)
 
     @property
     def smooth(self) -> Smooth | None:
         """How the noise of a smooth method goes with its smooth sensitivity."""
-        return (
-            None
-            if not self.method.startswith("smooth")
-            else smooth_noise(self.method, *self.budget.exact, self.budget.probability)
-        )
+        return smooth_noise(self.method, self.budget) if self.method.startswith("smooth") else None
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -240,7 +237,7 @@ class QuantileMechanism(BaseMechanism):
         if self.method != "global":
             return ()
         # However many points move within δ, the quantile moves by δ at most.
-        return (noise_law(self.neighbourhood, *self.budget.exact, 1),)
+        return (noise_law(self.neighbourhood, self.budget, 1),)
 
     @property
     def size(self) -> int:

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from deltahist.budget import Budget
 from deltahist.privacy import gaussian_curve
 
 #: The floats of a smooth sensitivity agree with the real ones to fewer digits than this; β pays for it.
@@ -42,9 +43,7 @@ class Smooth:
 
 
 @functools.lru_cache(maxsize=256)
-def smooth_noise(
-    method: str, epsilon: Fraction | None, rho: Fraction | None, probability: float | None
-) -> Smooth | None:
+def smooth_noise(method: str, budget: Budget) -> Smooth | None:
     """The best split of a budget between the scale's change (β) and the shift, or None if the noise cannot.
 
     If S_β(x) and S_β(x') differ by a factor of at most e^β and the values by S_β, the output of a neighbour is that
@@ -55,6 +54,7 @@ def smooth_noise(
 
     Where points are dense S_β is in proportion to 1/β, so that β s is made as large as possible.
     """
+    (epsilon, rho), probability = budget.exact, budget.probability
     if method == "smooth-student":
         if epsilon is None:
             return None

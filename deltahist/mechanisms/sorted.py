@@ -65,20 +65,18 @@ def group_size(
     """
     check_membership(near)
     number = whole(number=number)
-    deviation = math.sqrt(noise_law(near, epsilon, rho, contributions).variance())
-    most = max(1, min(number, MOST_SUM // (near.domain.size * near.domain.steps[0])))
+    deviation = math.sqrt(noise_law(near, Budget(epsilon, rho), contributions).variance())
+    steps = near.domain.lattice_shape[0]
+    most = max(1, min(number, MOST_SUM // steps))
     k = np.unique(np.rint(np.geomspace(1, most, 2000)))
-    spacing = near.domain.size * near.domain.steps[0] / number
+    spacing = steps / number
     overlap = deviation / (k * k * spacing)
     noise = k * np.where(overlap < 0.55, overlap, 0.82 * overlap ** (2 / 3))
     return int(k[np.argmin(noise * noise + within(k))])
 
 
-def noise_law(
-    near: Neighbourhood, epsilon: float | Fraction | None, rho: float | Fraction | None, contributions: int
-) -> Law:
+def noise_law(near: Neighbourhood, budget: Budget, contributions: int) -> Law:
     """Noise of every released sum: the L1 (and L2) distance of neighbours' sums is at most K D lattice steps."""
-    budget = Budget(epsilon, rho)
     change = whole(contributions=contributions) * near.radius
     if budget.unit == "epsilon":
         return Law("laplace", change / budget.amount)
@@ -87,7 +85,7 @@ def noise_law(
 
 def times_as_far(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
     """How many times as far as within δ a point on the line can move under another relation."""
-    last = near.domain.size * near.domain.steps[0] - 1
+    last = near.domain.lattice_shape[0] - 1
     return Fraction(min(moves.radius, last), min(near.radius, last))
 
 
@@ -174,7 +172,7 @@ class SortedMechanism(BaseMechanism):
     @property
     def steps(self) -> int:
         """Lattice steps along the domain."""
-        return self.domain.size * self.domain.steps[0]
+        return self.domain.lattice_shape[0]
 
     @property
     def total_known(self) -> bool:
@@ -184,8 +182,7 @@ class SortedMechanism(BaseMechanism):
     @functools.cached_property
     def law(self) -> Law:
         """Noise of each sum, in lattice steps."""
-        eps, rho = self.budget.exact
-        return noise_law(self.neighbourhood, eps, rho, self.counting.contributions)
+        return noise_law(self.neighbourhood, self.budget, self.counting.contributions)
 
     @property
     def laws(self) -> tuple[Law, ...]:

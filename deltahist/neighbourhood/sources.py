@@ -66,7 +66,7 @@ def is_far(geometry: BaseGeometry, domain: Domain, radius: int) -> bool:
     """Whether no place of the domain itself is within `radius` lattice steps of the geometry."""
     import shapely
 
-    sides = (*(n * k for n, k in zip(domain.shape, domain.steps, strict=True)), 0)[:2]
+    sides = (*domain.lattice_shape, 0)[:2]
     return bool(shapely.distance(on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
 
 

@@ -108,7 +108,7 @@ def publish_quantile(
         mechanism = QuantileMechanism(near, q, len(steps), budget, method, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     noise, laws, words = mechanism.smooth, mechanism.laws, source(rng)
-    window = _Window(steps, mechanism.rank, mechanism.steps - 1)
+    window = _PointsAround(steps, mechanism.rank, mechanism.steps - 1)
     payment = None if account is None else account.pay(mechanism.guarantee)
     if noise is not None:
         step = _noisy(window, noise, near.radius, mechanism.counting.contributions, words)
@@ -157,7 +157,7 @@ def smooth_sensitivity(
     check_quantile(q, near)
     positive(beta=beta)
     steps = _steps(points, near)
-    window = _Window(steps, rank_of(q, len(steps)), near.domain.size * near.domain.steps[0] - 1)
+    window = _PointsAround(steps, rank_of(q, len(steps)), near.domain.lattice_shape[0] - 1)
     return window.smooth(near.radius, float(beta), whole(contributions=contributions)) * near.domain.step[0]
 
 
@@ -168,7 +168,7 @@ def _steps(points: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     return near.domain.lattice(array)[:, 0]
 
 
-class _Window:
+class _PointsAround:
     """The points around the quantile in order, found among unsorted ones as far as they are needed.
 
     As in docs/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank; x_i is the lower end of the domain for
@@ -220,19 +220,19 @@ class _Window:
             around[centre] - around[centre - below + 1 : centre + 1][::-1],
         )
 
-    def longest(self, t: int, together: int) -> int:
+    def longest(self, t: int, contributions: int) -> int:
         """A(t), the longest stretch of (t + 1) K gaps with the quantile; without a move it must be at an end."""
-        gaps = min((t + 1) * together, len(self._steps) + 1)
+        gaps = min((t + 1) * contributions, len(self._steps) + 1)
         self._fetch(gaps)
         around = self._around[self._half - gaps : self._half + gaps + 1]
         stretch = around[gaps:] - around[: gaps + 1]
         return int(stretch.max() if t else max(stretch[0], stretch[-1]))
 
-    def smooth(self, reach: int, beta: float, together: int) -> float:
+    def smooth(self, reach: int, beta: float, contributions: int) -> float:
         """S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D."""
         # With so many moves the stretch is the whole line.
-        most = -(-(len(self._steps) + 1) // together)
-        return _largest(lambda t: min(reach, self.longest(t, together)), reach, beta, most)
+        most = -(-(len(self._steps) + 1) // contributions)
+        return _largest(lambda t: min(reach, self.longest(t, contributions)), reach, beta, most)
 
 
 def _largest(local: Callable[[int], int], limit: int, beta: float, most: int) -> float:
@@ -272,11 +272,11 @@ def _largest(local: Callable[[int], int], limit: int, beta: float, most: int) ->
     return best
 
 
-def _noisy(window: _Window, noise: Smooth, reach: int, together: int, words: Words) -> int:
+def _noisy(window: _PointsAround, noise: Smooth, reach: int, contributions: int, words: Words) -> int:
     """x_r + S_β Z/s, rounded."""
     # Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a
     # smooth bound and a constant is one as well (docs/privacy/quantiles.md).
-    scale = max(Fraction(window.smooth(reach, noise.beta, together)), Fraction(FLOOR)) * noise.factor
+    scale = max(Fraction(window.smooth(reach, noise.beta, contributions)), Fraction(FLOOR)) * noise.factor
     return rounded(noise.method.removeprefix("smooth-"), window.quantile, scale, words, sigma=SIGMA)
 
 

@@ -136,7 +136,7 @@ def sorted_steps(
     steps = np.empty(number, dtype=np.int64)
     absent = number - len(points)
     if parked == "right":
-        steps[len(points) :] = domain.size * domain.steps[0] - 1
+        steps[len(points) :] = domain.lattice_shape[0] - 1
         part = steps[: len(points)]
     else:
         steps[:absent] = 0

@@ -1,4 +1,17 @@
-"""Strategies: what is measured, with its exact cost."""
+"""Strategies: what is measured, with its exact cost.
+
+On a line of 64 cells, for moves by one cell at ε = 1: what each costs, and the mean squared error of all ranges.
+
+>>> import deltahist as dh
+>>> near = dh.Neighbourhood(dh.Domain((0, 64), (64,)), delta=1)
+>>> work = dh.workloads.all_ranges(near.domain)
+>>> for kind in (Identity, Hierarchical, Flow):
+...     A = kind(near.domain)
+...     print(A.name, int(dh.sensitivity(A, near)), round(float(dh.expected_error(A, near, work, 1).mean()), 1))
+Identity 2 84.8
+Hierarchical 12 348.4
+Flow 1 3.9
+"""
 
 from typing import Any
 

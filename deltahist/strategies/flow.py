@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
+from deltahist.strategies import tuning
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
 from deltahist.strategies.lines import FlowDraws, Lines, sums_on
 from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT, Kind, Routes
-from deltahist.strategies.tuning import best_sums, blocks_reached, longest_move, outermost, usual_widths
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -91,7 +91,7 @@ class Flow(Strategy):
             raise InputError(
                 f"block is {self.block!r}: the domain of {self.domain.shape} cells must have at least two blocks"
             )
-        widths = usual_widths(self.blocks) if self.widths is None else self.widths
+        widths = tuning.usual_widths(self.blocks) if self.widths is None else self.widths
         widths = tuple(whole(least=2, widths=w) for w in widths)
         object.__setattr__(self, "widths", widths)
         if list(widths) != sorted(set(widths)) or (
@@ -141,9 +141,9 @@ class Flow(Strategy):
         >>> Flow.tuned(near).widths
         (14,)
         """
-        plain = cls(near.domain, longest_move(near) if block is None else block, ())
-        bare = cls(near.domain, plain.block, (), arrivals=blocks_reached(near, plain))
-        widths, shares = best_sums(bare, workload, norm)
+        plain = cls(near.domain, tuning.longest_move(near) if block is None else block, ())
+        bare = cls(near.domain, plain.block, (), arrivals=tuning.blocks_reached(near, plain))
+        widths, shares = tuning.best_sums(bare, workload, norm)
         return cls(near.domain, bare.block, widths, shares, bare.arrivals)
 
     @classmethod
@@ -154,7 +154,7 @@ class Flow(Strategy):
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         """Flows between blocks as long as a move within δ, and twice as long."""
         for times in (1, 2):
-            sides = tuple(times * b for b in longest_move(near))
+            sides = tuple(times * b for b in tuning.longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
                 flow = cls.tuned(near, workload, norm=norm, block=sides)
                 cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
@@ -237,7 +237,7 @@ class Flow(Strategy):
         if self.arrivals is None:
             return np.zeros(0, dtype=np.int64)
         if isinstance(self.arrivals, str):
-            return np.flatnonzero(outermost(self.blocks))
+            return np.flatnonzero(tuning.outermost(self.blocks))
         return np.array(self.arrivals, dtype=np.int64)
 
     @functools.cached_property
@@ -245,21 +245,22 @@ class Flow(Strategy):
         # Draws are counted in units: a move is 1/unit of them, and each counts that much less.
         ends = np.cumsum([0, *(kind.number for kind in self.kinds)]).tolist()
         return tuple(
-            Group(kind.name, slice(lo, hi), self.weights[kind.name] * kind.unit, kind.unit)
+            Group(kind.name, slice(lo, hi), self.share_of[kind.name] * kind.unit, kind.unit)
             for kind, lo, hi in zip(self.kinds, ends[:-1], ends[1:], strict=True)
         )
 
     @functools.cached_property
-    def weights(self) -> dict[str, Fraction]:
+    def share_of(self) -> dict[str, Fraction]:
         """Share of each kind by name, a flow being counted in whole points."""
         if self.shares is not None:
             return {kind.name: share for kind, share in zip(self.kinds, self.shares, strict=True)}
-        # About a quarter for the sums. straight + sums = diagonal + 2 · sums = 1: a diagonal move crosses two lines.
-        levels = len(self._widths)
-        sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
-        rest = 1 - sums * levels
-        usual = {"cells": Fraction(1, 2), STRAIGHT: rest, DIAGONAL: 2 * rest - 1, ARRIVALS: Fraction(1)}
-        return {kind.name: usual.get(kind.name, sums) for kind in self.kinds}
+        usual = tuning.usual_shares(len(self._widths))
+        return {kind.name: usual.get(kind.name, usual[tuning.SUMS]) for kind in self.kinds}
+
+    @property
+    def weights(self) -> dict[str, Fraction]:
+        """The former name of `share_of`."""
+        return self.share_of
 
     @property
     def draws(self) -> int:
@@ -274,8 +275,8 @@ class Flow(Strategy):
         """How the flow across a line along y, and across one along x, is estimated; none in 1-D."""
         if self.domain.ndim == 1:
             return ()
-        own = self.sums_of(lambda kind: self.weights[kind.name])
-        leaf = [float(1 / self.weights[name]) ** 2 for name in (STRAIGHT, DIAGONAL)]
+        own = self.sums_of(lambda kind: self.share_of[kind.name])
+        leaf = [float(1 / self.share_of[name]) ** 2 for name in (STRAIGHT, DIAGONAL)]
         return tuple(
             Lines(n, self._widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own))
             for n in reversed(self.blocks)
@@ -360,8 +361,8 @@ class Flow(Strategy):
         # The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
         # move costs at most, in either norm (in the 2-norm a bound over several lines). A path's cost is piecewise
         # linear in what it leaves behind on each axis, so that the dearest is at 0, at the bend or at the end.
-        shares, denominator = whole_shares(list(self.weights.values()))
-        share = dict(zip(self.weights, (s**norm for s in shares), strict=True))
+        shares, denominator = whole_shares(list(self.share_of.values()))
+        share = dict(zip(self.share_of, (s**norm for s in shares), strict=True))
         cells = share.get("cells", 0)
         sums = sum(self.sums_of(lambda kind: share[kind.name]))
         straight = share[STRAIGHT] + sums

@@ -16,6 +16,7 @@ from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.grids import Starts
 from deltahist.strategies.lines import hats, sums_on
+from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT
 from deltahist.workloads import AllRanges, Boxes, Regions, Workload
 
 #: Boxes that stand for the workload.
@@ -29,6 +30,8 @@ _SHORT, _LONG = 16, 400
 #: From so many blocks on a second level is usual.
 _TWICE = 1500
 _DIGITS = 1000
+#: Name of the sums' shares among those of all kinds.
+SUMS = "sums"
 
 
 class Blocked(Protocol):
@@ -69,7 +72,7 @@ def best_sums(
     boxes = workload if isinstance(workload, Boxes) else AllRanges(flow.domain).sample(_BOXES)
     mean = MeanError(flow, boxes.thinned(_BOXES), norm)
     # Shares are refined for the chains that are best at usual ones.
-    chains = sorted(_chains(flow.blocks), key=lambda widths: mean.of_flows(widths, _usual(len(widths))))
+    chains = sorted(_chains(flow.blocks), key=mean.at_usual_shares)
     found = [(*mean.best_shares(widths), widths) for widths in chains[:_REFINED]]
     of_flows, sums, widths = min(found, key=lambda f: (round(f[0], 9), f[2]))
     cells = 0.0 if flow.plain else _divide(of_flows, mean.of_cells, norm)
@@ -213,6 +216,10 @@ class MeanError:
         )
         return float(found.fun), _parts(found.x)
 
+    def at_usual_shares(self, widths: tuple[int, ...]) -> float:
+        """Mean variance of the flow through the boxes' sides, for sums with their usual shares."""
+        return self.of_flows(widths, np.full(len(widths), float(usual_shares(len(widths))[SUMS])))
+
     def of_flows(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
         """Mean variance of the flow through the boxes' sides."""
         each = _noise(1 - shares.sum(), self.norm)
@@ -267,9 +274,20 @@ class MeanError:
         return self._blocks[n, a, b]
 
 
-def _usual(levels: int) -> NDArray[np.float64]:
-    """Shares that are near the best for sums of so many levels."""
-    return np.full(levels, 0.25 if levels == 1 else 0.3 / max(levels, 1))
+def usual_shares(levels: int) -> dict[str, Fraction]:
+    """Shares that are near the best, by the kind of draws; those of `SUMS` are for each of so many levels.
+
+    About a quarter for the sums. straight + sums = diagonal + 2 · sums = 1: a diagonal move crosses two lines.
+    """
+    sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
+    rest = 1 - sums * levels
+    return {
+        "cells": Fraction(1, 2),
+        STRAIGHT: rest,
+        DIAGONAL: 2 * rest - 1,
+        SUMS: sums,
+        ARRIVALS: Fraction(1),
+    }
 
 
 def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:

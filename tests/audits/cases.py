@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.mechanisms import calibration, histogram as mechanism
@@ -15,7 +16,10 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
 from deltahist.strategies.base import Strategy
-from tests.audits.harness import design, worst_pairs
+from tests.audits.harness import Draw, design, mechanism_of, worst_pairs
+
+#: Releases that one call gives of a line, where tens of thousands are wanted.
+COPIES = 100
 
 
 def line(n: int) -> Domain:
@@ -61,6 +65,30 @@ def build(name: str, sources: str = "none") -> tuple[Strategy, Neighbourhood]:
 def plan_audit(strategy: Strategy, near: Neighbourhood, points: int = 1) -> tuple[Fraction, int]:
     """(ε, releases) at which an audit of the edge that costs most has power."""
     return design(int(np.count_nonzero(worst_pairs(strategy, near)[0].change)), points)
+
+
+def end_to_end(strategy: Strategy, near: Neighbourhood, **options: Any) -> Draw:
+    """Releases of a line from the real `publish`, many of them from each call: copies of it on a longer line.
+
+    A copy's rows are those of the line alone, but that a suffix sum holds the copies to the right of it as well, which
+    are taken off. No two copies share a row, so that their releases are independent, and a move between copies costs
+    what others do, so that the noise is the same.
+    """
+    domain = line(COPIES * near.domain.size)
+    long, around = type(strategy)(domain), Neighbourhood(domain, near.delta)
+
+    def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        mechanism = mechanism_of(around, long, **options)
+        assert mechanism.laws == mechanism_of(near, strategy, **options).laws
+        to_the_right = np.arange(COPIES)[::-1, None] * (counts.sum() if isinstance(long, Cumulative) else 0)
+        out = []
+        for _ in range(-(-number // COPIES)):
+            release = histogram.publish(np.tile(counts, COPIES), mechanism, rng=rng)
+            own = release.values.reshape(COPIES, -1) - to_the_right
+            out.append(np.column_stack([own, np.full(COPIES, release.total // COPIES)]))
+        return np.concatenate(out)[:number]
+
+    return draw
 
 
 def scaled_noise(patch: pytest.MonkeyPatch, factor: Fraction) -> None:

@@ -276,6 +276,7 @@ def audit(
     *,
     releases: int,
     seed: int,
+    learning: int | None = None,
     error: float = ERROR,
 ) -> list[Finding]:
     """Audit a mechanism on some pairs; it keeps its promise unless a finding is `rejected`.
@@ -285,14 +286,15 @@ def audit(
     draw : (counts, how many, rng) -> releases (how many, k + 1), the last column the published total or −1.
     pairs : neighbouring data sets.
     claims : what is promised for a pair: (ε, δ) that must hold, all of them.
-    releases : size of the test sample of each data set; a quarter as many are drawn to learn from.
+    releases : size of the test sample of each data set.
     seed : of the noise, so that the audit repeats exactly.
+    learning : releases of each data set to learn from; a quarter of the test sample, 1000 at least, when None.
     error : probability of any false alarm in this audit.
     """
     rng = np.random.default_rng(seed)
     findings = []
     for pair in pairs:
-        some = max(1000, releases // 4)
+        some = learning or max(1000, releases // 4)
         event = learn(pair, draw(pair.first, some, rng), draw(pair.second, some, rng), claims(pair))
         yes, no = draw(event.pair.first, releases, rng), draw(event.pair.second, releases, rng)
         findings.append(check(event, yes, no, error / len(pairs)))

@@ -13,7 +13,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.publishers import histogram
-from tests.audits.cases import scaled_noise
+from tests.audits.cases import end_to_end, scaled_noise
 from tests.audits.harness import (
     Pair,
     at_once,
@@ -111,25 +111,24 @@ def test_an_accountant_that_forgets_charges_is_caught(monkeypatch):
     assert refuted(audit(draw, [PAIR], pure(EPSILON), releases=RELEASES, seed=20140604))
 
 
-def test_through_publish_itself():
-    """Releases from the public function, call by call, paid from the window: no false alarm, and halved noise is
-    caught."""
+def through_publish_itself(counts, number, rng):
+    """Releases of the public function, paid from the window."""
+    window = dh.Window(length=LENGTH, epsilon=EPSILON)
+    steps = []
+    for step, c in enumerate(counts):
+        paid = window.charge(step, window.equal)
+        assert histogram.publish(c, NEAR, STRATEGY, epsilon=paid).mechanism == mechanism_of(
+            NEAR, STRATEGY, epsilon=paid
+        )
+        steps.append(end_to_end(STRATEGY, NEAR, epsilon=paid)(c, number, rng)[:, :-1])
+    return np.column_stack([*steps, np.full(number, -1)])
 
-    def draw(counts, number, rng):
-        window = dh.Window(length=LENGTH, epsilon=EPSILON)
-        steps = []
-        for step, c in enumerate(counts):
-            paid = window.charge(step, window.equal)
-            mechanism = mechanism_of(NEAR, STRATEGY, epsilon=paid)
-            assert histogram.publish(c, NEAR, STRATEGY, epsilon=paid).mechanism == mechanism
-            steps.append([histogram.publish(c, mechanism, rng=rng).values for _ in range(number)])
-        return np.column_stack([*steps, np.full(number, -1)])
 
-    findings = audit(draw, [PAIR], pure(EPSILON), releases=2000, seed=20140605)
-    assert not refuted(findings), report(findings)
-    with pytest.MonkeyPatch.context() as patch:
-        scaled_noise(patch, Fraction(1, 2))
-        assert refuted(audit(draw, [PAIR], pure(EPSILON), releases=3000, seed=20140606))
+@pytest.mark.parametrize("factor", [1, Fraction(1, 2)])
+def test_through_publish_itself(factor, monkeypatch):
+    scaled_noise(monkeypatch, Fraction(factor))
+    findings = audit(through_publish_itself, [PAIR], pure(EPSILON), releases=5000, seed=20140605)
+    assert refuted(findings) == (factor != 1), report(findings)
 
 
 @pytest.mark.slow

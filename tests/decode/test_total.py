@@ -41,9 +41,9 @@ def test_estimates_are_least_squares_subject_to_the_total(name):
         n = A.domain.size
         values = rng.integers(-20, 40, A.shape[0])
         start = np.full(n, 50 / n)
-        for kind in (decoder, DenseDecoder, IterativeDecoder):
-            found = kind(A, laws, total_known=True)
-            expected = start + definition(A, found.draw_variance) @ (values - A @ start)
+        kinds = [kind(A, laws, total_known=True) for kind in (decoder, DenseDecoder, IterativeDecoder)]
+        expected = start + definition(A, kinds[0].draw_variance) @ (values - A @ start)
+        for found in kinds:
             estimate = found.estimate(values, 50)
             assert np.allclose(estimate.ravel(), expected, atol=1e-5)
             assert estimate.sum() == pytest.approx(50)
@@ -55,9 +55,9 @@ def test_errors_are_those_of_least_squares_subject_to_the_total(name):
         if not A.determines_cells:
             continue
         work = dh.workloads.all_ranges(A.domain)
-        for found in (decoder(A, laws, total_known=True), DenseDecoder(A, laws, True)):
-            weight = work.matrix(A.domain) @ definition(A, found.draw_variance)
-            part = weight**2 * found.draw_variance
+        kinds = decoder(A, laws, total_known=True), DenseDecoder(A, laws, True)
+        part = (work.matrix(A.domain) @ definition(A, kinds[0].draw_variance)) ** 2 * kinds[0].draw_variance
+        for found in kinds:
             variance, moments = part.sum(axis=1), found.moments(work)
             assert np.allclose(moments.variance, variance, atol=1e-7)
             assert found.mean_variance(work) == pytest.approx(variance.mean(), rel=1e-9, abs=1e-9)

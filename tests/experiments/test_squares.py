@@ -89,7 +89,7 @@ def test_least_squares_is_its_definition(length, monkeypatch):
     prior, grids = Prior(clusters=6.5e6, length=length), Shifted(0.1, 0.2, 0.1)
     squares = Squares.of(POINTS, SIZES, 20)
     monkeypatch.setattr(_shifted, "_NOISE", {})
-    monkeypatch.setattr(_shifted, "FIELDS", 2000)
+    monkeypatch.setattr(_shifted, "FIELDS", 800)
     A, n = grids.strategy.matrix().toarray().astype(float), grids.domain.shape[0]
     from scipy.fft import dct
 

@@ -11,7 +11,7 @@ import deltahist as dh
 from deltahist.mechanisms.calibration import approximate_epsilon, calibrate, explicit_edge_cost, rho_for
 from deltahist.privacy import Guarantee
 
-CASES = 1000
+CASES = 500
 
 
 def brute_force(strategy, near, norm, rng):

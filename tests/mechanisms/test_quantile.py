@@ -46,7 +46,7 @@ def neighbour(method, noise, z, stretch, shift):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(5)])
 def test_students_noise_is_pure(epsilon):
     """The largest log-ratio over a dense grid, for stretches by e^±β and shifts by ±1/factor, is at most ε."""
-    noise = smooth_noise("smooth-student", epsilon, None, None)
+    noise = smooth_noise("smooth-student", dh.Budget(epsilon))
     worst = 0.0
     for stretch in (-noise.beta, 0.0, noise.beta):
         for shift in (-1 / float(noise.factor), 0.0, 1 / float(noise.factor)):
@@ -65,7 +65,7 @@ def mass(density):
 @pytest.mark.parametrize(("epsilon", "probability"), [(1.0, 1e-2), (2.0, 1e-4)])
 def test_approximate_noises_keep_their_failure_probability(method, epsilon, probability):
     """∫ (p − e^ε p')₊ over a dense grid is at most δ_prob."""
-    noise = smooth_noise(method, Fraction(epsilon), None, probability)
+    noise = smooth_noise(method, dh.Budget(epsilon, probability=probability))
     shift = 1 / float(noise.factor)
     own = mass(log_density(method, Z))
 
@@ -81,7 +81,7 @@ def test_approximate_noises_keep_their_failure_probability(method, epsilon, prob
 @pytest.mark.parametrize("rho", [Fraction(1, 50), Fraction(1, 2)])
 def test_lognormal_noise_is_concentrated(rho):
     """Rényi divergences by quadrature, for a few orders, are at most ρ α."""
-    noise = smooth_noise("smooth-lognormal", None, rho, None)
+    noise = smooth_noise("smooth-lognormal", dh.Budget(rho=rho))
     shift = 1 / float(noise.factor)
     p = log_density("smooth-lognormal", Z)
     for stretch in (-noise.beta, noise.beta):
@@ -96,10 +96,10 @@ def test_lognormal_noise_is_concentrated(rho):
 
 
 def test_noises_that_do_not_go_with_a_budget():
-    assert smooth_noise("smooth-student", None, Fraction(1), None) is None
-    assert smooth_noise("smooth-laplace", Fraction(1), None, None) is None
-    assert smooth_noise("smooth-laplace", None, Fraction(1), None) is None
-    assert smooth_noise("smooth-lognormal", Fraction(1), None, None) is None
+    assert smooth_noise("smooth-student", dh.Budget(rho=1)) is None
+    assert smooth_noise("smooth-laplace", dh.Budget(1)) is None
+    assert smooth_noise("smooth-laplace", dh.Budget(rho=1)) is None
+    assert smooth_noise("smooth-lognormal", dh.Budget(1)) is None
 
 
 @pytest.mark.parametrize(("spacing", "reach"), [(10.0, 1000.0), (300.0, 40.0), (100.0, 100.0), (1.0, 10**6)])

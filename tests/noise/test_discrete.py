@@ -118,6 +118,32 @@ def test_beyond_the_table_a_magnitude_goes_on_as_a_geometric_variable():
     assert discrete._magnitudes(scale, 1, Listed(most, most, fifth)).tolist() == [length + 5]
 
 
+@pytest.mark.parametrize("scale", [Fraction(1000), Fraction(10**7, 3)])
+def test_the_last_table_of_a_large_scale_and_what_is_beyond_it(scale):
+    """G = unit · k + digits: k against P(k ≤ j) = 1 − e^(−(j+1)/rest) at 100 digits, where it is rarest."""
+    digits, table = discrete._digits(scale)
+    unit, length = 1024 ** len(digits), len(table.thresholds)
+    rng, most, seen = np.random.default_rng(9), 2**64 - 1, set()
+    with decimal.localcontext(prec=100):
+        rest = decimal.Decimal(scale.numerator) / scale.denominator / unit
+        upto = [1 - (-(j + 1) / rest).exp() for j in range(length)]
+        assert [int(p * 2**64) for p in upto] == table.thresholds.tolist()
+        fifth = int(table.thresholds[4]) + 1  # a word that means 5
+        for power in range(1, 80):
+            # A real 2^−power below one, at 192 bits.
+            bits = 2**192 - 1 - int(rng.integers(1 << 62, 1 << 63)) * 2 ** (192 - power) // 2**63
+            below = sum(p * 2**192 <= bits for p in upto)
+            word, further = bits >> 128, bits >> 64 & most
+            tied = [further] if word in table.thresholds else []
+            # Beyond the table a geometric variable starts anew.
+            expected = below if below < length else length + 5
+            words = Listed(*[0] * len(digits), word, *tied, fifth)
+            assert discrete._geometric(scale, 1, words).tolist() == [unit * expected]
+            seen.add(below)
+    assert length in seen
+    assert len(seen) > 20
+
+
 def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
     most = 2**64 - 1
     length = len(discrete._gaussian_table(Fraction(4)).thresholds)

@@ -82,6 +82,63 @@ def test_bounds_hold_the_value():
             assert high - low < Decimal(10) ** -15
 
 
+def real(*words):
+    """The ends of what so many first bits of a uniform real leave open."""
+    low = sum(Decimal(word) / Decimal(2) ** (64 * i) for i, word in enumerate(words, start=1))
+    return low, low + Decimal(2) ** (-64 * len(words))
+
+
+def student_of(u):
+    return (2 * u - 1) * (2 / (1 - (2 * u - 1) ** 2)).sqrt()
+
+
+def laplace_of(sign, u):
+    return -u.ln() * (1 if sign & 1 else -1)
+
+
+def normal_of(u, v):
+    u, v = 2 * u - 1, 2 * v - 1
+    return u * (-2 * (u * u + v * v).ln() / (u * u + v * v)).sqrt()
+
+
+#: The bounds of a law, and its exact values at all ends of what the bits of a uniform x and a pair (u, v) leave open.
+EXACT = {
+    "student": (heavy.student, lambda sign, x, u, v: [student_of(a) for a in x]),
+    "laplace": (heavy.laplace, lambda sign, x, u, v: [laplace_of(sign, a) for a in x]),
+    "normal": (heavy._normal, lambda sign, x, u, v: [normal_of(a, b) for a in u for b in v]),
+    "lognormal": (
+        lambda words: heavy.lognormal(Fraction(1, 2), words),
+        lambda sign, x, u, v: [
+            laplace_of(sign, a) * (normal_of(b, c) / 2).exp() for a in x for b in u for c in v
+        ],
+    ),
+}
+#: Which of the words for (sign, x, u, v) a law draws, the sign only once.
+DRAWS = {"student": [1], "laplace": [0, 1], "normal": [2, 3], "lognormal": [0, 1, 2, 3]}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more(kind):
+    """Against the formulas at 400 digits, at both ends of each real; with the bits drawn first, and with more."""
+    rng, (law, values) = np.random.default_rng(5), EXACT[kind]
+    for _ in range(15):
+        # Within the disc and not in the middle, so that the polar method takes them.
+        first = [int(rng.integers(0, 1 << 64, dtype=np.uint64)), *rng.integers(1 << 62, 3 << 61, 3).tolist()]
+        more = rng.integers(0, 1 << 63, 4).tolist()
+        script = [first[i] for i in DRAWS[kind]] + [more[i] for i in DRAWS[kind] if i]
+        with decimal.localcontext(decimal.Context(prec=168)):
+            found = law(Scripted(script))
+            bounds = [next(found), next(found)]
+        with decimal.localcontext(decimal.Context(prec=400)):
+            for (low, high), known in zip(bounds, ([first], [first, more]), strict=True):
+                width = Decimal(10) ** (3 - 19 * len(known))
+                reals = [real(*(words[i] for words in known)) for i in (1, 2, 3)]
+                exact = values(first[0], *reals)
+                assert low <= min(exact)
+                assert max(exact) <= high
+                assert high - low < width
+
+
 def test_a_value_is_never_returned_as_it_is():
     for scale in (Fraction(0), Fraction(-1)):
         with pytest.raises(InputError, match=r"scale is .* nothing hides the value"):

@@ -169,6 +169,23 @@ def test_whole_numbers_of_more_than_a_word():
     assert words.used == 4
 
 
+def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
+    """One point fewer, and the last stretch would go on to the end of the line."""
+    every, right, given = np.arange(500) * 10, places.stretches, []
+
+    def watched(distances, reach, room, most):
+        given.append(len(distances))
+        ends = right(distances, reach, room, most)
+        assert ends.tolist() == right(every, reach, room, most).tolist()
+        return ends
+
+    monkeypatch.setattr(places, "stretches", watched)
+    words = source(np.random.default_rng(8))
+    for rate in (Fraction(1), Fraction(1, 4)):
+        places.draw_place(lambda number: (every[:number],) * 2, (10**9, 10**9), 10**6, rate, words)
+    assert 0 < min(given) < max(given) < len(every)
+
+
 def test_only_points_that_matter_are_asked_for():
     """At λ = 1 fewer than 100 points on either side are, however many there are."""
     asked = []

@@ -33,7 +33,7 @@ def test_smooth_sensitivity_by_brute_force(number, places, reach, together):
         }
         for points in sets:
             away = distances(points, places, reach, together)
-            window = quantile._Window(rng.permutation(points), rank, places - 1)
+            window = quantile._PointsAround(rng.permutation(points), rank, places - 1)
             for beta in (0.05, 0.6, 2.0):
                 plain = max(local[y] * math.exp(-beta * away[y]) for y in sets)
                 assert window.smooth(reach, beta, together) == pytest.approx(plain, rel=1e-12)
@@ -48,7 +48,7 @@ def test_the_window_holds_the_points_around_the_quantile(near_first, monkeypatch
         points = rng.integers(0, 50, number)
         x = np.sort(points)
         for rank in {1, 2, (number + 1) // 2, number} & set(range(1, number + 1)):
-            window = quantile._Window(rng.permutation(points), rank, 49)
+            window = quantile._PointsAround(rng.permutation(points), rank, 49)
             assert window.quantile == x[rank - 1]
             assert window.room == (49 - x[rank - 1], x[rank - 1])
             for most in (1, 2, 7, 10**30):
@@ -75,14 +75,14 @@ def test_branch_and_bound_finds_the_largest(beta):
         points = rng.integers(0, 10 ** int(rng.integers(2, 6)), number)
         reach = int(10 ** rng.integers(0, 6))
         for rank in (1, (number + 1) // 2, number):
-            window = quantile._Window(points.copy(), rank, 10**5 - 1)
+            window = quantile._PointsAround(points.copy(), rank, 10**5 - 1)
             expected = plain_smooth(points.tolist(), rank, reach, 10**5 - 1, beta)
             assert window.smooth(reach, beta, 1) == pytest.approx(expected, rel=1e-12), kind
 
 
 def test_far_points_are_fetched_when_they_are_needed():
     points = np.random.default_rng(3).permutation(np.repeat(np.arange(100) * 1000, 300))
-    window = quantile._Window(points.copy(), 15_000, 10**6 - 1)
+    window = quantile._PointsAround(points.copy(), 15_000, 10**6 - 1)
     assert window.smooth(10**5, 1e-4, 1) == pytest.approx(
         plain_smooth_fast(points, 15_000, 10**5, 10**6 - 1, 1e-4), rel=1e-12
     )
@@ -113,7 +113,7 @@ def rate_by_definition(budget, together):
     "budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}, {"rho": Fraction(8)}]
 )
 def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
-    found = rate_of(budget.get("epsilon"), budget.get("rho"), together)
+    found = rate_of(dh.Budget(**budget), together)
     assert float(found) == pytest.approx(rate_by_definition(budget, together), rel=1e-11)
     if "rho" in budget:  # a log-ratio within an interval of length ε is (ε²/8)-zCDP
         assert (2 * found * together) ** 2 / 8 <= budget["rho"]
@@ -132,7 +132,7 @@ def test_a_rho_that_no_rate_holds_is_refused():
 def test_the_law_of_places_is_as_private_as_was_promised(method, budget, together):
     """The largest log-ratio of the exact laws, over all data sets and neighbours of a small line."""
     number, size, reach = 3, 7, 2
-    rate = float(rate_of(budget.get("epsilon"), budget.get("rho"), together))
+    rate = float(rate_of(dh.Budget(**budget), together))
     moved = reach if method == "inverse" else size
     laws = {}
     for x in itertools.combinations_with_replacement(range(size), number):
@@ -171,7 +171,7 @@ def test_smooth_noise_follows_its_law():
     """Draws of `quantile` against the law with the brute-force smooth sensitivity. False alarms: 1 in 1,000."""
     points = np.array([10.0, 20, 21, 22, 60]) / 100
     near = dh.Neighbourhood(LINE, 0.05)
-    noise = smooth_noise("smooth-student", Fraction(1), None, None)
+    noise = smooth_noise("smooth-student", dh.Budget(1))
     steps = near.domain.lattice(points)[:, 0].tolist()
     scale = plain_smooth(steps, 3, near.radius, 100 * LINE.steps[0] - 1, noise.beta) * float(noise.factor)
     rng = np.random.default_rng(8)
@@ -258,7 +258,7 @@ def test_the_floor_is_smooth_and_hardly_ever_matters():
     sets = list(itertools.combinations_with_replacement(range(places), number))
 
     def floored(x):
-        return max(quantile._Window(np.array(x), 2, places - 1).smooth(reach, beta, 1), 1.0)
+        return max(quantile._PointsAround(np.array(x), 2, places - 1).smooth(reach, beta, 1), 1.0)
 
     values = {x: floored(x) for x in sets}
     for x in sets:

@@ -1,5 +1,6 @@
 """Streams in Python: what is promised is what is read; nothing is charged for what cannot be published."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,7 @@ import deltahist as dh
 from deltahist.budgets.ledger import Ledger
 from deltahist.domain.clock import Clock
 from deltahist.domain.counting import Counting
-from deltahist.publishers import Stream
+from deltahist.publishers import Stream, histogram
 
 LINE = dh.Domain((0, 8), (8,))
 
@@ -58,6 +59,36 @@ def test_rows_are_read_as_the_stream_says(folder, counting, reading):
         run(stream(folder, counting), folder, **reading)
     assert not (folder / "s.ledger").exists()
     assert not (folder / "out").exists()
+
+
+def test_every_day_is_published_with_its_own_amount(folder):
+    """Unequal amounts within the window: noise and guarantee are those of the day's; a day of none is skipped."""
+    plan, amounts = stream(folder), [Fraction(3, 4), Fraction(0), Fraction(1, 8)]
+    assert run(plan, folder, amounts=amounts) == {"published": 2, "lost": 0, "skipped": 1}
+    found = {day: dh.load(folder / "out" / f"{day}.parquet") for day in (0, 2)}
+    assert {day: r.guarantee.epsilon for day, r in found.items()} == {0: amounts[0], 2: amounts[2]}
+    assert [found[day].laws[0].parameter for day in (0, 2)] == [2 / amounts[0], 2 / amounts[2]]
+    assert Ledger(folder / "s.ledger").charges("stream") == {2: 125_000_000}
+
+
+@pytest.mark.parametrize(
+    "amounts", [[Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)], [Fraction(5, 4), 0, 0]]
+)
+def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folder, amounts, monkeypatch):
+    within = 1 if amounts[0] <= 1 else 0
+    drawn, right = [], histogram.draw
+    monkeypatch.setattr(histogram, "draw", lambda law, size, rng: drawn.append(law) or right(law, size, rng))
+    with pytest.raises(
+        dh.BudgetExceeded, match=f"amount is {float(amounts[within]):g} at step {within}: .* is left"
+    ):
+        run(stream(folder), folder, amounts=amounts)
+    assert len(drawn) == within
+    written = [file.name for file in (folder / "out").glob("*")] if within else []
+    assert written == ["0.parquet"] * within
+    # What was published stays charged; where nothing was, nothing is left behind.
+    assert (folder / "s.ledger").exists() == (folder / "out").exists() == bool(within)
+    if within:
+        assert Ledger(folder / "s.ledger").charges("stream") == {0: 750_000_000}
 
 
 def test_what_cannot_be_published_is_not_charged(folder):

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import deltahist as dh
 from deltahist.decode.isotonic import tail
-from deltahist.mechanisms.sorted import SortedMechanism, group_size, noise_law
+from deltahist.mechanisms.sorted import SortedMechanism, group_size
 from deltahist.privacy import Law
 from deltahist.releases import SortedRelease
 
@@ -266,7 +266,7 @@ def test_bad_questions():
     with pytest.raises(dh.InputError, match="there must be 2 of int64"):
         SortedRelease(release.mechanism, release.values[:1])
     with pytest.raises(dh.InputError, match="one of them"):
-        noise_law(release.neighbourhood, None, None, 1)
+        group_size(release.neighbourhood, 3)
     square = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (2, 2)), 0.5)
     with pytest.raises(dh.InputError, match="2 dimensions"):
         group_size(square, 3, epsilon=1.0)

@@ -31,11 +31,12 @@ _POLISH = 4
 def allocate_offline(
     weights: ArrayLike,
     *,
-    window: int,
+    length: int | None = None,
     epsilon: float | Fraction,
     power: float = 2.0,
     error: Callable[[Any], Any] | None = None,
     past: ArrayLike = (),
+    window: int | None = None,
 ) -> NDArray[np.float64]:
     """What to spend at each step when all weights are known: least Σ w_i Err(ε_i), no window above its limit.
 
@@ -45,12 +46,13 @@ def allocate_offline(
     Parameters
     ----------
     weights : (n,) of the queries, finite, not negative; 0 where nothing is published. They must be public.
-    window : δ, in steps.
-    epsilon : limit of the sum over every `window` consecutive steps (or of ρ).
+    length : δ, the steps of a window, as of `Window`.
+    epsilon : limit of the sum over every `length` consecutive steps (or of ρ).
     power : a > 0 of Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
     error : another convex error function, falling in ε: from a cvxpy expression to a convex one, entry by entry.
         It is then solved by cvxpy.
     past : amounts committed before the first weight, latest last; they count in the windows.
+    window : the former name of `length`.
 
     Returns
     -------
@@ -62,15 +64,15 @@ def allocate_offline(
         On weights that are negative, NaN or infinite, a window longer than the data, a limit that is not
         above zero, or a past that breaks a window.
 
-    >>> allocate_offline([1, 0, 0, 1, 1, 0], window=3, epsilon=1.0).tolist()
+    >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
     """
     wanted = check_weights(weights)
-    length, limit = check_budget(window, epsilon, power)
+    length, limit = check_budget(length, window, epsilon, power)
     before = check_past(past, length, limit)
     if len(wanted) + np.size(past) < length:
         raise InputError(
-            f"window is {length:,} steps, longer than the data, {len(wanted) + np.size(past):,} steps: there is no "
+            f"length is {length:,} steps, longer than the data, {len(wanted) + np.size(past):,} steps: there is no "
             "whole window to limit; use a shorter one, or add weights of 0"
         )
     steps = _open_steps(wanted, before, length, limit)

@@ -27,7 +27,7 @@ def allocate_online(
     past: ArrayLike,
     weights: ArrayLike,
     *,
-    window: int,
+    length: int | None = None,
     epsilon: float | Fraction,
     model: Model | Sampler | float,
     power: float = 2.0,
@@ -35,6 +35,7 @@ def allocate_online(
     scenarios: int = 1000,
     seconds: float | None = None,
     rng: np.random.Generator | None = None,
+    window: int | None = None,
 ) -> float:
     """What to spend now, when the weights up to now are known and a model says what may come.
 
@@ -50,13 +51,14 @@ def allocate_online(
     Parameters
     ----------
     past : (i − 1,) amounts committed so far. weights : (i,) weights up to the present step.
-    window, epsilon, power : as in `allocate_offline`.
+    length, epsilon, power : as in `allocate_offline`.
     model : `Independent`, `Markov`, an object with sample(weights, steps, scenarios, rng) -> (scenarios, steps),
         or such a function; or the probability of weight 1, where weights are 0 or 1 independently.
     steps : number of steps there will be altogether; endless when None.
     scenarios : futures that are drawn.
     seconds : stop after about so long, with the answer of as many scenarios as were reached; at least 64.
     rng : for the scenarios. Weights are public, and so is this randomness; a fixed seed when None.
+    window : the former name of `length`.
 
     Returns
     -------
@@ -69,11 +71,11 @@ def allocate_online(
         draws something else than weights.
 
     >>> from deltahist.budgets.allocation import Independent
-    >>> allocate_online([0.5, 0.0], [1, 0, 1], window=3, epsilon=1.0, model=Independent(), steps=3)
+    >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=Independent(), steps=3)
     0.5
     """
     known = check_weights(weights)
-    length, limit = check_budget(window, epsilon, power)
+    length, limit = check_budget(length, window, epsilon, power)
     scenarios = whole(scenarios=scenarios)
     if seconds is not None:
         positive(seconds=seconds)

@@ -48,7 +48,7 @@ def test_the_error_is_the_least(power, steps, window, share):
         weights = (rng.random(steps) < share) * np.exp(spread * rng.normal(size=steps))
         weights[0] = 1.0
         for past in (np.zeros(0), rng.dirichlet(np.ones(window))[1:] * 0.8):
-            found = allocate_offline(weights, window=window, epsilon=1.0, power=power, past=past)
+            found = allocate_offline(weights, length=window, epsilon=1.0, power=power, past=past)
             on = weights > 0
             error = float((weights[on] * found[on] ** -power).sum())
             assert error == pytest.approx(plain(weights, window, 1.0, power, past), rel=1e-6)
@@ -64,7 +64,7 @@ def test_the_error_is_the_least(power, steps, window, share):
 )
 def test_windows_hold_exactly_and_the_gap_is_certified(weights, window, epsilon, power):
     weights = np.array(weights)
-    found = allocate_offline(weights, window=window, epsilon=epsilon, power=power)
+    found = allocate_offline(weights, length=window, epsilon=epsilon, power=power)
     assert windows_hold(found, window, epsilon)
     steps = np.flatnonzero(weights)
     if len(steps):
@@ -79,7 +79,7 @@ def test_windows_hold_exactly_and_the_gap_is_certified(weights, window, epsilon,
 
 def test_the_scale_of_the_limit_does_not_matter():
     weights = np.random.default_rng(1).random(40)
-    small, large = (allocate_offline(weights, window=5, epsilon=e) for e in (0.5, 50.0))
+    small, large = (allocate_offline(weights, length=5, epsilon=e) for e in (0.5, 50.0))
     assert np.allclose(100 * small, large, rtol=1e-5)
 
 
@@ -106,19 +106,19 @@ def test_redundant_windows_are_left_out_and_no_others():
 
 
 def test_a_past_that_used_everything_leaves_nothing_for_a_while():
-    found = allocate_offline([1, 1, 1, 1], window=3, epsilon=1.0, past=[0.0, 1.0])
+    found = allocate_offline([1, 1, 1, 1], length=3, epsilon=1.0, past=[0.0, 1.0])
     assert found[:2].tolist() == [0.0, 0.0]
     assert found[2] > 0
-    assert allocate_offline([0, 0, 0], window=2, epsilon=1.0).tolist() == [0, 0, 0]
+    assert allocate_offline([0, 0, 0], length=2, epsilon=1.0).tolist() == [0, 0, 0]
 
 
 def test_another_error_function_goes_to_cvxpy():
     weights = np.array([1.0, 0, 2, 1, 1, 0, 3])
-    usual = allocate_offline(weights, window=3, epsilon=0.7)
-    same = allocate_offline(weights, window=3, epsilon=0.7, error=lambda e: cp.power(e, -2))
+    usual = allocate_offline(weights, length=3, epsilon=0.7)
+    same = allocate_offline(weights, length=3, epsilon=0.7, error=lambda e: cp.power(e, -2))
     assert np.allclose(usual, same, atol=1e-4)
     assert windows_hold(same, 3, 0.7)
-    falling = allocate_offline(weights, window=3, epsilon=0.7, error=lambda e: cp.exp(-3 * e))
+    falling = allocate_offline(weights, length=3, epsilon=0.7, error=lambda e: cp.exp(-3 * e))
     assert windows_hold(falling, 3, 0.7)
     on = weights > 0
     value = (weights[on] * np.exp(-3 * falling[on])).sum()
@@ -136,9 +136,9 @@ def test_another_error_function_goes_to_cvxpy():
         ([1, np.inf], {}, "weights are inf"),
         ([[1, 2]], {}, "shape"),
         (["a", "b"], {}, "type"),
-        ([1, 1], {"window": 3}, "longer than the data"),
-        ([1, 1], {"window": 0}, "window is 0"),
-        ([1, 1], {"window": 1.5}, "window is 1.5"),
+        ([1, 1], {"length": 3}, "longer than the data"),
+        ([1, 1], {"length": 0}, "length is 0"),
+        ([1, 1], {"length": 1.5}, "length is 1.5"),
         ([1, 1], {"epsilon": 0}, "epsilon is 0"),
         ([1, 1], {"epsilon": 1e-10}, "at least a billionth"),
         ([1, 1], {"power": -1}, "power is -1"),
@@ -150,4 +150,14 @@ def test_another_error_function_goes_to_cvxpy():
 )
 def test_bad_input(weights, options, message):
     with pytest.raises(dh.InputError, match=message):
-        allocate_offline(weights, **{"window": 2, "epsilon": 1.0} | options)
+        allocate_offline(weights, **{"length": 2, "epsilon": 1.0} | options)
+
+
+def test_the_former_name_of_the_length_is_taken():
+    assert (
+        allocate_offline([1, 0, 1], window=2, epsilon=1.0)
+        == allocate_offline([1, 0, 1], length=2, epsilon=1.0)
+    ).all()
+    for said in ({}, {"window": 2, "length": 2}):
+        with pytest.raises(dh.InputError, match="give length, how many steps a window has"):
+            allocate_offline([1, 0, 1], epsilon=1.0, **said)

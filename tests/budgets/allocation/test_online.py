@@ -55,10 +55,10 @@ def test_one_scenario_is_the_offline_optimum():
     for step in range(10):
         spent.append(
             allocate_online(
-                spent, weights[: step + 1], window=3, epsilon=1.0, model=model, steps=10, scenarios=1
+                spent, weights[: step + 1], length=3, epsilon=1.0, model=model, steps=10, scenarios=1
             )
         )
-    best = allocate_offline(weights, window=3, epsilon=1.0)
+    best = allocate_offline(weights, length=3, epsilon=1.0)
     on = weights > 0
     assert (np.array(spent)[on] ** -2.0).sum() == pytest.approx((best[on] ** -2.0).sum(), rel=0.01)
 
@@ -79,7 +79,7 @@ def test_no_window_is_exceeded_whatever_the_weights(rule, window):
     for step in range(16):
         spent.append(
             allocate_online(
-                spent, weights[: step + 1], window=window, epsilon=0.3, model=Independent((0, 1), (0.9, 0.1)),
+                spent, weights[: step + 1], length=window, epsilon=0.3, model=Independent((0, 1), (0.9, 0.1)),
                 scenarios=20, steps=None if window == 3 else 16,
             )
         )  # fmt: skip
@@ -90,14 +90,14 @@ def test_no_window_is_exceeded_whatever_the_weights(rule, window):
 
 def test_more_expected_demand_means_less_now():
     spend = [
-        allocate_online([], [1], window=4, epsilon=1.0, model=Independent((0, 1), (1 - p, p)), scenarios=300)
+        allocate_online([], [1], length=4, epsilon=1.0, model=Independent((0, 1), (1 - p, p)), scenarios=300)
         for p in (0.05, 0.5, 0.95)
     ]
     assert spend[0] > spend[1] > spend[2] > 0.25
     sticky = Markov((0, 1), ((0.9, 0.1), (0.1, 0.9)))
     fickle = Markov((0, 1), ((0.1, 0.9), (0.9, 0.1)))
     first, second = (
-        allocate_online([], [1], window=2, epsilon=1.0, model=m, scenarios=300) for m in (sticky, fickle)
+        allocate_online([], [1], length=2, epsilon=1.0, model=m, scenarios=300) for m in (sticky, fickle)
     )
     assert first < second
 
@@ -107,14 +107,14 @@ def test_it_can_be_stopped_at_any_time():
 
     start = time.monotonic()
     found = allocate_online(
-        [0.3], [1, 1], window=7, epsilon=1.0, model=Independent(), scenarios=10**7, seconds=0.2
+        [0.3], [1, 1], length=7, epsilon=1.0, model=Independent(), scenarios=10**7, seconds=0.2
     )
     assert time.monotonic() - start < 5
     assert 0 < found <= 0.7
 
 
 def test_a_probability_is_a_model():
-    given = {"window": 4, "epsilon": 1.0, "scenarios": 50}
+    given = {"length": 4, "epsilon": 1.0, "scenarios": 50}
     first = allocate_online([], [1], model=0.3, **given)
     assert first == allocate_online([], [1], model=Independent((0, 1), (0.7, 0.3)), **given)
     with pytest.raises(dh.InputError, match="numbers from 0"):
@@ -122,8 +122,8 @@ def test_a_probability_is_a_model():
 
 
 def test_the_last_step_takes_what_is_left():
-    assert allocate_online([0.25, 0.5], [1, 1, 2], window=3, epsilon=1, model=Independent(), steps=3) == 0.25
-    assert allocate_online([0.5, 0.5], [1, 1, 2], window=3, epsilon=1, model=Independent(), steps=3) == 0.0
+    assert allocate_online([0.25, 0.5], [1, 1, 2], length=3, epsilon=1, model=Independent(), steps=3) == 0.25
+    assert allocate_online([0.5, 0.5], [1, 1, 2], length=3, epsilon=1, model=Independent(), steps=3) == 0.0
 
 
 def test_it_comes_near_the_best_policy():
@@ -203,7 +203,7 @@ def test_bad_models(make, message):
         ([], [-1], {}, "weights are -1"),
         ([], [np.nan], {}, "weights are nan"),
         ([2.0], [1, 1], {}, "past spends 2"),
-        ([], [1], {"window": 0}, "window is 0"),
+        ([], [1], {"length": 0}, "length is 0"),
         ([], [1], {"scenarios": 0}, "scenarios is 0"),
         ([], [1], {"seconds": 0}, "seconds is 0"),
         ([0.1, 0.1], [1, 1, 1], {"steps": 2}, "steps is 2"),
@@ -211,4 +211,4 @@ def test_bad_models(make, message):
 )
 def test_bad_input(past, weights, options, message):
     with pytest.raises(dh.InputError, match=message):
-        allocate_online(past, weights, **{"window": 3, "epsilon": 1.0, "model": Independent()} | options)
+        allocate_online(past, weights, **{"length": 3, "epsilon": 1.0, "model": Independent()} | options)
