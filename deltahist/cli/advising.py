@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
 from deltahist.cli.asking import USUAL_POINTS, Asked
-from deltahist.cli.groups import Coordinates, option, spread
+from deltahist.cli.groups import option, spread
+from deltahist.cli.places import Coordinates
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import BoxFile, Coordinates, Place, flag, option
+from deltahist.cli.groups import BoxFile, flag, option
+from deltahist.cli.places import Coordinates, Place
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

@@ -103,7 +103,9 @@ class Keeping:
             )
         if rule is not None and f"{unit}_nano" not in rule:
             other = "rho" if unit == "epsilon" else "epsilon"
-            raise InputError(f"--{unit} is given, but account {self.account!r} keeps {other}: spend --{other}")
+            raise InputError(
+                f"--{unit} is given, but account {self.account!r} keeps {other}: spend --{other}"
+            )
         amount = (
             options.amount(self.limit, "--limit")
             if self.limit is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltahist.errors import OutsideBounds
 
 if TYPE_CHECKING:
-    from deltahist.cli.groups import Coordinates, Place
+    from deltahist.cli.places import Coordinates, Place
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
 from deltahist.cli.asking import Asked, settle, table_of_cells
-from deltahist.cli.groups import Coordinates, MaxPerUser, Place, SpendingWithFailure, option, spread
+from deltahist.cli.groups import MaxPerUser, SpendingWithFailure, option, spread
+from deltahist.cli.places import Coordinates, Place
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

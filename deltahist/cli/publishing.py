@@ -11,9 +11,7 @@ import typer
 from deltahist.cli import console, options
 from deltahist.cli.asking import ANYWHERE, Asked, Settled, settle, table_of_cells
 from deltahist.cli.groups import (
-    Coordinates,
     Overwrite,
-    Place,
     Rows,
     SpendingWithFailure,
     WeakProtection,
@@ -24,6 +22,7 @@ from deltahist.cli.groups import (
 )
 from deltahist.cli.keeping import Keeping
 from deltahist.cli.mending import mending
+from deltahist.cli.places import Coordinates, Place
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
 
@@ -85,7 +84,10 @@ def publish(
     keeping: Keeping,
     dry_run: Annotated[
         bool,
-        flag("--dry-run", "Say what would be published and how large its error would be; read no rows, draw nothing."),
+        flag(
+            "--dry-run",
+            "Say what would be published and how large its error would be; read no rows, draw nothing.",
+        ),
     ] = False,
     weak_protection_accepted: WeakProtection = False,
     overwrite: Overwrite = False,

@@ -93,7 +93,11 @@ def query(
     nonnegative: NonNegative = False,
     form: Annotated[
         Form | None,
-        option("FORM", "table, csv, json, geojson, parquet or gpkg. [default: what --out says, or table]", "--format"),
+        option(
+            "FORM",
+            "table, csv, json, geojson, parquet or gpkg. [default: what --out says, or table]",
+            "--format",
+        ),
     ] = None,
     out: Annotated[
         Path | None,

@@ -58,15 +58,15 @@ class Look:
 
     per: Annotated[
         Literal["area", "region"],
-        option("WHAT", "area: points per km², so that large regions do not stand out by size; region (or cell)."),
+        option(
+            "WHAT", "area: points per km², so that large regions do not stand out by size; region (or cell)."
+        ),
     ] = "area"
     context: Annotated[
         list[Path] | None,
         option("FILE", "Geometries drawn thin and grey, such as roads; may be repeated."),
     ] = None
-    axes: Annotated[
-        Literal["km", "degrees"], option("UNIT", "km (easting and northing) or degrees.")
-    ] = "km"
+    axes: Annotated[Literal["km", "degrees"], option("UNIT", "km (easting and northing) or degrees.")] = "km"
     title: Annotated[str | None, option("TEXT", "Stands above. [default: what is drawn]")] = None
 
     def keywords(self, domain: Domain, regions: bool) -> dict[str, Any]:
@@ -141,7 +141,8 @@ def _check_look(only: str | None, regions: Path | None, name: str | None, plain:
 def export(
     release: ReleaseFile,
     out: Annotated[
-        Path, option("FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff).")
+        Path,
+        option("FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff)."),
     ],
     nonnegative: NonNegative = False,
 ) -> None:

@@ -61,9 +61,7 @@ def invoke(arguments: Sequence[str]) -> Any:
 
 
 #: Parameters of the library that are options here.
-_OPTIONS = re.compile(
-    r"\b(crs|decimal|every|format|layer|outside|start|time_format|x|y)=(?:'([^']*)')?"
-)
+_OPTIONS = re.compile(r"\b(crs|decimal|every|format|layer|outside|start|time_format|x|y)=(?:'([^']*)')?")
 
 
 def in_options(text: str) -> str:

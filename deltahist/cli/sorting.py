@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import (
-    Delta,
     Overwrite,
     SpendingWithFailure,
     Users,
@@ -20,6 +19,7 @@ from deltahist.cli.groups import (
     spread,
 )
 from deltahist.cli.keeping import Keeping
+from deltahist.cli.places import Delta
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

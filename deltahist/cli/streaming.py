@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deltahist._progress import progress
 from deltahist.cli import console, options
-from deltahist.cli.groups import (
-    Coordinates,
-    Place,
-    Rows,
-    Sources,
-    Spending,
-    WeakProtection,
-    Window,
-    argument,
-    option,
-    spread,
-)
+from deltahist.cli.groups import Rows, Spending, WeakProtection, Window, argument, option, spread
 from deltahist.cli.mending import mending
+from deltahist.cli.places import Coordinates, Place, Sources
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

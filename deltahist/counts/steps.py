@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from deltahist.counts.arrays import Tally
 from deltahist.counts.files import Reading, read_rows
+from deltahist.counts.inputs import STDIN
 from deltahist.counts.private import Private
 from deltahist.counts.readers import Batch
 from deltahist.domain import Domain
 from deltahist.domain.clock import Clock
 from deltahist.domain.counting import Counting
 from deltahist.domain.times import guess
-from deltahist.errors import InputError, fits_memory
+from deltahist.errors import InputError, fits_memory, one_of
 
 #: How many unreadable times are looked at to guess their format.
 _EXAMPLES = 1000
@@ -140,6 +141,28 @@ def count_steps(
     found = np.sort(np.concatenate(keys.parts)) if keys.parts else np.zeros(0, dtype=np.int64)
     rows = read.rows, read.bad_rows, read.unmatched, places.before, places.after
     return Stepped(found, domain, *rows, np.cumsum(places.seen), read.counting, places.trouble())
+
+
+def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -> None:
+    """Raise InputError unless what is read and the folder that is written go with each other, and are there."""
+    one_of(("error", "empty"), gaps=gaps)
+    if source != STDIN and not source.exists():
+        raise InputError(f"input {str(source)!r} does not exist")
+    if source.is_dir() == (time is not None):
+        raise InputError(
+            f"time is {time!r} with the folder {str(source)!r}: a folder has one file per step, so it must be left out"
+            if source.is_dir()
+            else f"time is missing with {str(source)!r}: a table needs the column of its times"
+        )
+    if time is None and clock.format is not None:
+        raise InputError(
+            f"time_format is {clock.format!r} with the folder {str(source)!r}: its files are named by their "
+            "steps, so it must be left out"
+        )
+    if out.exists() and (not out.is_dir() or (source.is_dir() and out.samefile(source))):
+        raise InputError(f"out is {str(out)!r}: it must be a folder, and not the input's")
+    if not out.exists() and not out.parent.is_dir():
+        raise InputError(f"output folder {str(out.parent)!r} does not exist: make it first")
 
 
 def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:

@@ -17,12 +17,11 @@ from deltahist.budgets.paying import Account
 from deltahist.budgets.window import Window
 from deltahist.counts import count_file
 from deltahist.counts.files import choice_notes, refuse_outside
-from deltahist.counts.inputs import STDIN
 from deltahist.counts.private import Private
-from deltahist.counts.steps import count_steps, step_files
+from deltahist.counts.steps import check_folders, count_steps, step_files
 from deltahist.domain.clock import Clock
 from deltahist.domain.counting import POINTS, Counting
-from deltahist.errors import InputError, one_of
+from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.mechanisms.step import Step
@@ -181,7 +180,7 @@ class Stream:
             If a step's amount is more than its window has left.
         """
         source, out = Path(source), Path(out)
-        _check_folders(source, self.columns.get("time"), self.clock, gaps, out)
+        check_folders(source, self.columns.get("time"), self.clock, gaps, out)
         self._check_protection(amounts, weak_protection_accepted)
         fresh, made = not self.ledger.exists(), not out.exists()
         if made:
@@ -379,27 +378,6 @@ class _Run:
                 "any more; leave them out, or give new rows only"
             )
         return 0 if now else int(known)
-
-
-def _check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -> None:
-    one_of(("error", "empty"), gaps=gaps)
-    if source != STDIN and not source.exists():
-        raise InputError(f"input {str(source)!r} does not exist")
-    if source.is_dir() == (time is not None):
-        raise InputError(
-            f"time is {time!r} with the folder {str(source)!r}: a folder has one file per step, so it must be left out"
-            if source.is_dir()
-            else f"time is missing with {str(source)!r}: a table needs the column of its times"
-        )
-    if time is None and clock.format is not None:
-        raise InputError(
-            f"time_format is {clock.format!r} with the folder {str(source)!r}: its files are named by their "
-            "steps, so it must be left out"
-        )
-    if out.exists() and (not out.is_dir() or (source.is_dir() and out.samefile(source))):
-        raise InputError(f"out is {str(out)!r}: it must be a folder, and not the input's")
-    if not out.exists() and not out.parent.is_dir():
-        raise InputError(f"output folder {str(out.parent)!r} does not exist: make it first")
 
 
 def _ledger(window: Window) -> Ledger:
