@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from deltahist._progress import progress
 from deltahist.cli import console, options
+from deltahist.cli.asking import Asked, settle
 from deltahist.cli.groups import Rows, Spending, WeakProtection, Window, argument, option, spread
 from deltahist.cli.mending import mending
 from deltahist.cli.places import Coordinates, Place, Sources
@@ -96,6 +97,7 @@ def stream(
     out: Annotated[Path, option("DIR", "Folder of the releases, one file per step.")],
     spending: Spending,
     strategy: Annotated[str, option("NAME", "As for `deltahist publish`.")] = "auto",
+    asked: Asked,
     rows: _Rows,
     weak_protection_accepted: WeakProtection = False,
 ) -> Any:
@@ -104,7 +106,7 @@ def stream(
     Every --window consecutive steps together spend at most --epsilon (or --rho): that is what protects an entity
     whose data differ within so many steps, each within δ in space. Every step from --start to --until is published,
     those without points too. The ledger is charged before noise is drawn. Run it again with a later --until to go
-    on; a step that was charged but not finished (the machine stopped) is lost, and said so.
+    on; a step that was charged but not finished (the machine stopped) is lost, and said so. --points is about a step.
 
     \b
     Examples:
@@ -123,12 +125,16 @@ def stream(
     clock = Clock.of(steps.start, steps.every, steps.time_format)
     number = steps.number(clock)
     length = options.whole_number(steps.length, "--window")
-    near = place.near(coordinates)
     counting = rows.counting(place.sources)
+    ((unit, amount),) = budget.items()
+    share = {"strategy": strategy, "counting": counting, unit: amount / length}
+    settled = settle(place, coordinates, asked, **share)
+    near = settled.near
+    planned = strategy if settled.work is None and not settled.cells else settled.mechanism(**share).strategy
     labels = [clock.label(step) for step in range(number)]
-    amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, next(iter(budget)))
+    amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
     columns = {"user": rows.user, "time": steps.time}
-    plan = Stream(near, Budget(**budget), length, clock, state, strategy, counting, columns)
+    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, columns)
     how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
     how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
     bar = progress("publishing steps", number, None if number >= _LONG else False)

@@ -152,7 +152,11 @@ def on_cells(
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
     """
-    for times in SIDES:
-        domain = Domain.from_cell(bounds, length_times(delta, times), crs)
+    whole = Domain(bounds, (1,) * (len(bounds) // 2), crs)
+    longest = max(high - low for low, high in zip(whole.low, whole.high, strict=True))
+    for side in (length_times(delta, times) for times in SIDES):
+        if whole.length(side, name="delta") > longest:
+            continue
+        domain = Domain.from_cell(bounds, side, crs)
         if 1 < domain.size <= most:
             yield Neighbourhood(domain, delta, sources)

@@ -11,6 +11,7 @@ import pytest
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
 from deltahist.cli import main
+from deltahist.planning import on_cells, plan_cells
 
 DAYS = 12
 #: Files that the first version wrote.
@@ -603,3 +604,20 @@ def test_what_does_not_go_together_leaves_nothing(folder, capsys, changed, text)
     assert text in capsys.readouterr().err
     assert not (folder / "city.ledger").exists()
     assert not (folder / "out").exists()
+
+
+def test_cells_of_a_stream_are_chosen_once_for_what_is_asked(folder):
+    how = {"cell": "auto", "drop": ("strategy",), "bounds": "0,0,40,40"}
+    more = ("--squares", "3", "--points", "50")
+    assert stream(folder, *more, until="2020-03-03", **how) == 0
+    first = dh.load(folder / "out" / "2020-03-01.parquet")
+    share = dh.Budget(epsilon=2 / 4)
+    work = dh.workloads.random_squares(3, 2_000, first.domain)
+    best = plan_cells(
+        on_cells((0, 0, 40, 40), 2, sources="boundary"), 50, work, epsilon=share.epsilon
+    )[0]
+    assert first.domain == best.neighbourhood.domain
+    assert first.strategy.describe() == best.mechanism.strategy.describe()
+    assert stream(folder, *more, until="2020-03-04", **how) == 0  # the same again, and the ledger goes on
+    assert dh.load(folder / "out" / "2020-03-04.parquet").domain == first.domain
+    assert stream(folder, until="2020-03-05", **how | {"cell": "1"}) == 2

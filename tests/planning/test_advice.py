@@ -1,0 +1,75 @@
+"""planning/advice.py: what each choice of δ, ε and K gives."""
+
+import math
+
+import pytest
+
+import deltahist as dh
+from deltahist.domain import Counting
+from deltahist.planning import CellChoice, mechanism_for
+from deltahist.planning.advice import kept, read_users
+from deltahist.workloads import random_squares
+
+BOX = (0, 0, 40, 40)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return dh.advise(BOX, 50_000, lambda d: random_squares(5, 200, d), deltas=[1, 2], epsilons=[0.5, 1, 2])
+
+
+def test_a_row_for_each_choice(table):
+    assert table[["delta", "epsilon"]].to_numpy().tolist() == [[d, e] for d in (1, 2) for e in (0.5, 1, 2)]
+    assert (table["area"].round(6) == 25).all()
+    assert table["count"].tolist() == pytest.approx([50_000 * 25 / 1600] * 6)
+    assert (table["of_count"] * table["count"]).tolist() == pytest.approx(table["error"].tolist())
+
+
+def test_more_budget_is_more_exact_and_less_safe(table):
+    for _, rows in table.groupby("delta"):
+        assert rows["error"].is_monotonic_decreasing
+        assert rows["observer"].tolist() == pytest.approx([e / (1 + e) for e in map(math.exp, (0.5, 1, 2))])
+
+
+def test_errors_are_those_of_the_mechanism_itself():
+    work = dh.workloads.boxes([[0.3, 0.3, 20.2, 20.2]])
+    row = dh.advise(BOX, 50_000, work, deltas=[1], epsilons=[1], per_user=[3]).iloc[0]
+    domain = dh.Domain.from_cell(BOX, row["cell"])
+    mechanism = dh.Mechanism(
+        dh.Neighbourhood(domain, 1),
+        mechanism_for(dh.Neighbourhood(domain, 1), epsilon=1, workload=work).strategy,
+        dh.Budget(epsilon=1),
+        Counting(3, user=True),
+    )
+    exact = CellChoice.of(mechanism, 50_000, work)
+    assert row["placement_error"] == pytest.approx(exact.placement_error)
+    assert row["noise_error"] == pytest.approx(exact.noise_error, rel=0.02)  # whole numbers, not quite to scale
+
+
+def test_what_is_kept_of_users():
+    users = {1: 1000, 4: 100, 50: 10}
+    assert [kept(users, k) for k in (1, 4, 50)] == [1110, 1440, 1900]
+    table = dh.advise(BOX, users, deltas=[1], epsilons=[1], per_user=[1, 4])
+    assert table[["points_per_user", "points"]].to_numpy().tolist() == [[1, 1110], [4, 1440]]
+    with pytest.raises(dh.InputError, match="per_user must say how many"):
+        dh.advise(BOX, users)
+    for wrong in ({}, {0: 5}, {3: -1}, {3: 0}):
+        with pytest.raises(dh.InputError, match="numbers of users by their number of points"):
+            kept(wrong, 2)
+
+
+def test_users_are_read_from_a_public_table(tmp_path):
+    file = tmp_path / "activity.csv"
+    file.write_text("Points,Users\n1,10\n3,2\n1,5\n")
+    assert read_users(file) == {1: 15, 3: 2}
+    for text in ("a,b\n1,2\n", "points,users\n1,x\n", "points,users\n1.5,2\n", ""):
+        file.write_text(text)
+        with pytest.raises(dh.InputError, match="CSV file with the columns points and users"):
+            read_users(file)
+    with pytest.raises(dh.InputError, match=r"missing\.csv"):
+        read_users(tmp_path / "missing.csv")
+
+
+def test_a_map_without_room_for_cells():
+    with pytest.raises(dh.InputError, match="delta is 1000: the map has room for no two cells"):
+        dh.advise(BOX, 100, deltas=[1000])

@@ -1,0 +1,117 @@
+"""planning/cells.py: the prior of clumping, and cells of the least expected error."""
+
+import math
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.planning import CellChoice, expected_placement, on_cells, plan_cells
+from deltahist.planning.cells import CLUMPING
+from deltahist.workloads import random_boxes
+
+MAP = dh.Domain((0, 0, 64, 64), (64, 64))
+
+
+def cascade(rng, levels, points, exponent):
+    """Points of random cascades in which two points share a quarter with chance 4^−exponent, at every level."""
+    # One of four quarters, at random, has a share w of the points, the others share the rest alike.
+    shared = 4**-exponent
+    share = (1 + math.sqrt(1 - 4 * (1 - 3 * shared))) / 4  # of w² + (1 − w)² / 3 = shared
+    weight = np.ones((1, 1))
+    for _ in range(levels):
+        rich = rng.integers(0, 4, weight.shape)
+        parts = [np.where(rich == k, share, (1 - share) / 3) * weight for k in range(4)]
+        weight = _quarters(parts)
+    return rng.multinomial(points, (weight / weight.sum()).ravel()).reshape(weight.shape)
+
+
+def _quarters(parts):
+    out = np.empty((2 * parts[0].shape[0], 2 * parts[0].shape[1]))
+    for k, part in enumerate(parts):
+        out[k // 2 :: 2, k % 2 :: 2] = part
+    return out
+
+
+def test_whole_cells_have_no_error_of_places():
+    inside = dh.workloads.boxes([[0, 0, 4, 4], [3, 5, 30, 31]])
+    assert expected_placement(inside, MAP, 1e6).tolist() == [0, 0]
+
+
+def test_the_prior_is_that_of_points_that_clump_so():
+    # Errors of even shares over boxes at half cells, in the mean over cascades; 200 draws scatter by about a tenth.
+    rng = np.random.default_rng(8)
+    coarse, levels, points = 8, 6, 5_000
+    domain = dh.Domain((0, 0, 8, 8), (coarse, coarse))
+    low = rng.integers(0, 8, (200, 2)) + 0.5 * rng.integers(0, 2, (200, 2))
+    boxes = np.column_stack([low, np.minimum(low + rng.integers(1, 9, (200, 2)) / 2, 8)])
+    boxes = boxes[(boxes[:, 2:] > boxes[:, :2]).all(axis=1)]
+    work = dh.workloads.boxes(boxes)
+    squares = np.zeros(len(boxes))
+    for _ in range(200):
+        fine = cascade(rng, levels, points, CLUMPING)
+        half = fine.reshape(16, 4, 16, 4).sum(axis=(1, 3))
+        cells = half.reshape(8, 2, 8, 2).sum(axis=(1, 3)).astype(float)
+        total = np.pad(half.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+        x0, y0, x1, y1 = (2 * boxes.T).astype(int)
+        truth = total[x1, y1] - total[x0, y1] - total[x1, y0] + total[x0, y0]
+        squares += (work.cover(domain).shares(cells) - truth) ** 2
+    expected = expected_placement(work, domain, points)
+    assert math.sqrt(squares.mean() / 200) == pytest.approx(math.sqrt(expected.mean()), rel=0.2)
+
+
+def test_users_points_at_one_place_count_as_many():
+    work = dh.workloads.boxes([[0.5, 0.5, 9.5, 9.5]])
+    one, five = (expected_placement(work, MAP, 100, contributions=k)[0] for k in (1, 5))
+    assert one < five < 5 * one
+
+
+def test_more_points_take_smaller_cells_and_more_noise_larger_ones():
+    def side(points, **how):
+        best = plan_cells(on_cells((0, 0, 64, 64), 4), points, strategy="flow", **how)[0]
+        return best.neighbourhood.domain.cell[0]
+
+    assert side(1e2, epsilon=1) > side(1e4, epsilon=1) > side(1e6, epsilon=1)
+    assert side(1e4, epsilon=0.1) > side(1e4, epsilon=10)
+
+
+def test_cells_are_ranked_by_both_errors_together():
+    near = list(on_cells((0, 0, 64, 64), 4))
+    found = plan_cells(near, 1e4, lambda domain: random_boxes(300, domain, seed=3), epsilon=1, strategy="flow")
+    assert [c.rmse for c in found] == sorted(c.rmse for c in found)
+    for choice in found:
+        assert choice.rmse == pytest.approx(math.hypot(choice.noise_error, choice.placement_error))
+        again = CellChoice.of(choice.mechanism, 1e4, random_boxes(300, choice.mechanism.domain, seed=3))
+        assert (again.noise_error, again.placement_error) == (choice.noise_error, choice.placement_error)
+
+
+def test_the_strategy_is_the_best_for_what_is_asked():
+    import shapely
+
+    regions = dh.workloads.regions([shapely.box(3, 3, 20, 21).buffer(1), shapely.box(20, 5, 59, 60)])
+    near = dh.Neighbourhood(MAP, 1)
+    best = plan_cells([near], 1e4, regions, epsilon=1)[0]
+    others = dh.plan(near, regions, epsilon=1)
+    assert best.noise_error <= min(c.rmse for c in others if c.resolves) * (1 + 1e-9)
+
+
+def test_ranges_of_whole_cells_have_noise_alone():
+    near = dh.Neighbourhood(MAP, 1)
+    choice = plan_cells([near], 1e6, dh.workloads.all_ranges, epsilon=1)[0]
+    assert choice.placement_error == 0
+    assert choice.noise_error == pytest.approx(dh.plan(near, epsilon=1)[0].rmse)
+
+
+def test_cells_end_where_there_are_too_many_or_fewer_than_two():
+    assert [n.domain.size for n in on_cells((0, 0, 16, 16), 1, most=300)] == [64, 256]
+    assert [n.domain.size for n in on_cells((0, 0, 1, 1), 1)] == [4, 16, 64]
+    metres = list(on_cells((500_000, 4_500_000, 504_000, 4_504_000), "1km", "EPSG:32618"))
+    assert [round(n.domain.ground(n.domain.cell[0])) for n in metres] == [2000, 1000, 500, 250, 125]
+    with pytest.raises(dh.InputError, match="no cells to choose from"):
+        plan_cells([], 100, epsilon=1)
+
+
+@pytest.mark.parametrize("points", [0, -5, math.nan, math.inf])
+def test_the_number_of_points_must_be_one(points):
+    with pytest.raises(dh.InputError, match="points is"):
+        expected_placement(dh.workloads.boxes([[0, 0, 1, 1]]), MAP, points)
