@@ -79,8 +79,7 @@ class Window:
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         if self.ledger is not None:
             about = {} if self.about is None else {"about": dict(self.about)}
-            kind = {"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}
-            self._ledger.account(self.name, {**kind, f"{self.unit}_nano": self.limit, **about})
+            self._ledger.account(self.name, {**self._rule, **about})
 
     @property
     def unit(self) -> str:
@@ -118,6 +117,10 @@ class Window:
             return Fraction(0)
         return Fraction(self.limit - self._held(charges, step), NANO)
 
+    def check(self, step: int, amount: float | Fraction) -> None:
+        """Raise as `charge` would, and charge nothing."""
+        self._allow(self._charges(), _step(step), charged(amount=amount), amount)
+
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
 
@@ -145,6 +148,13 @@ class Window:
                         del self._memory[old]
             return Charge(Fraction(nano, NANO), self.unit)
         with self._ledger.transaction() as change:
+            # It may have been closed, and opened with another limit, since this one looked.
+            rule = change.rule(self.name) or {}
+            if any(rule.get(key) != value for key, value in self._rule.items()):
+                raise InputError(
+                    f"account {self.name!r} of {str(self._ledger.path)!r} is not what it was when it was opened "
+                    "(closed meanwhile?): nothing was charged; open it again"
+                )
             self._allow(change.charges(self.name), step, nano, amount)
             change.charge(self.name, step, nano)
             if self.length is not None:
@@ -175,6 +185,12 @@ class Window:
 
     def _charges(self) -> Mapping[int, int]:
         return self._memory if self.ledger is None else self._ledger.charges(self.name)
+
+    @property
+    def _rule(self) -> dict[str, Any]:
+        """What a ledger keeps of it, beside what is published."""
+        kind = {"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}
+        return {**kind, f"{self.unit}_nano": self.limit}
 
     @property
     def _ledger(self) -> Ledger:
