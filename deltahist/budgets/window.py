@@ -135,18 +135,24 @@ class Window:
             If the step is no whole number or lies before the last charged one, the amount is not above zero, or the
             window would exceed its budget. Nothing is charged then.
         """
+        return self.charge_and_sum(step, amount)[0]
+
+    def charge_and_sum(self, step: int, amount: float | Fraction) -> tuple[Charge, Fraction]:
+        """Charge an amount, and say what its window had spent just then: a later step forgets earlier ones."""
         step = _step(step)
         if not is_number(amount) or not amount > 0:
             raise InputError(f"amount is {amount!r} at step {step}: it must be a finite number above zero")
         nano = charged(amount=amount)
+        charge = Charge(Fraction(nano, NANO), self.unit)
         if self.ledger is None:
             with self._turn:
                 self._allow(self._memory, step, nano, amount)
+                held = self._held(self._memory, step)
                 self._memory[step] = self._memory.get(step, 0) + nano
                 if self.length is not None:
                     for old in [s for s in self._memory if s <= step - self.length]:
                         del self._memory[old]
-            return Charge(Fraction(nano, NANO), self.unit)
+            return charge, Fraction(held + nano, NANO)
         with self._ledger.transaction() as change:
             # It may have been closed, and opened with another limit, since this one looked.
             rule = change.rule(self.name) or {}
@@ -155,11 +161,13 @@ class Window:
                     f"account {self.name!r} of {str(self._ledger.path)!r} is not what it was when it was opened "
                     "(closed meanwhile?): nothing was charged; open it again"
                 )
-            self._allow(change.charges(self.name), step, nano, amount)
+            charges = change.charges(self.name)
+            self._allow(charges, step, nano, amount)
+            held = self._held(charges, step)
             change.charge(self.name, step, nano)
             if self.length is not None:
                 change.forget(self.name, step - self.length)
-        return Charge(Fraction(nano, NANO), self.unit)
+        return charge, Fraction(held + nano, NANO)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
         """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here

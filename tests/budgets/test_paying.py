@@ -145,6 +145,21 @@ def test_a_total_goes_on_and_stays_what_it_is(tmp_path):
         dh.Account.total(epsilon=1e-10)
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_later_step_takes_nothing_from_what_an_earlier_one_states(tmp_path, durable, monkeypatch):
+    """Whoever charges a later step meanwhile makes the window forget this one."""
+    window = dh.Window(2, 1, ledger=tmp_path / "l" if durable else None)
+    charge = dh.Window.charge_and_sum
+
+    def overtaken(self, step, amount):
+        found = charge(self, step, amount)
+        charge(self, 5, 0.1)
+        return found
+
+    monkeypatch.setattr(dh.Window, "charge_and_sum", overtaken)
+    assert PUBLISHERS["counts"](epsilon=0.5, account=dh.Account(window, 0)).payment.spent == Fraction(1, 2)
+
+
 @pytest.mark.parametrize("limit", [None, 100, 1])
 def test_an_account_that_was_closed_meanwhile_pays_nothing(tmp_path, limit):
     """What is charged to none could be spent again under another limit."""
