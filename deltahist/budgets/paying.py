@@ -111,6 +111,6 @@ class Account:
                 f"{other}{failing}: the two do not add up; spend {unit}, or take an account in rho (zCDP) for Gaussian "
                 "noise"
             )
-        self.window.charge(self.step, amount)
-        self.payments.append(Payment(self.name, unit, self.limit, self.spent, self.window.length))
+        _, spent = self.window.charge_and_sum(self.step, amount)
+        self.payments.append(Payment(self.name, unit, self.limit, spent, self.window.length))
         return self.payments[-1]

@@ -79,8 +79,7 @@ class Window:
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         if self.ledger is not None:
             about = {} if self.about is None else {"about": dict(self.about)}
-            kind = {"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}
-            self._ledger.account(self.name, {**kind, f"{self.unit}_nano": self.limit, **about})
+            self._ledger.account(self.name, {**self._rule, **about})
 
     @property
     def unit(self) -> str:
@@ -118,6 +117,10 @@ class Window:
             return Fraction(0)
         return Fraction(self.limit - self._held(charges, step), NANO)
 
+    def check(self, step: int, amount: float | Fraction) -> None:
+        """Raise as `charge` would, and charge nothing."""
+        self._allow(self._charges(), _step(step), charged(amount=amount), amount)
+
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
 
@@ -132,24 +135,39 @@ class Window:
             If the step is no whole number or lies before the last charged one, the amount is not above zero, or the
             window would exceed its budget. Nothing is charged then.
         """
+        return self.charge_and_sum(step, amount)[0]
+
+    def charge_and_sum(self, step: int, amount: float | Fraction) -> tuple[Charge, Fraction]:
+        """Charge an amount, and say what its window had spent just then: a later step forgets earlier ones."""
         step = _step(step)
         if not is_number(amount) or not amount > 0:
             raise InputError(f"amount is {amount!r} at step {step}: it must be a finite number above zero")
         nano = charged(amount=amount)
+        charge = Charge(Fraction(nano, NANO), self.unit)
         if self.ledger is None:
             with self._turn:
                 self._allow(self._memory, step, nano, amount)
+                held = self._held(self._memory, step)
                 self._memory[step] = self._memory.get(step, 0) + nano
                 if self.length is not None:
                     for old in [s for s in self._memory if s <= step - self.length]:
                         del self._memory[old]
-            return Charge(Fraction(nano, NANO), self.unit)
+            return charge, Fraction(held + nano, NANO)
         with self._ledger.transaction() as change:
-            self._allow(change.charges(self.name), step, nano, amount)
+            # It may have been closed, and opened with another limit, since this one looked.
+            rule = change.rule(self.name) or {}
+            if any(rule.get(key) != value for key, value in self._rule.items()):
+                raise InputError(
+                    f"account {self.name!r} of {str(self._ledger.path)!r} is not what it was when it was opened "
+                    "(closed meanwhile?): nothing was charged; open it again"
+                )
+            charges = change.charges(self.name)
+            self._allow(charges, step, nano, amount)
+            held = self._held(charges, step)
             change.charge(self.name, step, nano)
             if self.length is not None:
                 change.forget(self.name, step - self.length)
-        return Charge(Fraction(nano, NANO), self.unit)
+        return charge, Fraction(held + nano, NANO)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
         """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here
@@ -175,6 +193,12 @@ class Window:
 
     def _charges(self) -> Mapping[int, int]:
         return self._memory if self.ledger is None else self._ledger.charges(self.name)
+
+    @property
+    def _rule(self) -> dict[str, Any]:
+        """What a ledger keeps of it, beside what is published."""
+        kind = {"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}
+        return {**kind, f"{self.unit}_nano": self.limit}
 
     @property
     def _ledger(self) -> Ledger:

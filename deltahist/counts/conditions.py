@@ -32,8 +32,12 @@ _RULE = (
     "in, between, like, is null, not, and, or"
 )
 
-#: Columns to the rows that meet a condition: an Arrow column of true, false and null.
-_Test = Callable[[Mapping[str, Any]], Any]
+#: Text that is a whole number of 64 bits, whatever the other rows hold: numbers of 2^53 and more are told apart.
+_WHOLE = r"^-?(0*[0-9]{1,18}|[1-8][0-9]{18}|9[01][0-9]{17})$"
+
+#: Columns to the rows that meet a condition: an Arrow column of true, false and null. A column comes in all ways in
+#: which its rows are read, each null where it does not go.
+_Test = Callable[[Mapping[str, tuple[Any, ...]]], Any]
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ class _Tests:
             return lambda rows: both(one(rows), other(rows))
         if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
             name = self._column(node.this, "")
-            return lambda rows: pc.is_null(rows[name], nan_is_null=True)
+            return lambda rows: _missing(rows[name])
         return self._comparison(node)
 
     def _comparison(self, node: Any) -> _Test:
@@ -159,7 +163,7 @@ class _Tests:
                 node.expressions,
                 lambda column, *values: _any([pc.equal(column, value) for value in values]),
             )
-        if isinstance(node, exp.Between):
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             return self._compared(
                 node.this,
                 [node.args["low"], node.args["high"]],
@@ -172,14 +176,24 @@ class _Tests:
             if kind != "text":
                 raise self._refusal(node)
             name = self._column(node.this, kind)
-            return lambda rows: pc.match_like(rows[name], str(pattern))
+            return lambda rows: pc.match_like(*rows[name], str(pattern))
         raise self._refusal(node)
 
     def _compared(self, column: Any, constants: list[Any], test: Callable[..., Any]) -> _Test:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         found = [self._constant(each) for each in constants]
         for _, kind in found:
             name = self._column(column, kind)
-        return lambda rows: test(rows[name], *(_scalar(value, rows[name].type, name) for value, _ in found))
+        values = [value for value, _ in found]
+
+        def asked(column: Any) -> Any:
+            if pa.types.is_integer(column.type) and float in map(type, values):
+                column = column.cast(pa.float64(), safe=False)
+            return test(column, *(_scalar(value, column.type, name) for value in values))
+
+        return lambda rows: pc.coalesce(*map(asked, rows[name]))
 
     def _column(self, node: Any, kind: str) -> str:
         from sqlglot import exp
@@ -252,6 +266,16 @@ def _shown(column: Any, rows: NDArray[np.bool_]) -> str:
     return repr(str(column[int(np.argmax(rows))])[:40])
 
 
+def _missing(readings: tuple[Any, ...]) -> Any:
+    """Rows that say nothing in any way of reading them."""
+    import pyarrow.compute as pc
+
+    out = pc.is_null(readings[0], nan_is_null=True)
+    for other in readings[1:]:
+        out = pc.and_(out, pc.is_null(other, nan_is_null=True))
+    return out
+
+
 def _any(tests: list[Any]) -> Any:
     import pyarrow.compute as pc
 
@@ -261,8 +285,10 @@ def _any(tests: list[Any]) -> Any:
     return out
 
 
-def _typed(column: Any, name: str, kind: str, decimal: str) -> tuple[Any, NDArray[np.bool_] | None]:
-    """A column as what it is compared with, and where it cannot be read as that (None: nowhere)."""
+def _typed(
+    column: Any, name: str, kind: str, decimal: str
+) -> tuple[tuple[Any, ...], NDArray[np.bool_] | None]:
+    """A column as what it is compared with, in all ways, and where it cannot be read as that (None: nowhere)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -273,9 +299,9 @@ def _typed(column: Any, name: str, kind: str, decimal: str) -> tuple[Any, NDArra
         column = column.cast(pa.timestamp("ms"))
     own = column.type
     if types.is_null(own):
-        return column.cast({"number": pa.float64(), "truth": pa.bool_()}.get(kind, pa.string())), None
+        return (column.cast({"number": pa.float64(), "truth": pa.bool_()}.get(kind, pa.string())),), None
     if not kind:
-        return column, None
+        return (column,), None
     if is_text(own) and kind != "text":
         return _from_text(column, name, kind, decimal)
     if types.is_floating(own):
@@ -283,27 +309,31 @@ def _typed(column: Any, name: str, kind: str, decimal: str) -> tuple[Any, NDArra
     holds = next((each for each, is_kind in _FITS.items() if is_kind(types, own)), "")
     if holds != kind and not (kind == "text" and types.is_timestamp(own)):
         raise _mismatch(name, kind, holds, str(own))
-    return column, None
+    return (column,), None
 
 
-def _from_text(column: Any, name: str, kind: str, decimal: str) -> tuple[Any, NDArray[np.bool_]]:
-    """Text as numbers, whole where all of it is, or as true and false; and where it is neither nor null."""
+def _from_text(
+    column: Any, name: str, kind: str, decimal: str
+) -> tuple[tuple[Any, ...], NDArray[np.bool_]]:
+    """Text as whole numbers and as any, or as true and false; and where it is neither nor null.
+
+    Each row is read by itself: what a row says must not change with the others in its batch.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(column)
-    missing = np.asarray(pc.is_null(text).to_numpy(zero_copy_only=False))
-    try:
-        return text.cast(pa.int64() if kind == "number" else pa.bool_()), np.zeros(len(missing), dtype=bool)
-    except pa.ArrowInvalid:
-        if kind == "truth":
-            lower = pc.utf8_lower(text)
-            known = pc.is_in(lower, value_set=pa.array(["true", "false", "1", "0"]))
-            values = pc.if_else(known, pc.is_in(lower, value_set=pa.array(["true", "1"])), None)
-        else:
-            values = pa.array(numbers(text, name, decimal=decimal), from_pandas=True)
-    unread = np.asarray(pc.is_null(values).to_numpy(zero_copy_only=False)) & ~missing
-    return values, unread
+    if kind == "truth":
+        lower = pc.utf8_lower(text)
+        known = pc.is_in(lower, value_set=pa.array(["true", "false", "1", "0"]))
+        found: tuple[Any, ...] = (pc.if_else(known, pc.is_in(lower, value_set=pa.array(["true", "1"])), None),)
+    else:
+        whole = pc.if_else(pc.match_substring_regex(text, _WHOLE), text, None).cast(pa.int64())
+        found = (whole,)
+        if whole.null_count > text.null_count:
+            found = whole, pa.array(numbers(text, name, decimal=decimal), from_pandas=True)
+    unread = pc.and_(pc.is_valid(text), _missing(found))
+    return found, np.asarray(unread.to_numpy(zero_copy_only=False))
 
 
 def _scalar(value: Any, kind: Any, name: str) -> Any:

@@ -25,14 +25,16 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def judgement(facts: dict[str, Any]) -> tuple[bool, str]:
-    """Whether a release may be published, and why."""
+def judgement(facts: dict[str, Any]) -> tuple[str, str]:
+    """Whether a release may be published, "yes", "no" or "only if ...", and why."""
     if not facts["publishable"]:
-        return False, (
+        return "no", (
             "The noise came from a seeded generator: whoever knows or guesses the seed can take it away again. Such a "
             "file is for trials only."
         )
-    return True, (
+    if facts["weak_protection"] is not None:
+        return "only if everybody in the data accepts weak protection", f"Because {facts['weak_protection']}."
+    return "yes", (
         "The noise came from the operating system's cryptographic generator, nobody can draw it again, and its size is "
         "what the promise below needs. Whether that promise is strong enough for these people is for the publisher to "
         "answer."
@@ -163,6 +165,11 @@ def _rows(promise: Promise, f: dict[str, Any]) -> Section:
     size = " × ".join(number(c, 6) for c in f["cell_size"])
     cells = f"{' × '.join(f'{n:,}' for n in f['cells'])} cells of {size} {f['unit']}"
     done = []
+    if counting.where is not None:
+        done.append(
+            f"Only rows where {counting.where} were taken. Which rows these are is taken to be known: the condition "
+            "hides nothing that it asks for."
+        )
     if counting.user:
         kept = f"{counting.contributions:,} rows were" if counting.contributions > 1 else "1 row was"
         done.append(f"Of each person at most {kept} kept, chosen without looking at places.")

@@ -114,7 +114,7 @@ class Stream:
         if self.clock.format is not None:
             about["time_format"] = self.clock.format
         opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if self.ledger.exists() else None
-        before = {} if opened is None else opened["about"]
+        before = {} if opened is None else opened.get("about", {})
         self._same_delta(about, before)
         later = {k: about[k] for k in _LATER if k in about and before and k not in before}
         known = {k: v for k, v in about.items() if k not in later}
@@ -252,6 +252,7 @@ class _Run:
             counts = counts_of(step)
             if counts is not None:
                 self._check_counting(counts)
+            self.window.check(step, amount)
             budget = Budget(amount) if self.window.unit == "epsilon" else Budget(rho=amount)
             publish(
                 nobody if counts is None else counts,

@@ -109,7 +109,7 @@ def page(release: BaseRelease, form: str, title: str | None = None) -> str:
     return (_html if form == "html" else _markdown)(release, title)
 
 
-def _parts(release: BaseRelease, title: str) -> tuple[tuple[bool, str], list[Section], list[Row]]:
+def _parts(release: BaseRelease, title: str) -> tuple[tuple[str, str], list[Section], list[Row]]:
     """The judgement, the sections in plain words, and the technical parameters."""
     facts = release.facts()
     parts = sections(release.mechanism, facts)
@@ -121,11 +121,11 @@ def _parts(release: BaseRelease, title: str) -> tuple[tuple[bool, str], list[Sec
 
 
 def _html(release: BaseRelease, title: str) -> str:
-    (allowed, why), parts, technical = _parts(release, title)
-    answer = "yes" if allowed else "no"
+    (answer, why), parts, technical = _parts(release, title)
+    kind = "yes" if answer == "yes" else "no"
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="judgement {answer}"><strong>May be published: {answer}</strong> {html.escape(why)}</p>',
+        f'<p class="judgement {kind}"><strong>May be published: {answer}</strong> {html.escape(why)}</p>',
     ]
     for part in parts:
         body += [f"<h2>{html.escape(part.heading)}</h2>", *_html_of(part)]
@@ -210,8 +210,8 @@ def _in_page(figure: Figure, name: str, what: str, caption: str) -> str:
 
 
 def _markdown(release: BaseRelease, title: str) -> str:
-    (allowed, why), parts, technical = _parts(release, title)
-    blocks = [f"# {_plain(title)}", f"**May be published: {'yes' if allowed else 'no'}.** {_plain(why)}"]
+    (answer, why), parts, technical = _parts(release, title)
+    blocks = [f"# {_plain(title)}", f"**May be published: {answer}.** {_plain(why)}"]
     for part in parts:
         blocks += [f"## {part.heading}", *map(_plain, part.paragraphs)]
         if part.header:

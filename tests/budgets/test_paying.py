@@ -145,6 +145,38 @@ def test_a_total_goes_on_and_stays_what_it_is(tmp_path):
         dh.Account.total(epsilon=1e-10)
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_later_step_takes_nothing_from_what_an_earlier_one_states(tmp_path, durable, monkeypatch):
+    """Whoever charges a later step meanwhile makes the window forget this one."""
+    window = dh.Window(2, 1, ledger=tmp_path / "l" if durable else None)
+    charge = dh.Window.charge_and_sum
+
+    def overtaken(self, step, amount):
+        found = charge(self, step, amount)
+        charge(self, 5, 0.1)
+        return found
+
+    monkeypatch.setattr(dh.Window, "charge_and_sum", overtaken)
+    assert PUBLISHERS["counts"](epsilon=0.5, account=dh.Account(window, 0)).payment.spent == Fraction(1, 2)
+
+
+@pytest.mark.parametrize("limit", [None, 100, 1])
+def test_an_account_that_was_closed_meanwhile_pays_nothing(tmp_path, limit):
+    """What is charged to none could be spent again under another limit."""
+    ledger = Ledger(tmp_path / "l")
+    dh.Account.total(epsilon=1, ledger=ledger, name="other").window.charge(0, 1)
+    account = dh.Account.total(epsilon=1, ledger=ledger, name="a")
+    ledger.withdraw("a")
+    if limit is not None:
+        dh.Account.total(epsilon=limit, ledger=ledger, name="a")
+    if limit == 1:
+        assert account.window.charge(0, 1) == 1
+        return
+    with pytest.raises(dh.InputError, match="nothing was charged"):
+        account.window.charge(0, 1)
+    assert not ledger.charges("a")
+
+
 @pytest.mark.parametrize("change", [{"spent": "4"}, {"spent": "0"}, {"unit": "delta"}, {"steps": 0}, {"account": 7}])
 def test_a_file_cannot_say_more_than_the_limit(change):
     good = Payment("a", "epsilon", Fraction(3), Fraction(1)).describe()

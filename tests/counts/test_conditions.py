@@ -111,6 +111,7 @@ def test_batches_do_not_matter(tmp_path, table, monkeypatch):
         ("open", ["'open'", "= true"]),
         ("kind = null", ["is null"]),
         ("t.kind = 'bus'", ["'t.kind'", "double quotes"]),
+        ("speed between symmetric 5 and 1", ["'(speed BETWEEN"]),
         ("1 = 1", ["constants"]),
         ("kind like 3", ["LIKE"]),
         ("kind = 'bus' or kind = 3", ["'kind'", "text", "numbers"]),
@@ -178,6 +179,27 @@ def test_rows_that_cannot_be_asked_are_bad_rows(tmp_path):
 def test_long_ids_are_told_apart(tmp_path):
     (tmp_path / "t.csv").write_text("x,y,id\n1,1,9007199254740993\n1,1,9007199254740992\n")
     assert count_file(tmp_path / "t.csv", SQUARE, **XY, where="id = 9007199254740993").kept == 1
+
+
+@pytest.mark.parametrize(
+    "value", ["9007199254740993", "0x1F", "-9199999999999999999", "31", "3.5", "1e3", "007"]
+)
+@pytest.mark.parametrize(
+    "where",
+    ["a = 9007199254740992", "a <> 31", "a in (7, 3.5)", "a between 30 and 1e16", "a is null or a = 1"],
+)
+def test_other_rows_change_nothing(value, where):
+    """A row that comes or goes must not let others vanish."""
+    found = []
+    for other in ("5", "5.5", "abc", ""):
+        chosen, good = Condition.of(where).choose({"a": pa.array([value, other])})
+        found.append((bool(chosen[0] & good[0]), bool(good[0])))
+    assert len(set(found)) == 1
+
+
+def test_long_whole_numbers_are_compared_with_fractions():
+    chosen, _ = Condition.of("a > 3.5").choose({"a": pa.array([9007199254740993, 3])})
+    assert chosen.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])

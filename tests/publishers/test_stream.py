@@ -130,3 +130,9 @@ def test_a_failed_first_run_leaves_other_accounts_their_ledger(folder):
         again.charge(0, 1.0)
     # The stream's own account was closed: a corrected run may say something else.
     assert run(stream(folder, Counting(3, user=True)), folder, user="u", max_per_user=3)["published"] == 3
+
+
+def test_an_account_of_that_name_that_is_no_stream_is_refused(folder):
+    dh.Account.total(epsilon=1, ledger=folder / "s.ledger", name="stream")
+    with pytest.raises(dh.InputError, match="opened with other parameters"):
+        run(stream(folder), folder)

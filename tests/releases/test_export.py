@@ -17,6 +17,7 @@ import rasterio
 
 import deltahist as dh
 from deltahist.errors import InputError
+from deltahist.releases.described import about
 from deltahist.releases.export import check_form, export
 from deltahist.releases.style import breaks
 
@@ -244,6 +245,16 @@ def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
     assert "not negative" in in_geojson["columns"]["estimate"]["description"]
     with pytest.raises(InputError, match="is Parquet but no release"):
         dh.load(tmp_path / "cells.parquet")
+
+
+def test_what_hardly_protects_is_not_said_to_be_publishable(release, tmp_path):
+    counts = np.ones(release.domain.shape, dtype=int)
+    near = release.neighbourhood
+    weak = dh.publish(counts, near, "identity", epsilon=50, weak_protection_accepted=True)
+    export(weak, tmp_path / "cells.gpkg")
+    table = pyogrio.read_dataframe(tmp_path / "cells.gpkg", layer="statement", read_geometry=False)
+    assert table.set_index("label")["text"]["May be published"] == weak.may_be_published != "yes"
+    assert about(weak, [], False)["may_be_published"] is False
 
 
 @pytest.mark.parametrize("dimensions", [1, 2])

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.counts.private import Private
+from deltahist.domain.counting import Counting
 from deltahist.releases.page import check_page, page, save_statement
 
 DOMAIN = dh.Domain.from_cell((583_000, 4_505_000, 587_000, 4_508_000), "500m", "EPSG:32618")
@@ -106,6 +108,24 @@ def test_the_judgement_comes_first(shown):
         np.ones(DOMAIN.shape, dtype=int), NEAR, "identity", epsilon=1, rng=np.random.default_rng(1)
     )
     assert 'class="judgement no"><strong>May be published: no' in page(seeded, "html")
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "text"])
+def test_weak_protection_is_no_yes(form):
+    counts = np.ones(DOMAIN.shape, dtype=int)
+    weak = dh.publish(counts, NEAR, "identity", epsilon=50, weak_protection_accepted=True)
+    said = page(weak, form)
+    assert "May be published: yes" not in said
+    assert "only if everybody in the data accepts weak protection" in said
+    assert "can be 100% sure" in said
+
+
+def test_the_page_says_which_rows_and_who_keeps_the_sum():
+    private = Private.of(np.ones(DOMAIN.shape, dtype=int), Counting(where="kind < 'b'"), DOMAIN)
+    account = dh.Account.total(epsilon=3, name="city")
+    said = " ".join(page(dh.publish(private, NEAR, "identity", epsilon=1, account=account), "html").split())
+    assert "<p>Only rows where kind &lt; &#x27;b&#x27; were taken." in said
+    assert "<dt>Account</dt><dd>&#x27;city&#x27; has spent ε = 1 of 3" in said
 
 
 @pytest.mark.parametrize(("kind", "pictures"), [("map", 2), ("line", 1), ("sorted", 1), ("quantile", 1)])
