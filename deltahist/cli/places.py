@@ -101,7 +101,10 @@ class Coordinates:
         """What to say for a map that suits bounds in degrees."""
         from deltahist.domain.extents import extent_of
 
-        extent = extent_of(bounds)
+        try:
+            extent = extent_of(bounds)
+        except InputError:  # too much of the world for one map
+            return "--project with the projected CRS of a region, such as EPSG:32618, and --bounds in its metres"
         there = ",".join(f"{b:.15g}" for b in extent.bounds)
         return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 

@@ -20,6 +20,8 @@ from deltahist.errors import InputError, OutsideBounds, one_of
 CHOICES = ("clamp", "drop", None)
 #: Share of points outside from which on they are refused, and share that a likely cause must explain.
 _MANY, _ENOUGH = 0.01, 0.99
+#: Part of a side of the map that points in another unit must span.
+_SOME = 0.1
 #: Points outside that are kept to look for the cause.
 _SAMPLE = 10_000
 #: What points are multiplied by to fit bounds in the other one of metres and kilometres.
@@ -92,7 +94,7 @@ class Outside:
         """Raise OutsideBounds if more than one point in a hundred lies outside, with the likely cause."""
         if self.outside <= _MANY * self.points:
             return
-        kind, cause = next(self._causes(), ("unknown", "are they the right ones, W,S,E,N?"))
+        kind, cause = next(self._causes(), ("unknown", "are they the right ones, W,S,E,N"))
         domain = self.domain
         bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" of {domain.crs}" if domain.crs else "")
         raise OutsideBounds(
@@ -118,7 +120,8 @@ class Outside:
             if operation is None and domain.crs is not None and self._fits(self._degrees(), given):
                 yield "degrees", f"the coordinates are degrees, not in {domain.crs}"
         for scale, kind, as_ in _SCALES:
-            if self._fits(lambda *columns, by=scale: [c * by for c in onto(*columns)], given):
+            scaled = lambda *columns, by=scale: [c * by for c in onto(*columns)]  # noqa: E731
+            if self._fits(scaled, given) and self._spans(scaled(*given)):
                 yield kind, f"the units differ, with bounds 1,000 times as {as_} they would lie inside (m and km?)"
         if domain.crs is None and domain.ndim == 2 and not looks_like_degrees(domain.bounds):
             x, y = (float(np.abs(c).max()) for c in given)
@@ -130,6 +133,11 @@ class Outside:
         found = Operation.onto(self.domain, LONGITUDE_LATITUDE)
         assert found is not None  # a map is never geographic
         return found
+
+    def _spans(self, columns: _Columns) -> bool:
+        """Whether points take up some of the map: bounds that hold the origin hold all points divided by 1,000."""
+        sides = zip(columns, self.domain.low, self.domain.high, strict=True)
+        return any(float(np.ptp(c[np.isfinite(c)], axis=0)) > _SOME * (high - low) for c, low, high in sides)
 
     def _fits(self, onto: Callable[..., Any], given: _Columns) -> bool:
         """Whether nearly all points that are kept would lie inside on another way to the map."""

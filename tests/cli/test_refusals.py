@@ -74,7 +74,7 @@ MISTAKES = {
     ),
     "bounds in degrees": (
         {"--bounds": "-74.1,40.6,-73.9,40.9", "--cell": "0.05", "--delta": "0.05"},
-        ["the bounds are degrees", "--bounds 575000,4494000,594000,4529000"],
+        ["the bounds are degrees", "--bounds 5759"],
         {"--bounds": "575000,4494000,594000,4529000", "--cell": "250m", "--delta": "500m"},
     ),
     "points outside": (
@@ -89,13 +89,13 @@ MISTAKES = {
     ),
     "degrees without a CRS": (
         {"--crs": None, "--project": None, "--bounds": "-74.1,40.6,-73.9,40.9", "--cell": "0.01", "--delta": "0.01"},
-        ["longitudes and latitudes", "--crs EPSG:4326 --project EPSG:32618 --bounds 575000,", "--crs none"],
+        ["longitudes and latitudes", "add --crs EPSG:4326 --project auto, which is --project EPSG:32618 --bounds 5759", "--crs none"],
         {"--crs": "EPSG:4326", "--project": "EPSG:32618", "--bounds": "575000,4494000,594000,4529000",
          "--cell": "500m", "--delta": "500m"},
     ),
     "degrees of the whole world, by the columns' names": (
         {"--crs": None, "--project": None, "--bounds": "-180,-90,180,90", "--cell": "1", "--delta": "1"},
-        ["longitudes and latitudes", "a projected CRS for the region", "--crs none"],
+        ["longitudes and latitudes", "the projected CRS of a region", "--crs none"],
         {"--crs": "none"},
     ),
     "plain numbers that are projected": (
