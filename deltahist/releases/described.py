@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Key of Parquet metadata, and name of the member of GeoJSON; not that of a release's own description.
 KEY = "deltahist_export"
-_DATATYPES = {"i": "integer", "f": "double"}
+_DATATYPES = {"i": "integer", "f": "double", "O": "string"}
 
 
 def about(release: BaseRelease, names: Iterable[Hashable], nonnegative: bool) -> dict[str, Any]:
