@@ -25,14 +25,17 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def judgement(facts: dict[str, Any]) -> tuple[bool, str]:
-    """Whether a release may be published, and why."""
+def judged(facts: dict[str, Any]) -> tuple[str, str]:
+    """The judgement of the statement ("yes", "no", or "only if" with what must hold), and the reason at length."""
+    verdict, _, reason = facts["may_be_published"].partition(": ")
     if not facts["publishable"]:
-        return False, (
+        return verdict, (
             "The noise came from a seeded generator: whoever knows or guesses the seed can take it away again. Such a "
             "file is for trials only."
         )
-    return True, (
+    if facts["weak_protection"] is not None:
+        return verdict, f"Hardly anybody is protected: {reason}."
+    return verdict, (
         "The noise came from the operating system's cryptographic generator, nobody can draw it again, and its size is "
         "what the promise below needs. Whether that promise is strong enough for these people is for the publisher to "
         "answer."

@@ -142,8 +142,6 @@ def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
     f = facts(promise) | (more or {})
     rows = parameters(promise, f, _protection_table(promise, f))
     if f["may_be_published"] is not None:
-        alone = "none: nobody keeps the sum; every further release about the same people adds its own to this one"
-        rows.append(("Account", f["kept_by"] or alone))
         rows.append(("May be published", f["may_be_published"]))
     lines = [f"{label:<18}  {text}" if label else f"  {text}" for label, text in rows]
     weak = [] if f["weak_protection"] is None else [f"WEAK PROTECTION: {f['weak_protection']}", ""]
@@ -169,7 +167,20 @@ def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -
         rows.append(
             ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
         )
+    if f["may_be_published"] is not None:  # a release's; a mechanism has not been paid for
+        alone = "none: nobody keeps the sum; every further release about the same people adds its own to this one"
+        rows.append(("Account", f["kept_by"] or alone))
     return rows
+
+
+def joined(rows: list[Row]) -> list[tuple[str, list[str]]]:
+    """Each label with its lines; a row without a label goes on from the one above."""
+    out: list[tuple[str, list[str]]] = []
+    for label, text in rows:
+        if label:
+            out.append((label, []))
+        out[-1][1].append(text)
+    return out
 
 
 def _what(promise: Promise, f: dict[str, Any]) -> list[Row]:

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist.mechanisms.statement import joined, parameters
 from deltahist.releases.frames import columns_of
-from deltahist.releases.page import joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ def about(release: BaseRelease, names: Iterable[Hashable], nonnegative: bool) ->
     return {
         "title": "Estimates of points per cell, with standard errors",
         "promise": release.mechanism.promise,
-        "may_be_published": release.publishable,
+        "may_be_published": release.may_be_published,
         "columns": {name: known[name] for name in map(str, names) if name in known},
         "statement": release.statement(),
     }
@@ -72,13 +72,8 @@ def statement_frame(release: BaseRelease) -> pd.DataFrame:
     """The statement as a table of labels and texts, for programs that show tables."""
     import pandas as pd
 
-    from deltahist.mechanisms.statement import parameters
-
     rows = joined(parameters(release.mechanism, release.facts()))
-    allowed = (
-        "May be published",
-        ["yes" if release.publishable else "no: the noise is that of a seeded generator"],
-    )
+    allowed = ("May be published", [release.may_be_published])
     promise = ("Promise", [release.mechanism.promise])
     return pd.DataFrame(
         [(label, " ".join(" ".join(lines).split())) for label, lines in (allowed, promise, *rows)],

@@ -8,7 +8,7 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.domain.clock import Clock
-from deltahist.mechanisms.plain import guess, judgement, sections
+from deltahist.mechanisms.plain import guess, judged, sections
 from deltahist.mechanisms.step import Step
 
 DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
@@ -91,11 +91,11 @@ def test_a_step_says_what_all_steps_promise_together():
 
 
 def test_seeded_noise_must_not_be_published():
-    allowed, why = judgement(release(epsilon=1, rng=np.random.default_rng(1)).facts())
-    assert not allowed
+    verdict, why = judged(release(epsilon=1, rng=np.random.default_rng(1)).facts())
+    assert verdict == "no"
     assert "seeded generator" in why
     assert "This file keeps nothing of the following" in words(
         release(epsilon=1, rng=np.random.default_rng(1))
     )
-    assert judgement(release().facts())[0]
+    assert judged(release().facts())[0] == "yes"
     assert "keeps nothing" not in words(release())
