@@ -50,8 +50,9 @@ def sections(promise: Promise, facts: dict[str, Any]) -> list[Section]:
 def guess(facts: dict[str, Any], distance: dict[str, Any]) -> float | None:
     """How often a guess between two places so far apart is right at most, if both are equally likely beforehand.
 
-    Half of one and the total variation distance: (e^ε + p) / (e^ε + 1) for ε but for a probability p; for ρ by the
-    inequalities of Pinsker and of Bretagnolle and Huber. None if nothing is promised so far.
+    Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP alone implies, whatever the noise: half of one and
+    the total variation distance, by the inequalities of Pinsker and of Bretagnolle and Huber. None if nothing is
+    promised so far.
 
     >>> round(guess({"rho": None}, {"exact": 1.0, "deltas": 1.0}), 3)
     0.731
@@ -61,15 +62,14 @@ def guess(facts: dict[str, Any], distance: dict[str, Any]) -> float | None:
         return None
     if facts["rho"] is not None:
         return 0.5 + 0.5 * math.sqrt(min(cost / 2, -math.expm1(-cost)))
-    fails = 0.0
+    fails = Fraction(0)
     if facts.get("probability"):
         own = Guarantee(Fraction(facts["epsilon"]), probability=Fraction(facts["probability"]))
         try:
-            fails = float(own.times(max(1, math.ceil(distance["deltas"] - 1e-9))).probability)
+            fails = own.times(max(1, math.ceil(distance["deltas"] - 1e-9))).probability
         except InputError:
             return None
-    likely = 1 / (1 + math.exp(-cost))
-    return likely + fails * (1 - likely)
+    return Guarantee(Fraction(cost), probability=fails).certainty
 
 
 def _of_100(share: float | None) -> str:
@@ -166,6 +166,8 @@ def _rows(promise: Promise, f: dict[str, Any]) -> Section:
     size = " × ".join(number(c, 6) for c in f["cell_size"])
     cells = f"{' × '.join(f'{n:,}' for n in f['cells'])} cells of {size} {f['unit']}"
     done = []
+    if f["where"] is not None:
+        done.append(f"Only rows where {f['where']} were taken; that they meet it is not hidden.")
     if counting.user:
         kept = f"{counting.contributions:,} rows were" if counting.contributions > 1 else "1 row was"
         done.append(f"Of each person at most {kept} kept, chosen without looking at places.")

@@ -8,6 +8,7 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.domain.clock import Clock
+from deltahist.domain.counting import Counting
 from deltahist.mechanisms.plain import guess, judged, sections
 from deltahist.mechanisms.step import Step
 
@@ -77,6 +78,15 @@ def test_what_was_left_out_is_said():
     said = words(release(near, epsilon=1, dropped=["bad rows", "points outside"]))
     assert "Rows whose coordinates could not be used were left out." in said
     assert "points outside it were left out" in said
+
+
+def test_a_condition_is_said():
+    near = dh.Neighbourhood(DOMAIN, "2km")
+    counting = Counting(where="kind = 'bus'")
+    mechanism = dh.Mechanism(near, dh.strategies.Identity(DOMAIN), dh.Budget(1), counting)
+    facts = mechanism.facts() | {"publishable": True}
+    said = " ".join(text for part in sections(mechanism, facts) for text in part.paragraphs)
+    assert "Only rows where kind = 'bus' were taken" in said
 
 
 def test_a_step_says_what_all_steps_promise_together():
