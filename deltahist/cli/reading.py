@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
 
 
+def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
+    """Say so where what is opened must not be published, or protects hardly anybody."""
+    if not publishable:
+        console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
+    elif weakness is not None:
+        console.note(f"warning: {path} hardly protects anybody: {weakness}")
+
+
 def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
     """A release of any kind; with a warning if it must not be published, or if it takes its time."""
     from deltahist.releases import load
 
     release = load(path)
-    if not release.publishable:
-        console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
-    elif release.mechanism.weakness is not None:
-        console.note(f"warning: {path} hardly protects anybody: {release.mechanism.weakness}")
+    warn_of(path, release.publishable, release.mechanism.weakness)
     if nonnegative and release.domain.size > _PATIENCE:
         console.note(
             f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes"
