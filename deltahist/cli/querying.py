@@ -133,7 +133,7 @@ def query(
 
 def deliver(frame: pd.DataFrame, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
     """Write answers in a form, to a file or the terminal; those to boxes have their corners in front."""
-    from deltahist.domain.tables import encoded
+    from deltahist.releases.tables import encoded
 
     if form == "table":
         console.put(_text(frame), out)
@@ -155,7 +155,7 @@ def _form(form: str | None, out: Path | None) -> str:
     >>> _form(None, Path("answers.gpkg")), _form(None, None), _form("json", Path("answers"))
     ('gpkg', 'table', 'json')
     """
-    from deltahist.domain.tables import FORMS
+    from deltahist.releases.tables import FORMS
 
     forms = {**FORMS, ".txt": "table"}
     said = None if out is None else forms.get(out.suffix.lower())
@@ -175,7 +175,7 @@ def _form(form: str | None, out: Path | None) -> str:
 
 def _check_shapes(form: str, domain: Domain, question: Question) -> None:
     """Raise InputError if a form needs shapes where there are none."""
-    from deltahist.domain.tables import SHAPED
+    from deltahist.releases.tables import SHAPED
 
     if form in SHAPED and (domain.ndim == 1 or question.quantiles is not None):
         raise InputError(f"the form is {form!r}: in one dimension it must be table, csv, json or parquet")
@@ -188,7 +188,7 @@ def _corners(domain: Domain) -> list[str]:
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
-    from deltahist.domain.tables import SHAPED
+    from deltahist.releases.tables import SHAPED
 
     corners = frame[_corners(domain)].to_numpy()
     if form == "json":
