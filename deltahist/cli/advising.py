@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 @spread
 def advise(
     *,
-    bounds: Annotated[str, option("W,S,E,N", "Corners of the map, in the projected CRS when there is one.")],
+    bounds: Annotated[
+        str,
+        option(
+            "W,S,E,N",
+            "Corners of the map, in the projected CRS when there is one, in degrees with --project auto.",
+        ),
+    ],
     crs: MapCrs = None,
     protect: Annotated[
         Literal["visit", "home", "trip"],
@@ -67,6 +73,10 @@ def advise(
     from deltahist.planning import advice
 
     console.check_target(out, *asked.files(), *filter(None, [users]))
+    if asked.ranges:
+        raise InputError(
+            "--ranges is about whole cells, which are chosen here: ask for --squares, --boxes or --regions"
+        )
     box, system = Coordinates.of_crs(crs).of_box(bounds)
     queries, _ = asked.queries(Domain(box, (1,) * (len(box) // 2), system))
     if users is not None and (per_user is None or asked.points is not None):
