@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from deltahist.cli import console, options
 from deltahist.cli.asking import USUAL_POINTS, Asked
 from deltahist.cli.groups import option, spread
-from deltahist.cli.places import Coordinates
+from deltahist.cli.places import Coordinates, MapCrs
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,16 +18,14 @@ if TYPE_CHECKING:
 @spread
 def advise(
     *,
-    bounds: Annotated[str, option("W,S,E,N", "Corners of the map, in the projected CRS when there is one.")],
-    crs: Annotated[
-        str | None,
+    bounds: Annotated[
+        str,
         option(
-            "CRS",
-            "Projected CRS of the map; auto: one that suits --bounds in degrees; none: a plane.",
-            "--project",
-            "--crs",
+            "W,S,E,N",
+            "Corners of the map, in the projected CRS when there is one, in degrees with --project auto.",
         ),
-    ] = None,
+    ],
+    crs: MapCrs = None,
     protect: Annotated[
         Literal["visit", "home", "trip"],
         option(
@@ -75,7 +73,11 @@ def advise(
     from deltahist.planning import advice
 
     console.check_target(out, *asked.files(), *filter(None, [users]))
-    box, system = (Coordinates(project=crs) if crs == "auto" else Coordinates(crs=crs)).of_box(bounds)
+    if asked.ranges:
+        raise InputError(
+            "--ranges is about whole cells, which are chosen here: ask for --squares, --boxes or --regions"
+        )
+    box, system = Coordinates.of_crs(crs).of_box(bounds)
     queries, _ = asked.queries(Domain(box, (1,) * (len(box) // 2), system))
     if users is not None and (per_user is None or asked.points is not None):
         other = "--max-per-user is missing" if per_user is None else "--points is given as well"

@@ -20,6 +20,9 @@ from deltahist.cli import options
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
+    import geopandas as gpd
+
+    from deltahist.domain import Domain
     from deltahist.domain.counting import Counting
 
 
@@ -209,6 +212,38 @@ class Rows(Users):
         dropped = ["points outside"] if self.outside == "drop" else []
         dropped += ["bad rows"] if self.drop_bad_rows else []
         return Counting(self.contributions, self.user is not None, tuple(dropped), where=self.where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zones:
+    """Regions that are answered, each with its name."""
+
+    regions: Annotated[
+        Path | None,
+        option("FILE", "Polygons (GeoJSON, GeoPackage, ...) in any CRS; they keep their columns."),
+    ] = None
+    layer: Annotated[
+        str | None, option("NAME", "Layer of --regions; needed if there are several with geometries.")
+    ] = None
+    name: Annotated[
+        str | None,
+        option("COLUMN", "Column of --regions that names them. [default: name, id, ... or the only text]"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        for what, does in (("name", "it names"), ("layer", "it is one of")):
+            if getattr(self, what) is not None and self.regions is None:
+                raise InputError(
+                    f"--{what} is {getattr(self, what)!r}, but {does} --regions, which is missing"
+                )
+
+    def read(self, domain: Domain) -> gpd.GeoDataFrame | None:
+        """The regions with their names in front; None if there are none."""
+        from deltahist.domain.geometries import named, read_geometries
+
+        if self.regions is None:
+            return None
+        return named(read_geometries(self.regions, domain, "--regions", self.layer), self.name, "--name")
 
 
 # Options by themselves that several commands share.

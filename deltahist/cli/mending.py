@@ -28,7 +28,7 @@ def mending(coordinates: Coordinates, place: Place) -> Iterator[None]:
 
 def _cure(kind: str, coordinates: Coordinates, place: Place) -> str:
     """What to change for each cause that can be found; nothing for others."""
-    box, crs = coordinates.of_box(place.bounds)
+    box, crs = place.box(coordinates)
     match kind:
         case "swapped" if coordinates.x is not None:
             return f"--x {coordinates.y} --y {coordinates.x}"

@@ -96,6 +96,11 @@ class Coordinates:
             f"--crs is {self.crs!r}: degrees are not lengths, so the points must be projected; add {use}"
         )
 
+    @classmethod
+    def of_crs(cls, crs: str | None, grid: str | None = None) -> Coordinates:
+        """What --project says where there are no points, whose CRS could be another."""
+        return cls(project=crs) if crs == "auto" or grid is not None else cls(crs=crs)
+
     @staticmethod
     def _auto(bounds: tuple[float, ...]) -> str:
         """What to say for a map that suits bounds in degrees."""
@@ -109,6 +114,15 @@ class Coordinates:
         return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 
 
+MapCrs = Annotated[
+    str | None,
+    option(
+        "CRS",
+        "Projected CRS of the map; auto: one that suits --bounds in degrees; none: a plane.",
+        "--project",
+        "--crs",
+    ),
+]
 Delta = Annotated[
     str, option("LENGTH", "δ: within this distance everyone is hidden with the full guarantee.")
 ]
@@ -173,7 +187,7 @@ class Place:
                 raise InputError("--cell is 'auto' with --cells-per-delta: it must be at most one of them")
             return not self.align
         nothing = self.cell is None and self.cells_per_delta is None and self.grid is None and not self.align
-        return self._CHOOSES and nothing and len(options.corners(self.bounds, "--bounds")) == 4
+        return self._CHOOSES and nothing and len(options.corners(self.bounds, "--bounds", around=True)) == 4
 
     def near(self, coordinates: Coordinates) -> Neighbourhood:
         """The neighbourhood on its domain, checked, with room in memory; cells of δ if nothing is said of them."""
@@ -187,6 +201,10 @@ class Place:
         near = self._near(coordinates, options.length(self.delta, "--delta"))
         box, crs = coordinates.of_box(self.bounds)
         return on_cells(box, near.delta, crs, sources=near.sources)
+
+    def box(self, coordinates: Coordinates) -> tuple[tuple[float, ...], str | None]:
+        """Corners of the map and its CRS, which --grid may say."""
+        return self._cells(options.length(self.delta, "--delta"), coordinates)[1].of_box(self.bounds)
 
     def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
         from deltahist.domain import Domain

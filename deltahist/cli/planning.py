@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from deltahist.cli import console, options
 from deltahist.cli.asking import Asked, settle, table_of_cells
 from deltahist.cli.groups import MaxPerUser, SpendingWithFailure, option, spread
-from deltahist.cli.places import Coordinates, Place
+from deltahist.cli.places import Coordinates, MapCrs, Place
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,15 +28,7 @@ def plan(
         str | None,
         option("LIST", "Instead of the ranking: the best strategy for each of these δ (250m,1km)."),
     ] = None,
-    crs: Annotated[
-        str | None,
-        option(
-            "CRS",
-            "Projected CRS of the map; auto: one that suits --bounds in degrees; none: a plane.",
-            "--project",
-            "--crs",
-        ),
-    ] = None,
+    crs: MapCrs = None,
     max_per_user: MaxPerUser = None,
     asked: Asked,
     layout: Annotated[Literal["table", "json"], option("FORM", "table or json.", "--format")] = "table",
@@ -63,8 +55,7 @@ def plan(
         "contributions": options.whole_number(max_per_user or "1", "--max-per-user"),
         **spending.keywords(),
     }
-    named = crs == "auto" or place.grid is not None
-    system = Coordinates(project=crs) if named else Coordinates(crs=crs)
+    system = Coordinates.of_crs(crs, place.grid)
     if deltas is None:
         title = "expected error per query, in points (root mean square)"
         counting = Counting(how.pop("contributions"))

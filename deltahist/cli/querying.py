@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import BoxFile, NonNegative, option, spread
+from deltahist.cli.groups import BoxFile, NonNegative, Zones, option, spread
 from deltahist.cli.reading import open_release
 from deltahist.cli.series import ReleaseOrFolder, Steps
 from deltahist.errors import InputError
@@ -24,7 +24,7 @@ Form = Literal["table", "csv", "json", "geojson", "parquet", "gpkg"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Zones):
     """What is asked: boxes, regions, or quantiles of sorted points."""
 
     box: Annotated[
@@ -32,17 +32,6 @@ class Question:
         option("W,S,E,N", "A box, in the release's coordinates or in degrees; may be repeated."),
     ] = None
     boxes: BoxFile = None
-    regions: Annotated[
-        Path | None,
-        option("FILE", "Polygons (GeoJSON, GeoPackage, ...) in any CRS; they keep their columns."),
-    ] = None
-    layer: Annotated[
-        str | None, option("NAME", "Layer of --regions; needed if there are several with geometries.")
-    ] = None
-    name: Annotated[
-        str | None,
-        option("COLUMN", "Column of --regions that names them. [default: name, id, ... or the only text]"),
-    ] = None
     quantiles: Annotated[str | None, option("Q,...", "Of sorted points: quantiles instead of counts.")] = None
 
     def __post_init__(self) -> None:
@@ -50,11 +39,7 @@ class Question:
             raise InputError(
                 "the question is missing or double: give --box or --boxes, or else --regions, or else --quantiles"
             )
-        for what, does in (("name", "it names"), ("layer", "it is one of")):
-            if getattr(self, what) is not None and self.regions is None:
-                raise InputError(
-                    f"--{what} is {getattr(self, what)!r}, but {does} --regions, which is missing"
-                )
+        super().__post_init__()
 
     def table(self, domain: Domain, ask: Callable[[Any], pd.DataFrame]) -> pd.DataFrame:
         """A row for each thing asked, with its name, its own columns and its answer; a GeoDataFrame of regions.
@@ -66,11 +51,10 @@ class Question:
 
         from deltahist import workloads
         from deltahist.domain.fitting import boxes_in_degrees
-        from deltahist.domain.geometries import named, read_geometries
 
-        if self.regions is not None:
-            zones = read_geometries(self.regions, domain, "--regions", self.layer)
-            return ask(named(zones, self.name, "--name"))
+        zones = self.read(domain)
+        if zones is not None:
+            return ask(zones)
         corners, names = options.read_boxes(self.box, self.boxes, domain)
         asked = pd.DataFrame({"name": names, **dict(zip(_corners(domain), corners.T, strict=True))})
         shapes = boxes_in_degrees(corners, domain)
@@ -149,7 +133,7 @@ def query(
 
 def deliver(frame: pd.DataFrame, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
     """Write answers in a form, to a file or the terminal; those to boxes have their corners in front."""
-    from deltahist.domain.tables import encoded
+    from deltahist.releases.tables import encoded
 
     if form == "table":
         console.put(_text(frame), out)
@@ -171,7 +155,7 @@ def _form(form: str | None, out: Path | None) -> str:
     >>> _form(None, Path("answers.gpkg")), _form(None, None), _form("json", Path("answers"))
     ('gpkg', 'table', 'json')
     """
-    from deltahist.domain.tables import FORMS
+    from deltahist.releases.tables import FORMS
 
     forms = {**FORMS, ".txt": "table"}
     said = None if out is None else forms.get(out.suffix.lower())
@@ -191,7 +175,7 @@ def _form(form: str | None, out: Path | None) -> str:
 
 def _check_shapes(form: str, domain: Domain, question: Question) -> None:
     """Raise InputError if a form needs shapes where there are none."""
-    from deltahist.domain.tables import SHAPED
+    from deltahist.releases.tables import SHAPED
 
     if form in SHAPED and (domain.ndim == 1 or question.quantiles is not None):
         raise InputError(f"the form is {form!r}: in one dimension it must be table, csv, json or parquet")
@@ -204,7 +188,7 @@ def _corners(domain: Domain) -> list[str]:
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
-    from deltahist.domain.tables import SHAPED
+    from deltahist.releases.tables import SHAPED
 
     corners = frame[_corners(domain)].to_numpy()
     if form == "json":

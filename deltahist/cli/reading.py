@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console
-from deltahist.cli.groups import NonNegative, ReleaseFile, flag, option, spread
+from deltahist.cli.groups import NonNegative, ReleaseFile, Zones, flag, option, spread
 from deltahist.errors import InputError
 
 #: Cells from which on non-negative estimates take longer than people expect.
@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
 
 
+def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
+    """Say so where what is opened must not be published, or protects hardly anybody."""
+    if not publishable:
+        console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
+    elif weakness is not None:
+        console.note(f"warning: {path} hardly protects anybody: {weakness}")
+
+
 def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
     """A release of any kind; with a warning if it must not be published, or if it takes its time."""
     from deltahist.releases import load
 
     release = load(path)
-    if not release.publishable:
-        console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
-    elif release.mechanism.weakness is not None:
-        console.note(f"warning: {path} hardly protects anybody: {release.mechanism.weakness}")
+    warn_of(path, release.publishable, release.mechanism.weakness)
     if nonnegative and release.domain.size > _PATIENCE:
         console.note(
             f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes"
@@ -78,26 +83,24 @@ class Look:
         return {"per": per, "context": layers, "axes": self.axes, "title": self.title}
 
 
-@spread
-def plot(
-    release: ReleaseFile,
-    out: Annotated[Path, option("FILE", "The picture: .png, .svg or .pdf.")],
+@dataclass(frozen=True, kw_only=True)
+class _Zones(Zones):
     regions: Annotated[
         Path | None, option("FILE", "Polygons: draw the answers for them, with intervals, instead of cells.")
-    ] = None,
-    layer: Annotated[
-        str | None, option("NAME", "Layer of --regions; needed if there are several with geometries.")
-    ] = None,
-    name: Annotated[
-        str | None,
-        option("COLUMN", "Column of --regions that names them. [default: name, id, ... or the only text]"),
-    ] = None,
+    ] = None
+
+
+@spread
+def plot(
+    *,
+    release: ReleaseFile,
+    out: Annotated[Path, option("FILE", "The picture: .png, .svg or .pdf.")],
+    zones: _Zones,
     only: Annotated[Literal["map", "curve"] | None, option("PART", "map or curve, instead of both.")] = None,
     plain: Annotated[
         bool, flag("--plain", "Every cell's own estimate, instead of merging cells lost in the noise.")
     ] = False,
     nonnegative: NonNegative = False,
-    *,
     look: Look,
 ) -> None:
     """Draw the published map and, beside it, what protection is left at which distance.
@@ -113,29 +116,21 @@ def plot(
       deltahist plot city.parquet --out protection.pdf --only curve
     """
     from deltahist.answers import answer
-    from deltahist.domain.geometries import named, read_geometries
     from deltahist.plots import check_picture, save_picture
 
     check_picture(out, only)
-    _check_look(only, regions, name, plain)
-    console.check_target(out, release, *filter(None, [regions, *(look.context or [])]))
+    if zones.regions is not None and only == "curve":
+        raise InputError("--only is 'curve' with --regions: the curve has no regions; leave one of them out")
+    if zones.regions is not None and plain:
+        raise InputError("--plain is given with --regions: it is about cells; leave one of them out")
+    console.check_target(out, release, *filter(None, [zones.regions, *(look.context or [])]))
     published = open_release(release, nonnegative)
-    ways: dict[str, Any] = look.keywords(published.domain, regions is not None)
-    if regions is not None:
-        zones = named(read_geometries(regions, published.domain, "--regions", layer), name, "--name")
-        ways["answers"] = answer(published, zones, nonnegative=nonnegative)
+    ways: dict[str, Any] = look.keywords(published.domain, zones.regions is not None)
+    asked = zones.read(published.domain)
+    if asked is not None:
+        ways["answers"] = answer(published, asked, nonnegative=nonnegative)
     save_picture(published, out, only, plain=plain, nonnegative=nonnegative, **ways)
     console.note(f"wrote {out}")
-
-
-def _check_look(only: str | None, regions: Path | None, name: str | None, plain: bool) -> None:
-    """Refuse options of `plot` that contradict each other."""
-    if name is not None and regions is None:
-        raise InputError(f"--name is {name!r}, but it names --regions, which is missing")
-    if regions is not None and only == "curve":
-        raise InputError("--only is 'curve' with --regions: the curve has no regions; leave one of them out")
-    if regions is not None and plain:
-        raise InputError("--plain is given with --regions: it is about cells; leave one of them out")
 
 
 def export(

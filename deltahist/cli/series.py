@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console
 from deltahist.cli.groups import argument, flag, option
+from deltahist.cli.reading import warn_of
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Steps:
             )
 
     def open(self, folder: Path) -> Series:
-        """The series of a folder; with a warning if it must not be published."""
+        """The series of a folder; with a warning if it must not be published, or protects hardly anybody."""
         from deltahist.releases import Series
 
         if self.each and (self.mean or self.compare is not None):
@@ -59,8 +60,7 @@ class Steps:
                 f"--each is given with {'--mean' if self.mean else '--compare'}: it must be one of them"
             )
         series = Series.load(folder)
-        if not series.publishable:
-            console.note(f"warning: {folder} is not for publication: noise came from a seeded generator")
+        warn_of(folder, series.publishable, series.weakness)
         return series
 
     def asking(self, series: Series, *, level: float, nonnegative: bool) -> Callable[[Any], pd.DataFrame]:

@@ -56,16 +56,23 @@ def common_step(bounds: Sequence[float], shape: Sequence[int]) -> float | None:
     return float(side) if aligned else None
 
 
+def has_codes(domain: Domain) -> bool:
+    """Whether INSPIRE has names for the cells: on a grid in EPSG:3035 with a step of whole metres."""
+    step = domain.grid
+    return (
+        domain.crs is not None and domain.crs.upper() == _INSPIRE and step is not None and step == int(step)
+    )
+
+
 def cell_codes(domain: Domain) -> NDArray[np.str_] | None:
     """INSPIRE's names of the cells (domain.shape) on a grid in EPSG:3035: "1kmN2689E4337"; None on other domains.
 
     The side of a cell, then northing and easting of its south-west corner, without as many digits as the side in
     metres has zeros at its end.
     """
-    step = domain.grid
-    if domain.crs is None or domain.crs.upper() != _INSPIRE or step is None or step != int(step):
+    if not has_codes(domain):
         return None
-    side = int(step)
+    side = int(domain.grid or 0)
     size = f"{side}m" if side < 1000 else f"{side / 1000:.10g}km"
     digits = str(side)
     divisor = 10 ** (len(digits) - len(digits.rstrip("0")))

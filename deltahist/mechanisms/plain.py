@@ -25,16 +25,17 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def judgement(facts: dict[str, Any]) -> tuple[str, str]:
-    """Whether a release may be published, "yes", "no" or "only if ...", and why."""
+def judged(facts: dict[str, Any]) -> tuple[str, str]:
+    """The judgement of the statement ("yes", "no", or "only if" with what must hold), and the reason at length."""
+    verdict, _, reason = facts["may_be_published"].partition(": ")
     if not facts["publishable"]:
-        return "no", (
+        return verdict, (
             "The noise came from a seeded generator: whoever knows or guesses the seed can take it away again. Such a "
             "file is for trials only."
         )
     if facts["weak_protection"] is not None:
-        return "only if everybody in the data accepts weak protection", f"Because {facts['weak_protection']}."
-    return "yes", (
+        return verdict, f"Hardly anybody is protected: {reason}."
+    return verdict, (
         "The noise came from the operating system's cryptographic generator, nobody can draw it again, and its size is "
         "what the promise below needs. Whether that promise is strong enough for these people is for the publisher to "
         "answer."
@@ -49,8 +50,9 @@ def sections(promise: Promise, facts: dict[str, Any]) -> list[Section]:
 def guess(facts: dict[str, Any], distance: dict[str, Any]) -> float | None:
     """How often a guess between two places so far apart is right at most, if both are equally likely beforehand.
 
-    Half of one and the total variation distance: (e^ε + p) / (e^ε + 1) for ε but for a probability p; for ρ by the
-    inequalities of Pinsker and of Bretagnolle and Huber. None if nothing is promised so far.
+    Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP alone implies, whatever the noise: half of one and
+    the total variation distance, by the inequalities of Pinsker and of Bretagnolle and Huber. None if nothing is
+    promised so far.
 
     >>> round(guess({"rho": None}, {"exact": 1.0, "deltas": 1.0}), 3)
     0.731
@@ -60,15 +62,14 @@ def guess(facts: dict[str, Any], distance: dict[str, Any]) -> float | None:
         return None
     if facts["rho"] is not None:
         return 0.5 + 0.5 * math.sqrt(min(cost / 2, -math.expm1(-cost)))
-    fails = 0.0
+    fails = Fraction(0)
     if facts.get("probability"):
         own = Guarantee(Fraction(facts["epsilon"]), probability=Fraction(facts["probability"]))
         try:
-            fails = float(own.times(max(1, math.ceil(distance["deltas"] - 1e-9))).probability)
+            fails = own.times(max(1, math.ceil(distance["deltas"] - 1e-9))).probability
         except InputError:
             return None
-    likely = 1 / (1 + math.exp(-cost))
-    return likely + fails * (1 - likely)
+    return Guarantee(Fraction(cost), probability=fails).certainty
 
 
 def _of_100(share: float | None) -> str:

@@ -167,10 +167,20 @@ def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -
         rows.append(
             ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
         )
-    if f["may_be_published"] is not None:
+    if f["may_be_published"] is not None:  # a release's; a mechanism has not been paid for
         alone = "none: nobody keeps the sum; every further release about the same people adds its own to this one"
         rows.append(("Account", f["kept_by"] or alone))
     return rows
+
+
+def joined(rows: list[Row]) -> list[tuple[str, list[str]]]:
+    """Each label with its lines; a row without a label goes on from the one above."""
+    out: list[tuple[str, list[str]]] = []
+    for label, text in rows:
+        if label:
+            out.append((label, []))
+        out[-1][1].append(text)
+    return out
 
 
 def _what(promise: Promise, f: dict[str, Any]) -> list[Row]:

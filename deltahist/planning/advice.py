@@ -16,7 +16,6 @@ from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
-from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.cells import SIDES, CellChoice, expected_placement, on_cells
 from deltahist.planning.ranking import mechanism_for
@@ -123,21 +122,6 @@ def _at(
     return CellChoice(mechanism, noise, math.sqrt(float(placement.mean())))
 
 
-def certainty(mechanism: Mechanism, prior: float = 0.5) -> float:
-    """How sure an observer becomes at most of one of two neighbouring places, who was so sure before.
-
-    By Bayes' rule the odds grow by e^ε at most; with a failure probability or ρ, but for a probability of 10⁻⁶ (or the
-    budget's own).
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    >>> round(certainty(dh.Mechanism(near, dh.strategies.Cumulative(near.domain), dh.Budget(epsilon=1))), 3)
-    0.731
-    """
-    epsilon = mechanism.approximate(float(mechanism.guarantee.probability or 1e-6))
-    return prior / (prior + (1 - prior) * math.exp(-epsilon))
-
-
 def _row(best: CellChoice, area: float, points: float, share: float, most: int) -> dict[str, object]:
     near, domain, count = best.neighbourhood, best.neighbourhood.domain, points * share
     return {
@@ -153,7 +137,7 @@ def _row(best: CellChoice, area: float, points: float, share: float, most: int) 
         "noise_error": best.noise_error,
         "placement_error": best.placement_error,
         "of_count": best.rmse / count,
-        "observer": certainty(best.mechanism),
+        "observer": best.mechanism.guarantee.certainty,
     }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist.mechanisms.statement import joined, parameters
 from deltahist.releases.frames import columns_of
-from deltahist.releases.page import joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Key of Parquet metadata, and name of the member of GeoJSON; not that of a release's own description.
 KEY = "deltahist_export"
-_DATATYPES = {"i": "integer", "f": "double"}
+_DATATYPES = {"i": "integer", "f": "double", "O": "string"}
 
 
 def about(release: BaseRelease, names: Iterable[Hashable], nonnegative: bool) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def about(release: BaseRelease, names: Iterable[Hashable], nonnegative: bool) ->
     return {
         "title": "Estimates of points per cell, with standard errors",
         "promise": release.mechanism.promise,
-        "may_be_published": release.may_be_published == "yes",
+        "may_be_published": release.may_be_published,
         "columns": {name: known[name] for name in map(str, names) if name in known},
         "statement": release.statement(),
     }
@@ -71,8 +71,6 @@ def csv_metadata(name: str, frame: pd.DataFrame, said: dict[str, Any]) -> str:
 def statement_frame(release: BaseRelease) -> pd.DataFrame:
     """The statement as a table of labels and texts, for programs that show tables."""
     import pandas as pd
-
-    from deltahist.mechanisms.statement import parameters
 
     rows = joined(parameters(release.mechanism, release.facts()))
     allowed = ("May be published", [release.may_be_published])

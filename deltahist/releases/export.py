@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from deltahist._files import write_whole
 from deltahist.domain.operations import Operation
@@ -15,9 +14,7 @@ from deltahist.releases import BaseRelease
 from deltahist.releases.described import KEY, about, csv_metadata, in_parquet, statement_frame
 from deltahist.releases.frames import cells_frame, geo_frame
 from deltahist.releases.style import qml
-
-if TYPE_CHECKING:
-    import pandas as pd
+from deltahist.releases.tables import write_layer
 
 _Write: TypeAlias = Callable[[Path], Any]
 
@@ -107,7 +104,7 @@ def _to_geojson(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
         "NATIVE_DATA": json.dumps({"type": "FeatureCollection", KEY: said}, ensure_ascii=False),
         "NATIVE_MEDIA_TYPE": "application/vnd.geo+json",
     }
-    return lambda part: _write_layer(frame, part, "GeoJSON", layer_options=members)
+    return lambda part: write_layer(frame, part, "GeoJSON", layer_options=members)
 
 
 def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
@@ -137,11 +134,9 @@ def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
 
     def write(part: Path) -> None:
         part.unlink()  # a GeoPackage begins with its first layer
-        # The newest version of the format would make older programs warn.
-        of_all: dict[str, Any] = {"dataset_options": {"VERSION": "1.2"}, "layer_metadata": meta}
-        _write_layer(frame, part, "GPKG", layer=_CELLS, layer_options=described, **of_all)
-        _write_layer(statement_frame(release), part, "GPKG", layer=_STATEMENT, append=True)
-        _write_layer(
+        write_layer(frame, part, "GPKG", layer=_CELLS, layer_options=described, layer_metadata=meta)
+        write_layer(statement_frame(release), part, "GPKG", layer=_STATEMENT, append=True)
+        write_layer(
             pd.DataFrame([style]),
             part,
             "GPKG",
@@ -151,14 +146,6 @@ def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
         )
 
     return write
-
-
-def _write_layer(frame: pd.DataFrame, part: Path, driver: str, **more: Any) -> None:
-    import pyogrio
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a plane without CRS is meant
-        pyogrio.write_dataframe(frame, part, driver=driver, **more)
 
 
 def _to_csv(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode import Decoder
 from deltahist.domain import Domain
-from deltahist.domain.grids import cell_codes
+from deltahist.domain.grids import cell_codes, has_codes
 from deltahist.errors import InputError
 from deltahist.workloads import Boxes
 
@@ -70,6 +70,8 @@ def columns_of(domain: Domain, *, nonnegative: bool = False) -> dict[str, dict[s
     out = {"column": ("1", "number of the cell from the west, from 0")}
     if domain.ndim == 2:
         out["row"] = ("1", "number of the cell from the south, from 0")
+    if has_codes(domain):
+        out["cell"] = ("1", "INSPIRE's name of the cell")
     out |= {side: (where, f"{side} edge of the cell") for side in sides}
     out |= {axis: (where, f"{axis} of the cell's centre") for axis in axes}
     out["estimate"] = ("points", f"points in the cell, {kind}")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from deltahist import plots
 from deltahist._files import write_whole
 from deltahist.errors import InputError
-from deltahist.mechanisms.plain import Section, judgement, sections
-from deltahist.mechanisms.statement import Row, parameters
+from deltahist.mechanisms.plain import Section, judged, sections
+from deltahist.mechanisms.statement import Row, joined, parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 p { margin: .6rem 0; }
 .judgement { border-left: .4rem solid; padding: .6rem 1rem; background: var(--ground); }
 .judgement strong { display: block; font-size: 1.1rem; }
-.yes { border-color: #1a7f37; } .no { border-color: #cf222e; }
+.yes { border-color: #1a7f37; } .only { border-color: #9a6700; } .no { border-color: #cf222e; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--pale); padding-bottom: .4rem; }
 th, td { text-align: right; padding: .35rem .4rem; border-bottom: 1px solid var(--line); vertical-align: bottom; }
@@ -117,15 +117,15 @@ def _parts(release: BaseRelease, title: str) -> tuple[tuple[str, str], list[Sect
     cited = f"Cite as: {named}{release.mechanism.promise}. Published with deltahist."
     last = parts[-1]
     parts[-1] = Section(last.heading, (*last.paragraphs, cited))
-    return judgement(facts), parts, parameters(release.mechanism, facts)
+    return judged(facts), parts, parameters(release.mechanism, facts)
 
 
 def _html(release: BaseRelease, title: str) -> str:
-    (answer, why), parts, technical = _parts(release, title)
-    kind = "yes" if answer == "yes" else "no"
+    (verdict, why), parts, technical = _parts(release, title)
+    kind = verdict.split()[0]  # yes, no, only (if)
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="judgement {kind}"><strong>May be published: {answer}</strong> {html.escape(why)}</p>',
+        f'<p class="judgement {kind}"><strong>May be published: {verdict}</strong> {html.escape(why)}</p>',
     ]
     for part in parts:
         body += [f"<h2>{html.escape(part.heading)}</h2>", *_html_of(part)]
@@ -210,8 +210,8 @@ def _in_page(figure: Figure, name: str, what: str, caption: str) -> str:
 
 
 def _markdown(release: BaseRelease, title: str) -> str:
-    (answer, why), parts, technical = _parts(release, title)
-    blocks = [f"# {_plain(title)}", f"**May be published: {answer}.** {_plain(why)}"]
+    (verdict, why), parts, technical = _parts(release, title)
+    blocks = [f"# {_plain(title)}", f"**May be published: {verdict}.** {_plain(why)}"]
     for part in parts:
         blocks += [f"## {part.heading}", *map(_plain, part.paragraphs)]
         if part.header:
@@ -229,13 +229,3 @@ def _markdown(release: BaseRelease, title: str) -> str:
 def _plain(text: str) -> str:
     """Text that Markdown takes for text."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text).replace("\n", " ")
-
-
-def joined(rows: list[Row]) -> list[tuple[str, list[str]]]:
-    """Each label with its lines; a row without a label goes on from the one above."""
-    out: list[tuple[str, list[str]]] = []
-    for label, text in rows:
-        if label:
-            out.append((label, []))
-        out[-1][1].append(text)
-    return out

@@ -16,7 +16,7 @@ from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Summed
 
 #: What may differ from step to step: the amount that is spent, and what follows from it.
-_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version")
+_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "account", "version")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400
@@ -125,6 +125,11 @@ class Series:
     def publishable(self) -> bool:
         """Whether the noise of all releases was for publication."""
         return all(each.publishable for each in self.releases.values())
+
+    @property
+    def weakness(self) -> str | None:
+        """Why hardly anybody is protected in one of the releases; None if it is not so."""
+        return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
 
     @property
     def labels(self) -> list[str]:

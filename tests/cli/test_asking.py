@@ -101,6 +101,11 @@ def test_advice_in_words_and_as_data(capsys, tmp_path):
     assert "--points is given as well" in said(capsys, *line, "--max-per-user", "1", "--points", "9", code=2)
 
 
+def test_advice_is_not_about_whole_cells(capsys):
+    text = said(capsys, "advise", *MAP[:4], "--points", "100", "--ranges", code=2)
+    assert "--ranges is about whole cells" in text
+
+
 def test_advice_protects_what_it_is_asked_to(capsys):
     text = said(capsys, "advise", *MAP[:4], "--protect", "trip", "--epsilons", "1")
     assert "--points is missing: about 100,000 are assumed" in text

@@ -506,7 +506,7 @@ def test_plot_draws_regions_with_their_intervals(folder, tmp_path, capsys, monke
     asked = json.loads(
         run(capsys, "query", folder / "city.parquet", "--regions", wards, "--name", "ward", "--format", "json")
     )
-    assert drawn["names"] == ["left", "right"]
+    assert drawn["answers"]["name"].tolist() == ["left", "right"]
     assert drawn["answers"]["estimate"].tolist() == pytest.approx([row["estimate"] for row in asked])
     assert [len(layer) for layer in drawn["context"]] == [1]
     assert (drawn["per"], drawn["axes"], drawn["title"]) == ("region", "km", "Wards")

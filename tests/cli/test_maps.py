@@ -23,9 +23,8 @@ def folder(tmp_path, monkeypatch):
 
 def publish(bounds, *more, delta="5km"):
     line = ["publish", "p.csv", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--bounds", bounds]
-    return main(
-        [*line, "--delta", delta, "--epsilon", "1", "--strategy", "identity", *more, "--out", "r.parquet"]
-    )
+    line += ["--delta", delta, "--epsilon", "1", "--strategy", "identity", "--out", "r.parquet", "--overwrite"]
+    return main([*line, "--outside", "clamp", *more])
 
 
 def test_a_projection_is_chosen_for_degrees(folder, capsys):
@@ -39,7 +38,7 @@ def test_a_projection_is_chosen_for_degrees(folder, capsys):
 
 
 def test_bounds_across_the_antimeridian_are_one_map(folder, capsys):
-    assert publish(ISLANDS, "--project", "auto", delta="100km") == 0
+    assert publish(ISLANDS, "--project", "auto", "--cell", "100km", delta="100km") == 0
     assert "2 points" not in capsys.readouterr().err.splitlines()[1]
     domain = dh.load("r.parquet").domain
     assert domain.crs == "+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m"
@@ -71,6 +70,13 @@ def test_aligned_cells_are_those_of_the_grid(folder):
     assert publish(CITY, "--project", "auto", "--cell", "5km", "--align", delta="4.9km") == 0
     assert dh.load("r.parquet").domain == grid
     assert grid.bounds == (555_000, 4_475_000, 620_000, 4_535_000)
+
+
+def test_points_outside_a_grid_are_refused_for_what_they_are(folder, capsys):
+    line = ["publish", "p.csv", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--grid", "EPSG:32618/5km"]
+    spent = ["--delta", "4.9km", "--epsilon", "1", "--out", "r.parquet"]
+    assert main([*line, "--bounds", "558910,4477940,618720,4534160", *spent]) == 2
+    assert "3 of 5 points (60%) lie outside the bounds" in capsys.readouterr().err
 
 
 def test_plans_and_streams_take_degrees_too(folder, capsys):

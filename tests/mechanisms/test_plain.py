@@ -8,7 +8,8 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.domain.clock import Clock
-from deltahist.mechanisms.plain import guess, judgement, sections
+from deltahist.domain.counting import Counting
+from deltahist.mechanisms.plain import guess, judged, sections
 from deltahist.mechanisms.step import Step
 
 DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
@@ -79,6 +80,15 @@ def test_what_was_left_out_is_said():
     assert "points outside it were left out" in said
 
 
+def test_a_condition_is_said():
+    near = dh.Neighbourhood(DOMAIN, "2km")
+    counting = Counting(where="kind = 'bus'")
+    mechanism = dh.Mechanism(near, dh.strategies.Identity(DOMAIN), dh.Budget(1), counting)
+    facts = mechanism.facts() | {"publishable": True}
+    said = " ".join(text for part in sections(mechanism, facts) for text in part.paragraphs)
+    assert "Only rows where kind = 'bus' were taken" in said
+
+
 def test_a_step_says_what_all_steps_promise_together():
     near = dh.Neighbourhood(DOMAIN, "2km", "boundary")
     mechanism = dh.Mechanism(near, dh.strategies.Identity(DOMAIN), dh.Budget(1 / 8))
@@ -91,11 +101,11 @@ def test_a_step_says_what_all_steps_promise_together():
 
 
 def test_seeded_noise_must_not_be_published():
-    answer, why = judgement(release(epsilon=1, rng=np.random.default_rng(1)).facts())
-    assert answer == "no"
+    verdict, why = judged(release(epsilon=1, rng=np.random.default_rng(1)).facts())
+    assert verdict == "no"
     assert "seeded generator" in why
     assert "This file keeps nothing of the following" in words(
         release(epsilon=1, rng=np.random.default_rng(1))
     )
-    assert judgement(release().facts())[0] == "yes"
+    assert judged(release().facts())[0] == "yes"
     assert "keeps nothing" not in words(release())

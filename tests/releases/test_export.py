@@ -237,7 +237,7 @@ def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
     in_geojson = json.loads((tmp_path / "cells.geojson").read_text(encoding="utf-8"))["deltahist_export"]
     for said in (in_parquet, in_geojson):
         assert said["statement"] == release.statement()
-        assert said["may_be_published"] is True
+        assert said["may_be_published"] == "yes"
         assert list(said["columns"]) == ["column", "row", "x", "y", "estimate", "std_error"]
         assert said["columns"]["std_error"]["unit"] == "points"
     assert schema.field("estimate").metadata[b"unit"] == b"points"

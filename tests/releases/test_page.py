@@ -9,6 +9,7 @@ import pytest
 import deltahist as dh
 from deltahist.counts.private import Private
 from deltahist.domain.counting import Counting
+from deltahist.releases.described import statement_frame
 from deltahist.releases.page import check_page, page, save_statement
 
 DOMAIN = dh.Domain.from_cell((583_000, 4_505_000, 587_000, 4_508_000), "500m", "EPSG:32618")
@@ -107,7 +108,23 @@ def test_the_judgement_comes_first(shown):
     seeded = dh.publish(
         np.ones(DOMAIN.shape, dtype=int), NEAR, "identity", epsilon=1, rng=np.random.default_rng(1)
     )
-    assert 'class="judgement no"><strong>May be published: no' in page(seeded, "html")
+    assert 'class="judgement no"><strong>May be published: no</strong>' in page(seeded, "html")
+
+
+def test_weak_protection_and_accounts_are_on_the_page():
+    account = dh.Account.total(epsilon=100, name="people")
+    counts = np.ones(DOMAIN.shape, dtype=int)
+    made = dh.publish(counts, NEAR, "identity", epsilon=50, weak_protection_accepted=True, account=account)
+    verdict = "only if everybody in the data accepts weak protection"
+    said = page(made, "html")
+    assert f'class="judgement only"><strong>May be published: {verdict}</strong>' in said
+    assert made.mechanism.weakness in said
+    assert "&#x27;people&#x27; has spent ε = 50 of 100" in said
+    said = page(made, "markdown")
+    assert f"**May be published: {verdict}.** Hardly anybody is protected" in said
+    assert "- **Account**: 'people' has spent ε = 50 of 100" in said
+    assert statement_frame(made)["text"][0] == made.may_be_published
+    assert "nobody keeps the sum" in page(of("map"), "html")
 
 
 @pytest.mark.parametrize("form", ["html", "markdown", "text"])

@@ -12,7 +12,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.domain.tables import encoded
+from deltahist.releases.tables import encoded
 
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
@@ -110,3 +110,9 @@ def test_a_shape_without_a_place_on_the_map_is_left_out():
         crs=4326,
     )
     assert read(encoded(frame, "parquet", CITY), "parquet").geometry.isna().tolist() == [False, True]
+
+
+def test_a_geopackage_is_of_a_version_that_older_programs_know(tmp_path):
+    frame = gpd.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(0, 0, 1, 1)])
+    content = encoded(frame, "gpkg", dh.Domain((0, 0, 4, 4), (4, 4)))
+    assert int.from_bytes(content[60:64], "big") == 10200  # SQLite's user version

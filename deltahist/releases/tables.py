@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,16 +120,21 @@ def _to_geopackage(frame: gpd.GeoDataFrame, file: io.BytesIO) -> None:
         taken.append(_free(str(column), taken))
     names = dict(zip(frame.columns.drop(shape), taken, strict=True))
     objects = {column: frame[column].map(_as_cell) for column in names if frame[column].dtype == object}
+    own = {"FID": _free("fid", taken), "GEOMETRY_NAME": _free("geom", taken)}
+    write_layer(frame.assign(**objects).rename(columns=names), file, "GPKG", layer=LAYER, layer_options=own)
+
+
+def write_layer(frame: pd.DataFrame, file: Path | io.BytesIO, driver: str, **more: Any) -> None:
+    """A layer of a file by GDAL; a table without geometries too."""
+    import pyogrio
+
+    if driver == "GPKG" and not more.get(
+        "append"
+    ):  # the newest version of the format makes older programs warn
+        more["dataset_options"] = {"VERSION": "1.2"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a plane without CRS is meant
-        frame.assign(**objects).rename(columns=names).to_file(
-            file,
-            driver="GPKG",
-            layer=LAYER,
-            engine="pyogrio",
-            FID=_free("fid", taken),
-            GEOMETRY_NAME=_free("geom", taken),
-        )
+        pyogrio.write_dataframe(frame, file, driver=driver, **more)
 
 
 def _free(name: str, taken: list[str]) -> str:
