@@ -603,3 +603,13 @@ def test_what_does_not_go_together_leaves_nothing(folder, capsys, changed, text)
     assert text in capsys.readouterr().err
     assert not (folder / "city.ledger").exists()
     assert not (folder / "out").exists()
+
+
+def test_a_folder_of_a_stream_is_asked_for_a_sum(folder, capsys):
+    assert stream(folder) == 0
+    capsys.readouterr()
+    period = ["--between", "2020-03-02", "2020-03-05"]
+    assert main(["query", str(folder / "out"), *period, "--box", "0,0,4,4", "--format", "csv"]) == 0
+    assert ",4" in capsys.readouterr().out.splitlines()[1]  # steps
+    assert main(["inspect", str(folder / "out")]) == 2
+    assert "name one of those in it (`deltahist query`" in capsys.readouterr().err
