@@ -26,7 +26,7 @@ def about(release: BaseRelease, names: Iterable[Hashable], nonnegative: bool) ->
     return {
         "title": "Estimates of points per cell, with standard errors",
         "promise": release.mechanism.promise,
-        "may_be_published": release.publishable,
+        "may_be_published": release.may_be_published,
         "columns": {name: known[name] for name in map(str, names) if name in known},
         "statement": release.statement(),
     }
@@ -75,10 +75,7 @@ def statement_frame(release: BaseRelease) -> pd.DataFrame:
     from deltahist.mechanisms.statement import parameters
 
     rows = joined(parameters(release.mechanism, release.facts()))
-    allowed = (
-        "May be published",
-        ["yes" if release.publishable else "no: the noise is that of a seeded generator"],
-    )
+    allowed = ("May be published", [release.may_be_published])
     promise = ("Promise", [release.mechanism.promise])
     return pd.DataFrame(
         [(label, " ".join(" ".join(lines).split())) for label, lines in (allowed, promise, *rows)],

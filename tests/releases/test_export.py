@@ -236,7 +236,7 @@ def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
     in_geojson = json.loads((tmp_path / "cells.geojson").read_text(encoding="utf-8"))["deltahist_export"]
     for said in (in_parquet, in_geojson):
         assert said["statement"] == release.statement()
-        assert said["may_be_published"] is True
+        assert said["may_be_published"] == "yes"
         assert list(said["columns"]) == ["column", "row", "x", "y", "estimate", "std_error"]
         assert said["columns"]["std_error"]["unit"] == "points"
     assert schema.field("estimate").metadata[b"unit"] == b"points"
@@ -244,6 +244,20 @@ def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
     assert "not negative" in in_geojson["columns"]["estimate"]["description"]
     with pytest.raises(InputError, match="is Parquet but no release"):
         dh.load(tmp_path / "cells.parquet")
+
+
+def test_weak_protection_is_said_in_exports_too(tmp_path):
+    near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)
+    counts = np.ones((4, 4), dtype=int)
+    weak = dh.publish(counts, near, "identity", epsilon=50, weak_protection_accepted=True)
+    seeded = dh.publish(counts, near, "identity", epsilon=1, rng=np.random.default_rng(1))
+    for release, words in ((weak, "only if everybody in the data accepts weak"), (seeded, "no: noise from")):
+        export(release, tmp_path / "cells.gpkg")
+        export(release, tmp_path / "cells.parquet")
+        layer = pyogrio.read_dataframe(tmp_path / "cells.gpkg", layer="statement", read_geometry=False)
+        assert layer.set_index("label")["text"]["May be published"].startswith(words)
+        metadata = pq.read_schema(tmp_path / "cells.parquet").metadata
+        assert json.loads(metadata[b"deltahist_export"])["may_be_published"].startswith(words)
 
 
 @pytest.mark.parametrize("dimensions", [1, 2])
