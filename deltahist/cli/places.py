@@ -101,7 +101,10 @@ class Coordinates:
         """What to say for a map that suits bounds in degrees."""
         from deltahist.domain.extents import extent_of
 
-        extent = extent_of(bounds)
+        try:
+            extent = extent_of(bounds)
+        except InputError:  # too much of the earth for one map
+            return "--project with a projected CRS for the region, and --bounds of it"
         there = ",".join(f"{b:.15g}" for b in extent.bounds)
         return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 
@@ -179,9 +182,15 @@ class Place:
 
     def nears(self, coordinates: Coordinates) -> Iterator[Neighbourhood]:
         """The neighbourhood on cells that may be chosen, from large to small, as far as there is room in memory."""
+        from deltahist.domain.domain import CellTooLarge
         from deltahist.planning import on_cells
+        from deltahist.planning.cells import SIDES, length_times
 
-        near = self._near(coordinates, options.length(self.delta, "--delta"))
+        delta = options.length(self.delta, "--delta")
+        try:
+            near = self._near(coordinates, delta)
+        except CellTooLarge:  # δ may still fit between corners; if not, it is δ that is too long
+            near = self._near(coordinates, length_times(delta, SIDES[-1]))
         box, crs = coordinates.of_box(self.bounds)
         return on_cells(box, near.delta, crs, sources=near.sources)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.placement import Placement
 from deltahist.domain import Domain, length_times
+from deltahist.domain.domain import CellTooLarge
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
@@ -153,6 +154,11 @@ def on_cells(
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
     """
     for times in SIDES:
-        domain = Domain.from_cell(bounds, length_times(delta, times), crs)
+        try:
+            domain = Domain.from_cell(bounds, length_times(delta, times), crs)
+        except CellTooLarge:
+            if times == SIDES[-1]:
+                raise
+            continue
         if 1 < domain.size <= most:
             yield Neighbourhood(domain, delta, sources)
