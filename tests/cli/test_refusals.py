@@ -89,7 +89,7 @@ MISTAKES = {
     ),
     "degrees without a CRS": (
         {"--crs": None, "--project": None, "--bounds": "-74.1,40.6,-73.9,40.9", "--cell": "0.01", "--delta": "0.01"},
-        ["longitudes and latitudes", "--crs EPSG:4326 --project EPSG:32618 --bounds 575800,", "--crs none"],
+        ["longitudes and latitudes", "--crs EPSG:4326 --project auto, which is --project EPSG:32618", "--crs none"],
         {"--crs": "EPSG:4326", "--project": "EPSG:32618", "--bounds": "575000,4494000,594000,4529000",
          "--cell": "500m", "--delta": "500m"},
     ),
