@@ -54,7 +54,8 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     path = Path(path)
     if path.is_dir():
         raise InputError(
-            f"release file {str(path)!r} is a folder: a release is one file (Series.load opens a folder of them)"
+            f"release file {str(path)!r} is a folder: a release is one file; name one of those in it "
+            "(`deltahist query`, and in Python Series.load, take a folder)"
         )
     if not path.is_file():
         raise InputError(f"release file {str(path)!r} does not exist")

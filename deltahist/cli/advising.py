@@ -75,7 +75,8 @@ def advise(
     console.check_target(out, *asked.files(), *filter(None, [users]))
     if asked.ranges:
         raise InputError(
-            "--ranges is about whole cells, which are chosen here: ask for --squares, --boxes or --regions"
+            "--ranges is about whole cells, which are compared here: plan for --squares, --boxes or --regions (and "
+            "with given cells `deltahist plan`)"
         )
     box, system = Coordinates.of_crs(crs).of_box(bounds)
     queries, _ = asked.queries(Domain(box, (1,) * (len(box) // 2), system))
@@ -115,7 +116,7 @@ def _told(found: pd.DataFrame, unit: str, asked: Asked, guessed: bool) -> str:
     kept = list(range(len(heads))) if people else [0, 1, 4, 5, 6]
     table = console.table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows], left=0)
     best = min(found.to_dict("records"), key=lambda row: float(row["of_count"]))
-    who = f"a user's {best['points_per_user']:.0f} points" if people else "somebody's point"
+    who = "a user's K points" if people else "somebody's point"
     lines = [
         f"A typical area of {_area(best['area'], unit)} holds {best['count']:,.0f} points if they are evenly spread, "
         "and is told as below (95 of 100 such answers are that near to the truth).",

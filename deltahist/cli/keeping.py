@@ -54,7 +54,9 @@ class Keeping:
         if self.ledger.exists() and self._rule() is not None:
             left = self._open(unit).left
         elif self.limit is None:
-            raise InputError(f"--limit is missing: account {self.account!r} is new in {str(self.ledger)!r}")
+            raise InputError(
+                f"--limit is missing: account {self.account!r} is new in {str(self.ledger)!r}{self._others()}"
+            )
         else:
             left = options.amount(self.limit, "--limit")
         if amount > left:
@@ -88,6 +90,14 @@ class Keeping:
 
         assert self.ledger is not None
         return Ledger(self.ledger).accounts().get(self.account or "")
+
+    def _others(self) -> str:
+        """The accounts that there are, for a name that is misspelt."""
+        from deltahist.budgets import Ledger
+
+        assert self.ledger is not None
+        names = list(Ledger(self.ledger).accounts()) if self.ledger.exists() else []
+        return f", which has {', '.join(map(repr, names))}" if names else ""
 
     def _open(self, unit: str) -> Account:
         """The account, with the limit that is given or that it has."""

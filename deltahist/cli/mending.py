@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from deltahist.cli import options
 from deltahist.errors import OutsideBounds
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ def _cure(kind: str, coordinates: Coordinates, place: Place) -> str:
     box, crs = place.box(coordinates)
     match kind:
         case "swapped" if coordinates.x is not None:
-            return f"--x {coordinates.y} --y {coordinates.x}"
+            mended = f"--x {coordinates.y} --y {coordinates.x}"
+            said = options.corners(place.bounds, "--bounds", around=True)
+            if coordinates.project == "auto" and max(map(abs, said)) <= 90:  # they may be latitudes first
+                turned = _text([said[i] for i in (1, 0, 3, 2)])
+                mended += f" or, if --x is the longitude already, by --bounds {turned} (longitudes first)"
+            return mended
         case "projected":
             return f"--crs {crs}"
         case "degrees" if crs is not None:

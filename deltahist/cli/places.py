@@ -108,8 +108,9 @@ class Coordinates:
 
         try:
             extent = extent_of(bounds)
-        except InputError:  # too much of the world for one map
-            return "--project with the projected CRS of a region, such as EPSG:32618, and --bounds in its metres"
+        except InputError as problem:  # too much of the world for one map
+            use = "--project with the projected CRS of a region, such as EPSG:32618, and --bounds in its metres"
+            return f"{use} ({problem})"
         there = ",".join(f"{b:.15g}" for b in extent.bounds)
         return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 
@@ -196,9 +197,15 @@ class Place:
 
     def nears(self, coordinates: Coordinates) -> Iterator[Neighbourhood]:
         """The neighbourhood on cells that may be chosen, from large to small, as far as there is room in memory."""
+        from deltahist.domain.domain import CellTooLarge
         from deltahist.planning import on_cells
+        from deltahist.planning.cells import SIDES, length_times
 
-        near = self._near(coordinates, options.length(self.delta, "--delta"))
+        delta = options.length(self.delta, "--delta")
+        try:
+            near = self._near(coordinates, delta)
+        except CellTooLarge:  # δ may still fit between corners; if not, it is δ that is too long
+            near = self._near(coordinates, length_times(delta, SIDES[-1]))
         box, crs = coordinates.of_box(self.bounds)
         return on_cells(box, near.delta, crs, sources=near.sources)
 

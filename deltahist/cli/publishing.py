@@ -54,6 +54,12 @@ class _Spending(SpendingWithFailure):
             budget.pop("probability", None)
         return budget
 
+#: Endings of other forms, which programs would open in vain.
+_NO_RELEASES = tuple(
+    f".{kind}"
+    for kind in ("csv", "tsv", "txt", "json", "geojson", "gpkg", "shp", "xlsx", "tif", "png", "svg", "pdf", "html")
+)
+
 
 @spread
 def publish(
@@ -126,6 +132,11 @@ def publish(
 
     budget = spending.keywords()
     console.check_target(out, source, *asked.files(), replace=overwrite or dry_run)
+    if out.suffix.lower() in _NO_RELEASES:
+        raise InputError(
+            f"--out is {str(out)!r}: a release is a Parquet file, call it {str(out.with_suffix('.parquet'))!r}; "
+            "`deltahist export` makes other forms of it, `deltahist plot` pictures"
+        )
     keeping.check(budget)
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):

@@ -223,7 +223,7 @@ def _text(frame: pd.DataFrame) -> str:
     from deltahist.answers import COLUMNS
 
     usual: Any = "{:,.6g}".format
-    if "estimate" in frame:
+    if "name" in frame:
         hidden = ("noise_error", "placement_error", "outside")
         frame = frame[["name", *(c for c in COLUMNS if c in frame and c not in hidden)]]
         usual = "{:,.1f}".format

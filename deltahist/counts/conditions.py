@@ -240,6 +240,8 @@ class _Tests:
             cause = (
                 " (text is put in single quotes, and a column of true and false compared with them: = true)"
             )
+        elif isinstance(node, exp.Binary):
+            cause = " (a date, like any text, is put in single quotes)"
         shown = node.sql()[:40] if isinstance(node, exp.Expression) else str(node)[:40]
         return InputError(f"where is {self.text!r}, which asks for {shown!r}{cause}: {_RULE}")
 

@@ -94,13 +94,13 @@ class Outside:
         """Raise OutsideBounds if more than one point in a hundred lies outside, with the likely cause."""
         if self.outside <= _MANY * self.points:
             return
-        kind, cause = next(self._causes(), ("unknown", "are they the right ones, W,S,E,N"))
-        domain = self.domain
+        kind, cause = next(self._causes(), ("unknown", "are they the right ones (W,S,E,N), and is the CRS"))
+        domain, end = self.domain, "?" if kind == "unknown" else "."
         bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" of {domain.crs}" if domain.crs else "")
         raise OutsideBounds(
             f"{self.outside:,} of {self.points:,} points ({self.outside / self.points:.0%}) lie outside the bounds "
-            f"{bounds}: {cause}. If it is meant, say what becomes of them: outside='clamp' (they count at the edge) "
-            "or outside='drop' (with the boundary as a source)",
+            f"{bounds}: {cause}{end} If it is meant, say what becomes of them: outside='clamp' (they count at the "
+            "edge) or outside='drop' (with the boundary as a source)",
             kind,
         )
 

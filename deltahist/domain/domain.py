@@ -26,6 +26,10 @@ _LEAST_STEP = 1e-290
 _SCALE_DIGITS = 1e-6
 
 
+class CellTooLarge(InputError):  # noqa: N818
+    """A cell is larger than the whole map."""
+
+
 @dataclass(frozen=True)
 class Domain:
     """A box cut into equal cells, in one or two dimensions.
@@ -152,10 +156,10 @@ class Domain:
             side = rough.length(cell, name="cell")
         extent = [hi - lo for lo, hi in zip(rough.low, rough.high, strict=True)]
         if side > max(extent) * (1 + 1e-9):
-            sides = " × ".join(f"{rough.ground(e):,.4g}" for e in extent)
-            raise InputError(
+            sides = " × ".join(f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in map(rough.ground, extent))
+            raise CellTooLarge(
                 f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}, and a map of one cell "
-                "says nothing; take smaller cells (are the bounds in other units, such as km?)"
+                "says nothing; take smaller cells (are the bounds in other units, such as km or degrees?)"
             )
         # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
         shape = tuple(

@@ -84,6 +84,7 @@ def advise(
         for delta in deltas:
             at_one = []
             for near in on_cells(bounds, delta, crs):
+                near.check_on_map()
                 at_one.append(_at_one(near, workload))
                 advance(1)
             if not at_one:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.placement import Placement
 from deltahist.domain import Domain, length_times
+from deltahist.domain.domain import CellTooLarge
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
@@ -152,11 +153,14 @@ def on_cells(
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
     """
-    whole = Domain(bounds, (1,) * (len(bounds) // 2), crs)
-    longest = max(high - low for low, high in zip(whole.low, whole.high, strict=True))
-    for side in (length_times(delta, times) for times in SIDES):
-        if whole.length(side, name="delta") > longest:
+    for times in SIDES:
+        try:
+            domain = Domain.from_cell(bounds, length_times(delta, times), crs)
+        except CellTooLarge:
+            if times == SIDES[-1]:
+                raise InputError(
+                    f"delta is {delta!r}: the map has room for no two cells of δ/8 (are the bounds in other units?)"
+                ) from None
             continue
-        domain = Domain.from_cell(bounds, side, crs)
         if 1 < domain.size <= most:
             yield Neighbourhood(domain, delta, sources)

@@ -15,8 +15,8 @@ from deltahist.errors import InputError, fits_memory
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Summed
 
-#: What may differ from step to step: the amount that is spent, and what follows from it.
-_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "account", "version")
+#: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
+_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400

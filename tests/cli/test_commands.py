@@ -203,7 +203,7 @@ def test_rows_of_a_condition_from_standard_input(folder, capsys, monkeypatch):
         line = ["publish", "-", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--project", "EPSG:32618"]
         line += ["--bounds", ",".join(map(str, BOUNDS)), "--cell", "250m", "--delta", "500m", "--epsilon", "1"]
         capsys.readouterr()
-        assert main([*line, "--where", where, "--out", str(folder / "few.parquet")]) == 0
+        assert main([*line, "--where", where, "--overwrite", "--out", str(folder / "few.parquet")]) == 0
         error = capsys.readouterr().err
         assert f"3,000 rows read, {kept:,} points counted" in error
         assert f"{3000 - kept:,} rows left out that are not {where}" in error

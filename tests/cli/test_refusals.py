@@ -110,8 +110,28 @@ MISTAKES = {
     ),
     "bounds in kilometres on a map in metres": (
         {"--bounds": "583,4505,588,4509"},
-        ["cell is '250m'", "in other units, such as km?"],
+        ["cell is '250m'", "in other units, such as km or degrees?"],
         {"--bounds": "583000,4505000,588000,4509000"},
+    ),
+    "bounds with latitudes first": (
+        {"--project": "auto", "--bounds": "40.68,-74.03,40.75,-73.95"},
+        ["if --x is the longitude already, by --bounds -74.03,40.68,-73.95,40.75 (longitudes first)"],
+        {"--project": "auto", "--bounds": "-74.03,40.68,-73.95,40.75", "--outside": "clamp"},
+    ),
+    "a delta larger than the map, cells to be chosen": (
+        {"--delta": "7km", "--cell": "auto"},
+        ["delta is '7km'", "the map is only 6,"],
+        {"--delta": "4km", "--cell": "auto"},
+    ),
+    "a release called as a table": (
+        {"--out": "city.csv"},
+        ["a release is a Parquet file, call it 'city.parquet'", "`deltahist export`"],
+        {"--out": "city.parquet"},
+    ),
+    "a date without quotes": (
+        {"--where": "kmx > 2010-05-01"},
+        ["a date, like any text, is put in single quotes"],
+        {"--where": "kmx > 0"},
     ),
     "a delta larger than the map": (
         {"--delta": "7km"},

@@ -101,7 +101,7 @@ def test_what_sorted_points_are_not_for(folder, capsys):
     for more, message in (
         (["--quantiles", "0.5,a"], "--quantiles is '0.5,a'"),
         (["--quantiles", "0.5", "--box", "1,2"], "missing or double"),
-        (["--quantiles", "0.5", "--format", "geojson"], "--format is 'geojson'"),
+        (["--quantiles", "0.5", "--format", "geojson"], "the form is 'geojson'"),
     ):
         assert main(["query", str(folder / "ages.parquet"), *more]) == 2
         assert message in capsys.readouterr().err

@@ -593,7 +593,10 @@ def test_times_in_another_form(folder, capsys):
     [
         ({"time_format": "%H:%M"}, "time_format is '%H:%M': it must name a day"),
         ({"time_format": "%d/%m/%Y", "source": "daily", "drop": ("time",)}, "it must be left out"),
-        ({"time_format": "%d/%m/%Y", "start": "1", "until": "3", "drop": ("every",)}, "step numbers have no format"),
+        (
+            {"time_format": "%d/%m/%Y", "start": "1", "until": "3", "drop": ("every",)},
+            "step numbers have no format",
+        ),
         ({"where": "x > 3"}, "vanish by moving"),
         ({"where": "\"when\" > '2020-03-02'"}, "holds the times"),
         ({"where": "who >"}, "cannot be read"),
@@ -613,11 +616,19 @@ def test_cells_of_a_stream_are_chosen_once_for_what_is_asked(folder):
     first = dh.load(folder / "out" / "2020-03-01.parquet")
     share = dh.Budget(epsilon=2 / 4)
     work = dh.workloads.random_squares(3, 2_000, first.domain)
-    best = plan_cells(
-        on_cells((0, 0, 40, 40), 2, sources="boundary"), 50, work, epsilon=share.epsilon
-    )[0]
+    best = plan_cells(on_cells((0, 0, 40, 40), 2, sources="boundary"), 50, work, epsilon=share.epsilon)[0]
     assert first.domain == best.neighbourhood.domain
     assert first.strategy.describe() == best.mechanism.strategy.describe()
     assert stream(folder, *more, until="2020-03-04", **how) == 0  # the same again, and the ledger goes on
     assert dh.load(folder / "out" / "2020-03-04.parquet").domain == first.domain
     assert stream(folder, until="2020-03-05", **how | {"cell": "1"}) == 2
+
+
+def test_a_folder_of_a_stream_is_asked_for_a_sum(folder, capsys):
+    assert stream(folder) == 0
+    capsys.readouterr()
+    period = ["--between", "2020-03-02", "2020-03-05"]
+    assert main(["query", str(folder / "out"), *period, "--box", "0,0,4,4", "--format", "csv"]) == 0
+    assert ",4" in capsys.readouterr().out.splitlines()[1]  # steps
+    assert main(["inspect", str(folder / "out")]) == 2
+    assert "name one of those in it (`deltahist query`" in capsys.readouterr().err

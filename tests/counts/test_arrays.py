@@ -113,4 +113,4 @@ def test_memory_does_not_grow_with_the_points():
         return used
 
     few, many = peak(module._BLOCK), peak(4 * module._BLOCK)
-    assert many < few + 8 * module._BLOCK  # masks of a byte per row, no arrays of coordinates or cells
+    assert many < few + 9 * module._BLOCK  # masks of a byte per row, no arrays of coordinates or cells

@@ -17,7 +17,6 @@ import rasterio
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.releases.described import about
 from deltahist.releases.export import check_form, export
 from deltahist.releases.style import breaks
 
@@ -247,14 +246,18 @@ def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
         dh.load(tmp_path / "cells.parquet")
 
 
-def test_what_hardly_protects_is_not_said_to_be_publishable(release, tmp_path):
-    counts = np.ones(release.domain.shape, dtype=int)
-    near = release.neighbourhood
+def test_weak_protection_is_said_in_exports_too(tmp_path):
+    near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)
+    counts = np.ones((4, 4), dtype=int)
     weak = dh.publish(counts, near, "identity", epsilon=50, weak_protection_accepted=True)
-    export(weak, tmp_path / "cells.gpkg")
-    table = pyogrio.read_dataframe(tmp_path / "cells.gpkg", layer="statement", read_geometry=False)
-    assert table.set_index("label")["text"]["May be published"] == weak.may_be_published != "yes"
-    assert about(weak, [], False)["may_be_published"] is False
+    seeded = dh.publish(counts, near, "identity", epsilon=1, rng=np.random.default_rng(1))
+    for release, words in ((weak, "only if everybody in the data accepts weak"), (seeded, "no: noise from")):
+        export(release, tmp_path / "cells.gpkg")
+        export(release, tmp_path / "cells.parquet")
+        layer = pyogrio.read_dataframe(tmp_path / "cells.gpkg", layer="statement", read_geometry=False)
+        assert layer.set_index("label")["text"]["May be published"].startswith(words)
+        metadata = pq.read_schema(tmp_path / "cells.parquet").metadata
+        assert json.loads(metadata[b"deltahist_export"])["may_be_published"].startswith(words)
 
 
 @pytest.mark.parametrize("dimensions", [1, 2])
