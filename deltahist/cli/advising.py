@@ -46,8 +46,9 @@ def advise(
     users: Annotated[
         Path | None,
         option(
-            "FILE.csv",
-            "Public figures: columns points and users, how many users have so many points; tells what is kept.",
+            "FILE",
+            "How many users have so many points, which tells what is kept: a public CSV file with the columns points "
+            "and users, or a release of it (docs/choosing.md).",
             "--points-per-user",
         ),
     ] = None,
@@ -85,7 +86,7 @@ def advise(
         raise InputError(
             f"--points-per-user is {str(users)!r}, and {other}: it says what is kept of users' points"
         )
-    points = asked.number if users is None else advice.read_users(users, "--points-per-user")
+    points = asked.number if users is None else _users(users)
     found = advice.advise(
         box,
         points,
@@ -106,6 +107,17 @@ def advise(
     else:
         unit = "m" if system else "units"
         console.put(_told(found, unit, asked, users is None), out)
+
+
+def _users(file: Path) -> dict[int, int]:
+    """Numbers of users by their number of points, from a public table or from a release."""
+    from deltahist.planning import advice
+    from deltahist.releases import Release
+    from deltahist.releases.activity import users_by_points
+
+    if file.suffix.lower() == ".parquet":
+        return users_by_points(Release.load(file))
+    return advice.read_users(file, "--points-per-user")
 
 
 def _told(found: pd.DataFrame, unit: str, asked: Asked, guessed: bool) -> str:
