@@ -34,6 +34,7 @@ from .neighbourhood import Neighbourhood as Neighbourhood
 from .planning import (
     Candidate as Candidate,
     advise as advise,
+    budget_for as budget_for,
     expected_error as expected_error,
     plan as plan,
 )
@@ -42,6 +43,8 @@ from .publishers import (
     publish as publish,
     publish_quantile as publish_quantile,
     publish_sorted as publish_sorted,
+    refine as refine,
+    tighten as tighten,
 )
 from .publishers.quantile import quantile as quantile
 from .releases import (

@@ -48,9 +48,6 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     InputError
         If it is missing.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = Path(path)
     if path.is_dir():
         raise InputError(
@@ -65,8 +62,19 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
         if path.stat().st_size > _MOST_DESCRIPTION:
             raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
         return _understood(path.read_bytes(), path, lambda description: read(description, None, str(path)))
+    return read_parquet(path, path, read)
+
+
+def read_parquet(
+    content: Path | bytes, path: Path, read: Callable[[dict[str, Any], Any, str], _Read]
+) -> _Read:
+    """What `read_described` does with Parquet, of a file or of bytes; `path` is named in errors."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
+        source = pa.BufferReader(content) if isinstance(content, bytes) else content
+        file = pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise DamagedFile(
             f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
@@ -154,8 +162,10 @@ def read_columns(file: Any, path: str, names: list[str]) -> Any:
     return table
 
 
-def write_whole(target: Path, write: Callable[[Path], Any]) -> None:
+def write_whole(target: Path, write: Callable[[Path], Any], *, private: bool = False) -> None:
     """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
+
+    With `private` only its owner can read it, and it is durable, with its name, when this returns.
 
     Raises InputError if the folder does not exist or cannot be written.
     """
@@ -173,14 +183,27 @@ def write_whole(target: Path, write: Callable[[Path], Any]) -> None:
     part = Path(name)
     try:
         write(part)
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
+        if not private:
+            umask = os.umask(0)
+            os.umask(umask)
+            part.chmod(0o666 & ~umask)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(target)
+        if private:
+            sync_folder(target.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _first(problem: Exception) -> str:

@@ -149,6 +149,10 @@ class Budget:
         assert isinstance(amount, Fraction)
         return amount
 
+    def of(self, amount: Fraction) -> Budget:
+        """Another amount of the same unit."""
+        return Budget(epsilon=amount) if self.rho is None else Budget(rho=amount)
+
     @property
     def exact(self) -> tuple[Fraction | None, Fraction | None]:
         """ε and ρ, one of which is None."""

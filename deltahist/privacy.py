@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, exact, is_number, one_of, positive, whole
 
+#: Kind of Gaussian noise that may be refined later.
+ROUNDED = "rounded gaussian"
+
 
 @dataclass(frozen=True)
 class Law:
@@ -19,8 +22,8 @@ class Law:
 
     Parameters
     ----------
-    kind : "laplace" (two-sided geometric, P(k) ∝ exp(−|k|/scale)) or "gaussian" (P(k) ∝ exp(−k²/(2 σ²))),
-        both on the integers.
+    kind : "laplace" (two-sided geometric, P(k) ∝ exp(−|k|/scale)), "gaussian" (P(k) ∝ exp(−k²/(2 σ²))) or "rounded
+        gaussian" (a continuous Gaussian, rounded), all on the integers.
     parameter : the scale b, or the variance parameter σ²; zero means no noise (nothing was private).
     """
 
@@ -28,7 +31,23 @@ class Law:
     parameter: Fraction
 
     def __post_init__(self) -> None:
-        one_of(("laplace", "gaussian"), kind=self.kind)
+        one_of(("laplace", "gaussian", ROUNDED), kind=self.kind)
+
+    def rounded(self) -> Law:
+        """What stands for the law where noise is refined later: Gaussian noise is rounded then (docs/gradual.md)."""
+        return Law(ROUNDED, self.parameter) if self.kind == "gaussian" else self
+
+    def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probabilities of whole numbers, up to a common factor."""
+        value = float(self.parameter)
+        if self.kind == "laplace":
+            return np.exp(-np.abs(k) / value)
+        if self.kind == "gaussian":
+            return np.exp(-k * k / (2 * value))
+        from scipy.special import ndtr
+
+        nearer, farther = ((np.abs(k) + half) / math.sqrt(value) for half in (-0.5, 0.5))
+        return np.asarray(ndtr(-nearer) - ndtr(-farther))
 
     def variance(self, *, continuous: bool = False) -> float:
         """Variance; of the continuous law with the same parameter if asked (2 b², σ²)."""
@@ -38,7 +57,7 @@ class Law:
         if self.kind == "laplace":
             p, rest = math.exp(-1 / value), -math.expm1(-1 / value)
             return 2 * p / (rest * rest)
-        return _gaussian_moments(value)[0]
+        return self._moments[0]
 
     def kurtosis(self) -> float:
         """Excess kurtosis: fourth cumulant over squared variance; 3 for Laplace noise of a large scale."""
@@ -49,22 +68,24 @@ class Law:
             p = math.exp(-1 / value)
             # The fourth cumulant of a two-sided geometric is 2 p (1 + 4 p + p²) / (1 − p)⁴.
             return (1 + 4 * p + p * p) / (2 * p) if p > 0 else 0.0
-        second, fourth = _gaussian_moments(value)
+        second, fourth = self._moments
         return fourth / (second * second) - 3 if second > 0 else 0.0
+
+    @property
+    def _moments(self) -> tuple[float, float]:
+        """Second and fourth moment of Gaussian noise."""
+        value = float(self.parameter)
+        if value > 25:  # the sums and the integrals agree to the last digit from far below
+            off = (1 / 12, value / 2 + 1 / 80) if self.kind == ROUNDED else (0.0, 0.0)
+            return value + off[0], 3 * value * value + off[1]
+        k = np.arange(0, 200, dtype=np.float64)
+        weight = self.weights(k) * np.where(k == 0, 1.0, 2.0)
+        weight /= weight.sum()
+        return float(weight @ k**2), float(weight @ k**4)
 
     def describe(self) -> dict[str, str]:
         """A JSON-ready description; the fraction is kept exact."""
         return {"kind": self.kind, "parameter": str(self.parameter)}
-
-
-def _gaussian_moments(variance: float) -> tuple[float, float]:
-    """Second and fourth moment of the discrete Gaussian."""
-    if variance > 25:  # the discrete and the continuous moments agree to the last digit from far below
-        return variance, 3 * variance * variance
-    k = np.arange(0, 200, dtype=np.float64)
-    weight = np.exp(-k * k / (2 * variance)) * np.where(k == 0, 1.0, 2.0)
-    weight /= weight.sum()
-    return float(weight @ k**2), float(weight @ k**4)
 
 
 @dataclass(frozen=True)
@@ -135,7 +156,8 @@ class Guarantee:
 
     @property
     def certainty(self) -> float:
-        """How often whoever holds two neighbouring data sets for equally likely guesses right from a release, at most.
+        """How often whoever holds two neighbouring data sets for equally likely guesses right from a release, at
+        most.
 
         That is (1 + their total variation) / 2: e^ε / (1 + e^ε) for pure ε, reached by randomised response, and
         Φ(√(ρ/2)) for Gaussian noise of ρ; integer noise far below one can be 0.006 above that (docs/privacy/weak.md).

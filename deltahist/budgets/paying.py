@@ -20,8 +20,8 @@ class Account:
     """What pays for a release: `publish(..., account=account)` charges it, durably, before any noise is drawn.
 
     `Account.total` is one for repeated publishing: all releases that it pays for add up to at most its limit, so that
-    together they are that private for the people whom all of them are about. `Account(window, step)` is one for a step
-    of a stream.
+    together they are that private for the people whom all of them are about. `Account(window, step)` is one for a
+    step of a stream.
 
     Parameters
     ----------
@@ -65,6 +65,14 @@ class Account:
         """
         return cls(Window(None, epsilon, rho, ledger=ledger, name=name))
 
+    def settle(self, chain: str, token: str) -> None:
+        """Keep which state of a chain is its last one; InputError if another one came first."""
+        self.window.settle(chain, token)
+
+    def paid(self, chain: str) -> Fraction:
+        """What has been charged for a chain so far."""
+        return Fraction(self.window.paid(chain).nano, NANO)
+
     def takes(self, **amounts: Any) -> dict[str, Any]:
         """Amounts as it will charge them: a float stands for the decimal that it prints as; None stays None."""
         return {name: None if amount is None else as_said(**{name: amount}) for name, amount in amounts.items()}
@@ -89,17 +97,21 @@ class Account:
         """What may still be spent."""
         return self.window.available(self.step)
 
-    def pay(self, guarantee: Guarantee) -> Payment:
+    def pay(
+        self, guarantee: Guarantee, *, chain: str | None = None, token: str | None = None
+    ) -> Payment:
         """Charge what a release promises, and say what has been spent then.
 
-        Whatever happens afterwards, it stays charged.
+        Whatever happens afterwards, it stays charged. For a release of a chain only what it costs more than those
+        before it is charged; `token` names the state that is refined (None for the first release).
 
         Raises
         ------
         BudgetExceeded
             If the account has less left. Nothing is charged then.
         InputError
-            If the account keeps ε and the release needs ρ or a failure probability, or the other way round.
+            If the account keeps ε and the release needs ρ or a failure probability, or the other way round; if the
+            state is not the last one of its chain.
         """
         unit = self.window.unit
         amount = guarantee.epsilon if unit == "epsilon" else guarantee.rho
@@ -108,9 +120,12 @@ class Account:
             failing = f" but for a probability of {float(guarantee.probability):g}" if guarantee.probability else ""
             raise InputError(
                 f"account {self.name!r} keeps {'pure ' if unit == 'epsilon' else ''}{unit}, and the release spends "
-                f"{other}{failing}: the two do not add up; spend {unit}, or take an account in rho (zCDP) for Gaussian "
-                "noise"
+                f"{other}{failing}: the two do not add up; spend {unit}, or take an account in rho (zCDP) for "
+                "Gaussian noise"
             )
-        _, spent = self.window.charge_and_sum(self.step, amount)
+        if chain is None:
+            _, spent = self.window.charge_and_sum(self.step, amount)
+        else:
+            spent = self.window.charge_up_to(amount, chain, token)
         self.payments.append(Payment(self.name, unit, self.limit, spent, self.window.length))
         return self.payments[-1]

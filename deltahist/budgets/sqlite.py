@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, select
 from sqlalchemy.exc import DBAPIError
 
+from deltahist._files import sync_folder
 from deltahist.budgets.accounts import TABLES, Accounts
 from deltahist.errors import DamagedFile, InputError
 
@@ -54,18 +55,8 @@ class SQLiteFile:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """A lock on a file beside the ledger; it ends with the process, however that ends."""
-        with self._translated(), contextlib.ExitStack() as held:
-            try:
-                engine = _engine(Path(f"{self.path.resolve()}-lock"), "rwc", 0.0)
-                # It is never committed: the file stays empty.
-                held.enter_context(_connection(engine, "BEGIN EXCLUSIVE")).begin()
-            except DBAPIError as problem:
-                if _code(problem) != sqlite3.SQLITE_BUSY:
-                    raise
-                raise InputError(
-                    f"{self._what} is in use: another process publishes from it; wait until it ends"
-                ) from None
+        """A lock on the ledger; it ends with the process, however that ends."""
+        with self._translated(), hold(self.path, "ledger"):
             yield
 
     def create(self) -> None:
@@ -86,7 +77,7 @@ class SQLiteFile:
             # A link, unlike a renaming, never replaces a ledger that another process has just made.
             with contextlib.suppress(FileExistsError):
                 os.link(name, self.path)
-            _sync_folder(folder)
+            sync_folder(folder)
         finally:
             os.unlink(name)
 
@@ -139,6 +130,28 @@ class SQLiteFile:
             ) from None
 
 
+@contextlib.contextmanager
+def hold(path: Path, what: str) -> Iterator[None]:
+    """A lock on a file beside `path`; it ends with the process, however that ends.
+
+    Raises InputError if another process holds it.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            engine = _engine(Path(f"{path.resolve()}-lock"), "rwc", 0.0)
+            # It is never committed: the file stays empty.
+            held.enter_context(_connection(engine, "BEGIN EXCLUSIVE")).begin()
+        except DBAPIError as problem:
+            if _code(problem) != sqlite3.SQLITE_BUSY:
+                raise InputError(
+                    f"{what} {str(path)!r} cannot be locked: {problem.orig} (may its folder be written?)"
+                ) from None
+            raise InputError(
+                f"{what} {str(path)!r} is in use: another process publishes from it; wait until it ends"
+            ) from None
+        yield
+
+
 def _new_engine(path: Path, mode: str, patience: float) -> Engine:
     """An engine that keeps no connection, and whose transactions begin as each connection is told to."""
     url = URL.create("sqlite", database=path.as_uri(), query={"uri": "true", "mode": mode})
@@ -177,13 +190,3 @@ def _code(problem: DBAPIError) -> int | None:
     """What SQLite calls the problem, without the details of the extended code."""
     code = getattr(problem.orig, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deltahist.budget import Budget, Charge
+from deltahist.budgets.chains import Paid
 from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import NANO, allowed, as_said, charged
 from deltahist.errors import BudgetExceeded, InputError, is_number, whole
@@ -64,6 +65,7 @@ class Window:
     name: str = "window"
     about: Mapping[str, Any] | None = None
     _memory: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    _chains: dict[str, Paid] = field(default_factory=dict, init=False, repr=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -143,16 +145,66 @@ class Window:
         if not is_number(amount) or not amount > 0:
             raise InputError(f"amount is {amount!r} at step {step}: it must be a finite number above zero")
         nano = charged(amount=amount)
-        charge = Charge(Fraction(nano, NANO), self.unit)
+        return Charge(Fraction(nano, NANO), self.unit), self._charge(step, nano, amount)
+
+    def charge_up_to(self, amount: float | Fraction, chain: str, token: str | None) -> Fraction:
+        """Charge what a chain of releases lacks, and say what has been spent then.
+
+        Parameters
+        ----------
+        amount : what all releases of the chain cost together, the next one with them. chain : its name.
+        token : of the state that is refined; None for a chain that begins.
+
+        Raises
+        ------
+        InputError
+            On a state that is not the last one of its chain, or an account of a window of steps. BudgetExceeded as
+            `charge`. Nothing is charged then.
+        """
+        if self.length is not None:
+            raise InputError(
+                f"account {self.name!r} is the window of a stream: a chain of releases is paid by a total "
+                "(`Account.total`)"
+            )
+        return self._charge(0, charged(amount=amount), amount, (chain, token))
+
+    def settle(self, chain: str, token: str) -> None:
+        """Keep which state of a chain is its last one, before its release is handed out.
+
+        Raises InputError if another one came first.
+        """
+        if self.ledger is None:
+            self._chains[chain] = self.paid(chain).settled(token, chain)
+            return
+        with self._ledger.transaction() as change:
+            known = Paid(**(change.fact(self.name, _fact(chain)) or {}))
+            change.store(self.name, _fact(chain), known.settled(token, chain).describe())
+
+    def paid(self, chain: str) -> Paid:
+        """What has been charged for a chain."""
+        if self.ledger is None:
+            return self._chains.get(chain, Paid())
+        return Paid(**(self._ledger.fact(self.name, _fact(chain)) or {}))
+
+    def _charge(
+        self, step: int, nano: int, amount: Any, chain: tuple[str, str | None] | None = None
+    ) -> Fraction:
+        """Charge billionths, or those that a chain lacks (its name, and the state); what has been spent then."""
         if self.ledger is None:
             with self._turn:
+                if chain is not None:
+                    name, token = chain
+                    paid = self.paid(name)
+                    after, nano = paid.charged(nano, token, name), paid.due(nano)
                 self._allow(self._memory, step, nano, amount)
+                if chain is not None:
+                    self._chains[name] = after
                 held = self._held(self._memory, step)
                 self._memory[step] = self._memory.get(step, 0) + nano
                 if self.length is not None:
                     for old in [s for s in self._memory if s <= step - self.length]:
                         del self._memory[old]
-            return charge, Fraction(held + nano, NANO)
+            return Fraction(held + nano, NANO)
         with self._ledger.transaction() as change:
             # It may have been closed, and opened with another limit, since this one looked.
             rule = change.rule(self.name) or {}
@@ -161,13 +213,18 @@ class Window:
                     f"account {self.name!r} of {str(self._ledger.path)!r} is not what it was when it was opened "
                     "(closed meanwhile?): nothing was charged; open it again"
                 )
+            if chain is not None:
+                name, token = chain
+                paid = Paid(**(change.fact(self.name, _fact(name)) or {}))
+                change.store(self.name, _fact(name), paid.charged(nano, token, name).describe())
+                nano = paid.due(nano)
             charges = change.charges(self.name)
             self._allow(charges, step, nano, amount)
             held = self._held(charges, step)
             change.charge(self.name, step, nano)
             if self.length is not None:
                 change.forget(self.name, step - self.length)
-        return charge, Fraction(held + nano, NANO)
+        return Fraction(held + nano, NANO)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
         """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here
@@ -210,6 +267,11 @@ class Window:
         budget = self.epsilon if self.rho is None else self.rho
         assert budget is not None
         return budget
+
+
+def _fact(chain: str) -> str:
+    """Where a ledger keeps what is paid for a chain."""
+    return f"chain {chain}"
 
 
 def _step(step: Any) -> int:

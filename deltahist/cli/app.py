@@ -13,6 +13,7 @@ from deltahist.cli.planning import plan
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.querying import query
 from deltahist.cli.reading import export, inspect, plot
+from deltahist.cli.refining import refine, tighten
 from deltahist.cli.sorting import quantile
 from deltahist.cli.stating import statement
 from deltahist.cli.streaming import stream
@@ -53,6 +54,8 @@ def deltahist(
 for command, line in (
     (demo, "Publish a made-up city end to end, to see how it works."),
     (publish, "Publish a file of points as one release file."),
+    (refine, "Publish a finer release of the same data, for the difference."),
+    (tighten, "Make a more private copy of a release, without the data."),
     (quantile, "Publish the median or another quantile of a column."),
     (allocate, "Spread a budget per window over steps of different weight."),
     (stream, "Publish one map per step of time, within a budget per window."),

@@ -30,8 +30,8 @@ ANYWHERE = "boxes of any size at any place"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Which queries the error is about, and about how many points."""
+class AskedQueries:
+    """Which queries an error is about."""
 
     regions: Annotated[
         Path | None, option("FILE", "Plan for these polygons (GeoJSON, GeoPackage, ...).", "--regions")
@@ -43,18 +43,6 @@ class Asked:
     ranges: Annotated[
         bool, flag("--ranges", "Plan for all ranges of whole cells; needs cells that are given.")
     ] = False
-    points: Annotated[
-        str | None,
-        option(
-            "N",
-            "About how many points there are, a public figure: it decides on --cell auto. [default: 100000]",
-        ),
-    ] = None
-
-    @property
-    def number(self) -> float:
-        """About how many points there are."""
-        return float(USUAL_POINTS if self.points is None else options.amount(self.points, "--points"))
 
     def files(self) -> list[Path]:
         """What is read."""
@@ -90,6 +78,24 @@ class Asked:
         if self.ranges:
             return workloads.all_ranges, "all ranges of whole cells"
         return None, "all ranges of whole cells"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(AskedQueries):
+    """Which queries the error is about, and about how many points."""
+
+    points: Annotated[
+        str | None,
+        option(
+            "N",
+            "About how many points there are, a public figure: it decides on --cell auto. [default: 100000]",
+        ),
+    ] = None
+
+    @property
+    def number(self) -> float:
+        """About how many points there are."""
+        return float(USUAL_POINTS if self.points is None else options.amount(self.points, "--points"))
 
 
 @dataclass(frozen=True)

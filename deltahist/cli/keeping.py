@@ -32,8 +32,11 @@ class Keeping:
         str | None, option("E", "With --ledger: what may be spent altogether; known after the first time.")
     ] = None
 
-    def check(self, budget: dict[str, Any]) -> None:
-        """Refuse what the account cannot pay, before any data are read; nothing is made or charged yet."""
+    def check(self, budget: dict[str, Any], chain: str | None = None) -> None:
+        """Refuse what the account cannot pay, before any data are read; nothing is made or charged yet.
+
+        A chain of releases pays only what the next one costs more than those before it.
+        """
         if self.ledger is None or self.account is None:
             given = {"--ledger": self.ledger, "--account": self.account, "--limit": self.limit}
             there, missing = ([k for k, v in given.items() if (v is None) == no] for no in (False, True))
@@ -52,7 +55,8 @@ class Keeping:
             raise InputError(f"folder {str(self.ledger.parent)!r} of --ledger does not exist: make it first")
         ((unit, amount),) = budget.items()
         if self.ledger.exists() and self._rule() is not None:
-            left = self._open(unit).left
+            account = self._open(unit)
+            left = account.left + (0 if chain is None else account.paid(chain))
         elif self.limit is None:
             raise InputError(
                 f"--limit is missing: account {self.account!r} is new in {str(self.ledger)!r}{self._others()}"

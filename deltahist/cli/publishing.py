@@ -23,6 +23,7 @@ from deltahist.cli.groups import (
 from deltahist.cli.keeping import Keeping
 from deltahist.cli.mending import mending
 from deltahist.cli.places import Coordinates, Place
+from deltahist.cli.refining import StateFile, check_state, kept_secret
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
 
@@ -88,6 +89,7 @@ def publish(
     rows: Rows,
     order: InOrder,
     keeping: Keeping,
+    state: StateFile = None,
     dry_run: Annotated[
         bool,
         flag(
@@ -122,6 +124,8 @@ def publish(
       deltahist publish rides.zip --x x --y y --decimal , --where "kind in ('bus', 'tram') and speed > 3" ...
       deltahist publish ages.csv --x age --bounds 0,100 --delta 5 --cells-per-delta 5 --sources left \\
           --rho 0.1 --out ages.parquet
+      deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 0.5 \\
+          --state city.state --out city.parquet          # can be refined: deltahist refine --help
       deltahist publish ages.csv --x age --bounds 0,100 --delta 1 --sorted --epsilon 1 --out ages.parquet
       deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --cells-per-delta 4 \\
           --epsilon 1 --probability 1e-6 --out city.parquet
@@ -138,6 +142,7 @@ def publish(
             "`deltahist export` makes other forms of it, `deltahist plot` pictures"
         )
     keeping.check(budget)
+    check_state(state, out, dry_run)
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):
         if dry_run:
@@ -145,7 +150,7 @@ def publish(
         near = place.near(coordinates)
         columns = coordinates.columns(near.domain)
         with mending(coordinates, place):
-            accepted = budget | {"weak_protection_accepted": weak_protection_accepted}
+            accepted = budget | {"weak_protection_accepted": weak_protection_accepted, "state": state}
             return order.publish(near, accepted, out, keeping, source=source, **columns, **rows.reading())
     how = {"strategy": strategy, "noise": spending.noise, "counting": counting, **budget}
     settled = settle(place, coordinates, asked, **how)
@@ -160,10 +165,14 @@ def publish(
     _tell_publisher(counted, rows.outside)
     with keeping.paying(budget) as account:
         release = publish_counts(
-            counted.counts, mechanism, weak_protection_accepted=weak_protection_accepted, account=account
+            counted.counts,
+            mechanism,
+            weak_protection_accepted=weak_protection_accepted,
+            account=account,
+            state=state,
         )
         release.save(out)
-    print(_summary(release, out))
+    print(_summary(release, out) + ("" if state is None else f"\n{kept_secret(state)}"))
     return release, counted
 
 

@@ -20,6 +20,7 @@ from deltahist.cli.groups import (
 )
 from deltahist.cli.keeping import Keeping
 from deltahist.cli.places import Delta
+from deltahist.cli.refining import kept_secret
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class InOrder:
                 located.points, near, group=together, most=bound, account=account, **budget
             )
             release.save(out)
-        print(_summary(release, out))
+        print(_summary(release, out) + ("" if budget["state"] is None else f"\n{kept_secret(budget['state'])}"))
         return release
 
 

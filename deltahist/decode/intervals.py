@@ -56,8 +56,7 @@ def _integers_held(law: Law, draws: int, level: float) -> int:
     """How many integers around 0 have a probability nearest `level`, for the sum of so many draws."""
     size = 1024
     k = np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64)
-    parameter = float(law.parameter)
-    weight = np.exp(-k / parameter) if law.kind == "laplace" else np.exp(-k * k / (2 * parameter))
+    weight = law.weights(k)
     transform = np.fft.rfft(weight / weight.sum())
     pmf = np.fft.irfft(transform**draws, size)
     # 0, 1, −1, 2, −2, ...: the sets that grow by the likeliest integer each time

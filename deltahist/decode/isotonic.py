@@ -160,8 +160,8 @@ def tail(law: Law, draws: int, alpha: float) -> float:
 
     value = float(law.parameter)
     z = -float(special.ndtri(alpha))
-    if law.kind == "gaussian":
-        return z * math.sqrt(draws * value)
+    if law.kind != "laplace":
+        return z * math.sqrt(draws * max(value, law.variance()))
     if draws > _MOST_STAGES:
         return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws) * value
     left = np.arange(1, draws + 1)

@@ -14,6 +14,7 @@ from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import statement
+from deltahist.mechanisms.chain import Chain
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
@@ -55,6 +56,8 @@ class BaseMechanism(abc.ABC):
     counting: Counting
     #: Which step of a stream it is for; None for a publication by itself.
     step: Step | None = None
+    #: Which release of a chain of ever finer ones it is for; None for one that cannot be refined.
+    chain: Chain | None = None
     #: Name of the file format of its releases.
     FORMAT: ClassVar[str]
     #: What is worked out once and depends neither on how rows become numbers nor on the amount that is spent.
@@ -79,6 +82,13 @@ class BaseMechanism(abc.ABC):
     def noise_kind(self) -> str:
         """ "laplace" or "gaussian"."""
         return "laplace" if self.norm == 1 else "gaussian"
+
+    @property
+    def noise_words(self) -> str:
+        """Which noise, for people."""
+        if self.norm == 2 and self.chain is not None and self.chain.name:
+            return "gaussian noise rounded to whole numbers"
+        return f"{self.noise_kind} noise on whole numbers"
 
     @property
     def total_known(self) -> bool:
@@ -130,7 +140,18 @@ class BaseMechanism(abc.ABC):
             raise InputError(
                 f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is made for that unit"
             )
-        return self._with(budget=budget)
+        return self._with(budget=budget, **({} if self.chain is None else {"chain": None}))
+
+    def in_chain(self, chain: Chain) -> Self:
+        """The same mechanism as one release of a chain, at its amount."""
+        return self._with(chain=chain, budget=self.budget.of(chain.amount))
+
+    def _check_chain(self) -> None:
+        if self.chain is not None and self.chain.amount != self.budget.amount:
+            raise InputError(
+                f"{self.budget.unit} is {float(self.budget.amount):.10g}, but the chain says "
+                f"{float(self.chain.amount):.10g}: they must be the same"
+            )
 
     def _with(self, **changes: Any) -> Self:
         """Some fields changed; what is computed already and does not depend on them is kept."""

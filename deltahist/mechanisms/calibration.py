@@ -11,7 +11,7 @@ import numpy as np
 from deltahist.budget import Budget
 from deltahist.errors import InputError, one_of, whole
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.privacy import Guarantee, Law, gaussian_epsilon
+from deltahist.privacy import ROUNDED, Guarantee, Law, gaussian_epsilon
 from deltahist.strategies.base import Strategy, whole_shares
 
 
@@ -56,8 +56,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
     >>> near = dh.Neighbourhood(domain, delta=0.25, sources="left")
-    >>> int(sensitivity(dh.strategies.Cumulative(domain), near)), int(sensitivity(dh.strategies.Identity(domain), near))
-    (1, 2)
+    >>> int(sensitivity(dh.strategies.Cumulative(domain), near)), int(sensitivity(dh.strategies.Identity(domain),
+    near)) (1, 2)
     """
     one_of((1, 2), norm=norm)
     if strategy.domain != near.domain:
@@ -128,7 +128,10 @@ def approximate_epsilon(
     The better of what zCDP implies and of what is proved for Gaussian noise itself.
     """
     known = guarantee.approximate(probability)
-    variances = [float(law.parameter) for law in laws if law.kind == "gaussian" and law.parameter]
+    # Noise that is rounded is no worse than what it was rounded from, whose lattice is so fine that it does not
+    # matter.
+    finest = {"gaussian": 1.0, ROUNDED: 2.0**40}
+    variances = [finest[law.kind] * float(law.parameter) for law in laws if law.kind in finest and law.parameter]
     if guarantee.rho is None or not variances:
         return known
     tight = gaussian_epsilon(

@@ -18,10 +18,11 @@ from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.mechanisms.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
+from deltahist.mechanisms.chain import Chain, laws_in
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
-from deltahist.strategies.base import Strategy
+from deltahist.strategies.base import Members, Strategy
 from deltahist.strategies.registry import from_description
 from deltahist.workloads import AllRanges, Regions, Workload, boxes
 
@@ -41,6 +42,7 @@ class Mechanism(BaseMechanism):
         (ε, δ_prob)-private; the budget is then that ρ.
     counting : how rows become counts: whose points they are, what is left out, the way to the map.
     step : of the stream that this is a map of, if it is.
+    chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
 
     Raises
     ------
@@ -63,6 +65,7 @@ class Mechanism(BaseMechanism):
     budget: Budget
     counting: Counting = POINTS
     step: Step | None = None
+    chain: Chain | None = None
     FORMAT: ClassVar[str] = "deltahist-release"
     _KEPT: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
@@ -74,6 +77,7 @@ class Mechanism(BaseMechanism):
             self.__dict__["sensitivity"] = largest
             rho = rho_at(self.strategy, largest, budget, self.counting.contributions)
             object.__setattr__(self, "budget", Budget(rho=rho))
+        self._check_chain()
         if self.step is not None:
             own, window = self.budget, self.step.budget
             if own.unit != window.unit or own.amount > window.amount:
@@ -122,7 +126,27 @@ class Mechanism(BaseMechanism):
     @functools.cached_property
     def laws(self) -> tuple[Law, ...]:
         """Noise law of each group of rows."""
-        return noise_laws(self.strategy, self.sensitivity, self.budget, self.counting.contributions)
+        laws = noise_laws(self.strategy, self.sensitivity, self.budget, self.counting.contributions)
+        return laws_in(self.chain, laws)
+
+    @property
+    def draws(self) -> int:
+        """Number of noise draws."""
+        return self.strategy.draws
+
+    @property
+    def noise_groups(self) -> tuple[tuple[Members, Law], ...]:
+        """Which draws have which law."""
+        return tuple(zip((group.members for group in self.strategy.groups), self.laws, strict=True))
+
+    @property
+    def adds_linearly(self) -> bool:
+        """Whether the sum of two noises enters as the sum of what they do alone."""
+        return self.strategy.scatters_linearly
+
+    def entering(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What whole-number noise (draws,) adds to the released numbers."""
+        return self.strategy.scatter(noise)
 
     @functools.cached_property
     def decoder(self) -> Decoder:
@@ -135,7 +159,7 @@ class Mechanism(BaseMechanism):
 
     @property
     def words(self) -> str:
-        return f"{self.strategy.name} with {self.noise_kind} noise on whole numbers"
+        return f"{self.strategy.name} with {self.noise_words}"
 
     def noise_rows(self) -> list[dict[str, Any]]:
         pairs = zip(self.strategy.groups, self.laws, strict=True)
@@ -210,6 +234,7 @@ class Mechanism(BaseMechanism):
             "groups": [part.name for part in self.strategy.parts],
             **self.counting.describe(),
             **({} if self.step is None else {"step": self.step.describe()}),
+            **({} if self.chain is None else {"chain": self.chain.describe()}),
         }
 
     @classmethod
@@ -222,6 +247,7 @@ class Mechanism(BaseMechanism):
             budget_of(description),
             Counting.from_description(description, crs=domain.crs),
             Step.from_description(description["step"]) if description.get("step") else None,
+            Chain.from_description(description.get("chain")),
         )
 
 

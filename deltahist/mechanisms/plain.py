@@ -131,7 +131,12 @@ def _protected(promise: Promise, f: dict[str, Any]) -> Section:
 def _others(promise: Promise) -> str:
     """What other releases about the same people mean."""
     adds = "If more is published about the same people, what can be learnt about them adds up."
-    step = promise.step
+    step, chain = promise.step, promise.chain
+    if chain is not None and chain.name and chain.copied is None:
+        return (
+            f"This is release {chain.number} of a chain of ever finer releases of the same data, {chain.name}: all "
+            f"releases of it up to this one together promise what this one does. {adds}"
+        )
     if step is None:
         return adds
     unit, whole = step.budget.unit, float(step.budget.amount)

@@ -16,8 +16,10 @@ from deltahist.domain import Domain
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
+from deltahist.mechanisms.chain import Chain, laws_in
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
+from deltahist.strategies.base import Members
 
 #: Share of a group by which a rank in it is off where points come in clumps.
 _CLUMPED = 0.2
@@ -109,6 +111,7 @@ class SortedMechanism(BaseMechanism):
     budget : ε (Laplace noise) or ρ (Gaussian noise).
     group : points per sum, or "auto": chosen from public figures (`group_size`).
     counting : how rows became points; nothing may be left out, since the number of places is public.
+    chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
 
     Raises
     ------
@@ -128,6 +131,7 @@ class SortedMechanism(BaseMechanism):
     budget: Budget
     group: int | str = "auto"
     counting: Counting = POINTS
+    chain: Chain | None = None
     FORMAT: ClassVar[str] = "deltahist-sorted"
 
     def __post_init__(self) -> None:
@@ -153,6 +157,7 @@ class SortedMechanism(BaseMechanism):
                 contributions=self.counting.contributions,
             )
         object.__setattr__(self, "group", whole(group=group))
+        self._check_chain()
         if self.together > self.number:
             raise InputError(f"group is {group:,}: it must be at most the number of points, {self.number:,}")
         law = self.law
@@ -182,7 +187,27 @@ class SortedMechanism(BaseMechanism):
     @functools.cached_property
     def law(self) -> Law:
         """Noise of each sum, in lattice steps."""
-        return noise_law(self.neighbourhood, self.budget, self.counting.contributions)
+        law = noise_law(self.neighbourhood, self.budget, self.counting.contributions)
+        return laws_in(self.chain, (law,))[0]
+
+    @property
+    def draws(self) -> int:
+        """Number of noise draws, one for each sum."""
+        return self.size
+
+    @property
+    def noise_groups(self) -> tuple[tuple[Members, Law], ...]:
+        """All draws have one law."""
+        return ((slice(None), self.law),)
+
+    @property
+    def adds_linearly(self) -> bool:
+        """Noise is added sum by sum."""
+        return True
+
+    def entering(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What whole-number noise (draws,) adds to the released numbers: itself."""
+        return noise
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -198,7 +223,7 @@ class SortedMechanism(BaseMechanism):
         one = "sorted coordinates"
         each = one if self.group == 1 else f"sums of {self.group:,} consecutive {one}"
         what = "points" if self.neighbourhood.fixed_membership else "places for points"
-        return f"{each} of {self.number:,} {what}, in lattice steps, with {self.noise_kind} noise on whole numbers"
+        return f"{each} of {self.number:,} {what}, in lattice steps, with {self.noise_words}"
 
     @property
     def determines_cells(self) -> bool:
@@ -222,6 +247,7 @@ class SortedMechanism(BaseMechanism):
             **budget_description(self.budget),
             "law": self.law.describe(),
             **self.counting.describe(),
+            **({} if self.chain is None else {"chain": self.chain.describe()}),
         }
 
     @classmethod
@@ -234,6 +260,7 @@ class SortedMechanism(BaseMechanism):
             budget_of(description),
             whole(group=description["group"]),
             Counting.from_description(description, crs=domain.crs),
+            Chain.from_description(description.get("chain")),
         )
 
 

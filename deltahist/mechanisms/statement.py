@@ -11,6 +11,7 @@ from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.domain.crs import scales, unit_of, words
+from deltahist.mechanisms.chain import Chain
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee
@@ -26,6 +27,7 @@ class Promise(Protocol):
     budget: Budget
     counting: Counting
     step: Step | None
+    chain: Chain | None
 
     @property
     def domain(self) -> Domain: ...
@@ -88,6 +90,8 @@ def facts(promise: Promise) -> dict[str, Any]:
         "weak_protection": promise.weakness,
         "values": promise.size,
     }
+    if promise.chain is not None:
+        out["chain"] = promise.chain.describe()
     if promise.step is not None:
         out["step"] = promise.step.label
         out["window"] = promise.step.describe()
@@ -274,6 +278,8 @@ def _promise(promise: Promise, f: dict[str, Any]) -> list[Row]:
             ("Stream", f"step {promise.step.label} of a stream: {promise.step.words};"),
             ("", f"that is the guarantee of all releases for data that differ within {_steps(promise.step)}"),
         ]
+    if promise.chain is not None:
+        rows.append(("Chain", promise.chain.words("ε" if f["rho"] is None else "ρ")))
     return rows
 
 

@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, positive
 from deltahist.noise.entropy import Words, source
-from deltahist.noise.exact import _TABLE_BITS, Table, certified, exp_bounds, less_than, times
+from deltahist.noise.exact import (
+    _TABLE_BITS,
+    Table,
+    certified,
+    complement,
+    exp_bounds,
+    less_than,
+    ratio,
+    times,
+)
 
 #: Entries of one table; larger scales are drawn digit by digit in this base.
 _BASE = 1024
@@ -67,7 +76,7 @@ def discrete_laplace(
     if exact * _SPREAD <= _LONGEST:
         return _filled(shape, lambda number: _signed(_magnitudes(exact, number, words), words))
     # The difference of two geometric variables is the two-sided one.
-    return _filled(shape, lambda number: _geometric(exact, number, words) - _geometric(exact, number, words))
+    return _filled(shape, lambda number: geometric(exact, number, words) - geometric(exact, number, words))
 
 
 def discrete_gaussian(
@@ -161,11 +170,11 @@ def _magnitudes(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]
     size = table.draw(number, words)
     far = np.flatnonzero(size == len(table.thresholds))
     if len(far):
-        size[far] += _geometric(scale, len(far), words)
+        size[far] += geometric(scale, len(far), words)
     return size
 
 
-def _geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
+def geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
     """G ≥ 0 with P(G ≥ k) = e^(−k / scale): its digits in base 1024 are independent."""
     out = np.zeros(number, dtype=np.int64)
     unit = 1
@@ -204,23 +213,14 @@ def _length(scale: Fraction) -> int:
     return max(1, math.ceil(_SPREAD * scale))
 
 
-def _ratio(above: tuple[int, int], below: tuple[int, int], bits: int) -> tuple[int, int]:
-    """Bounds of a quotient of positive numbers, at most one."""
-    return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
-
-
-def _complement(p: tuple[int, int], bits: int) -> tuple[int, int]:
-    return (1 << bits) - p[1], (1 << bits) - p[0]
-
-
 @functools.lru_cache(maxsize=64)
 def _geometric_table(scale: Fraction) -> Table:
     """F(k) = 1 − e^(−(k+1) / scale)."""
 
     def exact(k: int, bits: int) -> tuple[int, int]:
-        return _complement(exp_bounds((k + 1) / scale, bits), bits)
+        return complement(exp_bounds((k + 1) / scale, bits), bits)
 
-    fast = [_complement(p, _TABLE_BITS) for p in _powers(scale, _length(scale))]
+    fast = [complement(p, _TABLE_BITS) for p in _powers(scale, _length(scale))]
     return Table(certified(fast, exact), exact)
 
 
@@ -232,11 +232,11 @@ def _digit_table(scale: Fraction) -> Table:
         if k == _BASE - 1:
             return 1 << bits, 1 << bits
         more = bits + 64
-        part = _complement(exp_bounds((k + 1) / scale, more), more)
-        return _ratio(part, _complement(exp_bounds(_BASE / scale, more), more), bits)
+        part = complement(exp_bounds((k + 1) / scale, more), more)
+        return ratio(part, complement(exp_bounds(_BASE / scale, more), more), bits)
 
-    powers = [_complement(p, _TABLE_BITS) for p in _powers(scale, _BASE)]
-    fast = [_ratio(p, powers[-1], _TABLE_BITS) for p in powers[:-1]]
+    powers = [complement(p, _TABLE_BITS) for p in _powers(scale, _BASE)]
+    fast = [ratio(p, powers[-1], _TABLE_BITS) for p in powers[:-1]]
     # The last threshold is one: no word is beyond it, so it need not stand in the table.
     return Table(certified(fast, exact), exact)
 
@@ -250,11 +250,11 @@ def _magnitude_table(scale: Fraction) -> Table:
         one = exp_bounds(1 / scale, more)
         part = exp_bounds((k + 1) / scale, more)
         whole = (1 << more) + one[0], (1 << more) + one[1]
-        return _complement(_ratio((2 * part[0], 2 * part[1]), whole, bits), bits)
+        return complement(ratio((2 * part[0], 2 * part[1]), whole, bits), bits)
 
     powers = _powers(scale, _length(scale))
     whole = (1 << _TABLE_BITS) + powers[0][0], (1 << _TABLE_BITS) + powers[0][1]
-    fast = [_complement(_ratio((2 * p[0], 2 * p[1]), whole, _TABLE_BITS), _TABLE_BITS) for p in powers]
+    fast = [complement(ratio((2 * p[0], 2 * p[1]), whole, _TABLE_BITS), _TABLE_BITS) for p in powers]
     return Table(certified(fast, exact), exact)
 
 
@@ -284,7 +284,7 @@ def _gaussian_bounds(variance: Fraction, k: int, bits: int) -> tuple[int, int]:
     part = sums[min(k, len(sums) - 1)]
     if k >= len(sums):
         part = part[0], whole[1]
-    return _ratio(part, whole, bits)
+    return ratio(part, whole, bits)
 
 
 @functools.lru_cache(maxsize=64)
@@ -298,7 +298,7 @@ def _gaussian_table(variance: Fraction) -> Table:
     more = _TABLE_BITS + 64 + 2 * max(0, math.ceil(variance)).bit_length()
     sums, whole = _gaussian_sums(variance, more)
     for part in sums:
-        fast.append(_ratio(part, whole, _TABLE_BITS))
+        fast.append(ratio(part, whole, _TABLE_BITS))
         if (1 << _TABLE_BITS) - fast[-1][1] < 1 << (_TABLE_BITS - 66):
             break
     return Table(certified(fast, exact), exact)
@@ -319,7 +319,7 @@ def _gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
     For k = start + j, k²/(2σ²) = start²/(2σ²) + j · start/σ² + j²/(2σ²).
     """
     while True:
-        offer = int(_geometric(variance / start, 1, words)[0])
+        offer = int(geometric(variance / start, 1, words)[0])
         gamma = Fraction(offer * offer) / (2 * variance)
         if less_than(int(words.words(1)[0]), lambda bits, x=gamma: exp_bounds(x, bits), words):  # type: ignore[misc]
             return start + offer
@@ -333,7 +333,7 @@ def _gaussian_by_rejection(variance: Fraction, number: int, words: Words) -> NDA
     parts, have = [], 0
     while have < number:
         size = int((number - have) * 1.5) + 64
-        offer = _geometric(scale, size, words) - _geometric(scale, size, words)
+        offer = geometric(scale, size, words) - geometric(scale, size, words)
         word = words.words(size)
         distance = np.abs(offer).astype(np.float64) - centre
         with np.errstate(under="ignore"):

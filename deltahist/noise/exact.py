@@ -7,7 +7,7 @@ comparison but those in which they equal the first 64 bits of the threshold; the
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -111,7 +111,7 @@ class _Recorded:
 
 
 def certified(
-    bounds: list[tuple[int, int]], exact: Callable[[int, int], tuple[int, int]]
+    bounds: Sequence[tuple[int, int]], exact: Callable[[int, int], tuple[int, int]]
 ) -> NDArray[np.uint64]:
     """floor(2^64 F(k)) from bounds at 192 bits; where rounding leaves it open, from more bits."""
     out = np.empty(len(bounds), dtype=np.uint64)
@@ -128,3 +128,13 @@ def certified(
 def times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
     """Bounds of a product of two numbers in [0, 1] at 192 bits."""
     return a[0] * b[0] >> _TABLE_BITS, (a[1] * b[1] >> _TABLE_BITS) + 1
+
+
+def ratio(above: tuple[int, int], below: tuple[int, int], bits: int) -> tuple[int, int]:
+    """Bounds at `bits` bits of a quotient of positive numbers, at most one, from bounds at as many bits each."""
+    return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
+
+
+def complement(p: tuple[int, int], bits: int) -> tuple[int, int]:
+    """Bounds of 1 − p at as many bits."""
+    return (1 << bits) - p[1], (1 << bits) - p[0]

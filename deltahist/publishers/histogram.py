@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
 from deltahist.planning import mechanism_for
 from deltahist.privacy import Law
+from deltahist.publishers.chains import begin
 from deltahist.releases import Release
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import is_own
@@ -45,6 +47,7 @@ def publish(
     dropped: Iterable[str] = (),
     weak_protection_accepted: bool = False,
     account: Account | None = None,
+    state: str | Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> Release:
     """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
@@ -56,9 +59,10 @@ def publish(
     ----------
     counts : (domain.shape) whole numbers, not negative; private. What `count` and `count_file` make knows how it was
         made; of a plain array it has to be said (`contributions`, `dropped`).
-    near : the neighbourhood; it decides what the guarantee means. Or a mechanism, which says all that follows but rng.
-    strategy : what to measure, or its name ("flow", "hierarchical:8"), or "auto": the best one for the workload, chosen
-        from public data alone.
+    near : the neighbourhood; it decides what the guarantee means. Or a mechanism, which says all that follows but
+        rng.
+    strategy : what to measure, or its name ("flow", "hierarchical:8"), or "auto": the best one for the workload,
+        chosen from public data alone.
     epsilon : pure ε with Laplace noise; or
     rho : ρ-zCDP with Gaussian noise.
     probability : with epsilon, the failure probability δ_prob that is allowed: a strategy then gets the
@@ -69,10 +73,13 @@ def publish(
         know, or 1, when None. It may be said to be more, not less.
     dropped : what was left out before counting besides what the counts know: "bad rows", "points outside" (the
         latter needs the boundary as a source). The number of points is then not released.
-    weak_protection_accepted : publish although hardly anything is protected (docs/privacy/weak.md); the statement says
-        so in its first line.
+    weak_protection_accepted : publish although hardly anything is protected (docs/privacy/weak.md); the statement
+        says so in its first line.
     account : pays for the release (`dh.Account`): charged, durably, once all is checked and before noise is drawn. It
         stays charged whatever happens then; the release says what has been spent.
+    state : a new file, for a release that can be refined (`dh.refine`): the first one of a chain that costs what
+        its last release does. It holds the noise, is written before this returns, and must stay as secret as the
+        data.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
@@ -84,10 +91,11 @@ def publish(
     BudgetExceeded
         If the account has less left than the release spends.
     InputError
-        On counts of another shape or type, a budget that is not finite and above zero, was charged as something else or
-        is so large that hardly anything is protected, Gaussian noise with pure ε, a strategy whose groups do not hold
-        every draw once, a way to the map that tears points apart by more than a hundredth of δ, or a grid too large for
-        memory.
+        On counts of another shape or type, a budget that is not finite and above zero, was charged as something
+        else or is so large that hardly anything is protected, a state that exists already, Gaussian noise with pure
+        ε, a strategy whose groups do not hold
+        every draw once, a way to the map that tears points apart by more than a hundredth of δ, or a grid too large
+        for memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -134,12 +142,17 @@ def publish(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
             "may depend on a person; use more cells, or mend the rows"
         )
+    total = int(private.sum()) if mechanism.total_known else None
+    if state is not None:
+        measured = strategy.measure(private)
+        return begin(
+            mechanism, state, account, rng, lambda known, noise, rest: Release(known, measured + noise, total, **rest)
+        )
     payment = None if account is None else account.pay(mechanism.guarantee)
     drawn = np.zeros(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, mechanism.laws, strict=True):
         drawn[group.members] = draw(law, len(drawn[group.members]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
-    total = int(private.sum()) if mechanism.total_known else None
     return Release(mechanism, values, total, publishable=rng is None, payment=payment)
 
 

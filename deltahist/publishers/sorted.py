@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms import SortedMechanism
 from deltahist.mechanisms.sorted import check_all_there, check_membership
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.publishers.chains import begin
 from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
 from deltahist.releases import SortedRelease
 
@@ -31,6 +33,7 @@ def publish_sorted(
     contributions: int | None = None,
     weak_protection_accepted: bool = False,
     account: Account | None = None,
+    state: str | Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
@@ -49,7 +52,7 @@ def publish_sorted(
     group : points per sum, or "auto": chosen from public figures (`group_size`).
     most : with a source at one end, the public bound on the number of points; absent ones are parked there.
     contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
-    weak_protection_accepted, account : as for `publish`.
+    weak_protection_accepted, account, state : as for `publish`.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
@@ -90,6 +93,10 @@ def publish_sorted(
     fits_memory(40 * number, f"sorting {number:,} points")
     steps = sorted_steps(array, near.domain, number, parked=near.sources)
     sums = np.add.reduceat(steps, np.arange(0, number, mechanism.together))
+    if state is not None:
+        return begin(
+            mechanism, state, account, rng, lambda known, noise, rest: SortedRelease(known, sums + noise, **rest)
+        )
     payment = None if account is None else account.pay(mechanism.guarantee)
     noisy = sums + draw(mechanism.law, len(sums), rng)
     return SortedRelease(mechanism, noisy, publishable=rng is None, payment=payment)

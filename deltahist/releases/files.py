@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import read_described
+from deltahist._files import read_described, read_parquet
 from deltahist.errors import DamagedFile
 from deltahist.mechanisms import Mechanism, QuantileMechanism, SortedMechanism
 from deltahist.releases.base import BaseRelease
@@ -45,6 +45,11 @@ def load(path: str | Path) -> BaseRelease:
     'Release'
     """
     return read_described(path, _read)
+
+
+def from_bytes(content: bytes, path: str | Path) -> BaseRelease:
+    """The release in the bytes of a file that `save` wrote; `path` is named in errors, which are those of `load`."""
+    return read_parquet(content, Path(path), _read)
 
 
 def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:

@@ -139,6 +139,11 @@ class Strategy(LinearOperator):
         """Whether every released value has a noise draw of its own, in the rows' order: R is the identity."""
         return type(self).scatter is Strategy.scatter
 
+    @property
+    def scatters_linearly(self) -> bool:
+        """Whether R(η + ζ) = R(η) + R(ζ) exactly; not known of an R that is not the identity, unless it says so."""
+        return self.row_by_row
+
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """R(η) (k,) of noise draws η (draws,): whole numbers exactly; of floats the linear part of R."""
         return noise

@@ -307,10 +307,13 @@ class Flow(Strategy):
             by_kind,
         )
 
+    @property
+    def scatters_linearly(self) -> bool:
+        return not self.widths  # sums are joined to the flows by rounding
+
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
-        draws = self.split(noise)
-        releases = noise.shape[:-1]
+        draws, releases = self.split(noise), noise.shape[:-1]
         out = np.zeros((*releases, self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
         east, north = draws.east, draws.north
         if draws.rising is not None and draws.falling is not None:
@@ -334,8 +337,7 @@ class Flow(Strategy):
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         noise = np.zeros(self.draws)
         draws = self.split(noise)
-        flat = weights[self.shape[0] - self.size :]
-        sums = flat.reshape(self.blocks[0], -1)
+        sums = (flat := weights[self.shape[0] - self.size :]).reshape(self.blocks[0], -1)
         draws.east[...] = np.diff(sums, axis=0)
         if draws.rising is not None and draws.falling is not None:
             draws.north[...] = np.diff(sums, axis=1).T
@@ -354,8 +356,6 @@ class Flow(Strategy):
         if not self.plain:
             draws.by_kind["cells"][...] = weights[: self.domain.size]
         return noise
-
-    # -- what it costs -------------------------------------------------------------------------------------
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         # The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
@@ -393,8 +393,7 @@ class Flow(Strategy):
     @property
     def sides(self) -> tuple[int, ...]:
         """Cells per side of a block, along each axis."""
-        assert isinstance(self.block, tuple)
-        return self.block
+        return self.block  # type: ignore[return-value]
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
         return Routes(self, near).changes()

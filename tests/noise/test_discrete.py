@@ -138,7 +138,7 @@ def test_the_last_table_of_a_large_scale_and_what_is_beyond_it(scale):
             # Beyond the table a geometric variable starts anew.
             expected = below if below < length else length + 5
             words = Listed(*[0] * len(digits), word, *tied, fifth)
-            assert discrete._geometric(scale, 1, words).tolist() == [unit * expected]
+            assert discrete.geometric(scale, 1, words).tolist() == [unit * expected]
             seen.add(below)
     assert length in seen
     assert len(seen) > 20
@@ -162,7 +162,7 @@ def test_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch, var
     offers = np.arange(65) * int(math.sqrt(variance) / 20)
     geometric = iter([offers, np.zeros(65, dtype=np.int64)])
     monkeypatch.setattr(discrete, "_MARGIN", 2.0)
-    monkeypatch.setattr(discrete, "_geometric", lambda scale, *_: scales.append(scale) or next(geometric))
+    monkeypatch.setattr(discrete, "geometric", lambda scale, *_: scales.append(scale) or next(geometric))
     exp_bounds = discrete.exp_bounds
     monkeypatch.setattr(discrete, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
     discrete._gaussian_by_rejection(variance, 1, Listed(*[1] * 65))
@@ -182,7 +182,7 @@ def test_tail_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch
     exp_bounds = discrete.exp_bounds
     monkeypatch.setattr(discrete, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
     monkeypatch.setattr(
-        discrete, "_geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)])
+        discrete, "geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)])
     )
     # The fifth offer is accepted, whatever the words.
     monkeypatch.setattr(
@@ -206,7 +206,7 @@ def test_acceptance_at_large_sigma_is_decided_by_the_exact_chance(monkeypatch, o
     tie, following = chance >> 64, (chance & (2**64 - 1)) + (1 if above else -1)
     zeros = np.zeros(65, dtype=np.int64)
     geometric = iter([np.full(65, offer), zeros, np.full(65, 7), zeros])
-    monkeypatch.setattr(discrete, "_geometric", lambda scale, size, words: next(geometric))
+    monkeypatch.setattr(discrete, "geometric", lambda scale, size, words: next(geometric))
     accept, reject = 0, 2**64 - 1
     words = Listed(tie, *[reject] * 64, following, accept, *[reject] * 64)
     found = discrete._gaussian_by_rejection(variance, 1, words)
@@ -216,7 +216,7 @@ def test_acceptance_at_large_sigma_is_decided_by_the_exact_chance(monkeypatch, o
 def test_certain_acceptance_is_exact_too(monkeypatch):
     # γ = 0 exactly where |y| = σ²/t, here 500 · 501 / 501: even the greatest word is below e^0.
     geometric = iter([np.array([500] * 65), np.zeros(65, dtype=np.int64)])
-    monkeypatch.setattr(discrete, "_geometric", lambda scale, size, words: next(geometric))
+    monkeypatch.setattr(discrete, "geometric", lambda scale, size, words: next(geometric))
     words = Listed(*[2**64 - 1] * 65, *[0] * 65)
     assert discrete._gaussian_by_rejection(Fraction(500 * 501), 1, words).tolist() == [500]
 

@@ -15,9 +15,9 @@ from deltahist.noise.discrete import (
     _digit_table,
     _gaussian_table,
     _gaussian_tail,
-    _geometric,
     _geometric_table,
     _magnitude_table,
+    geometric,
 )
 from deltahist.noise.entropy import Stream
 from deltahist.noise.exact import exp_bounds, less_than
@@ -88,7 +88,7 @@ def test_tails_are_as_heavy_as_they_should_be(scale):
 @pytest.mark.parametrize("unit", [1024, 1024**2])
 def test_digits_of_a_large_scale_are_uniform_and_independent_enough(unit):
     # Low digits of a geometric variable with a huge scale are nearly uniform.
-    draws = _geometric(Fraction(10**9), DRAWS, SeededWords(11))
+    draws = geometric(Fraction(10**9), DRAWS, SeededWords(11))
     digit = draws // unit % 16
     assert stats.chisquare(np.bincount(digit, minlength=16)).pvalue > ALARM
 
@@ -188,7 +188,7 @@ def test_words_beyond_a_table_start_anew():
     table = _geometric_table(Fraction(1))
     most = 2**64 - 1
     assert table.draw(1, FixedWords(most, then=most))[0] >= len(table.thresholds) - 1
-    assert _geometric(Fraction(1), 1, FixedWords(most, most, 0))[0] >= len(table.thresholds)
+    assert geometric(Fraction(1), 1, FixedWords(most, most, 0))[0] >= len(table.thresholds)
 
 
 def test_the_gaussian_tail_is_exact_too():

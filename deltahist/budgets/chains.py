@@ -1,0 +1,62 @@
+"""What an account knows of a chain of releases: it pays for the last one only, and from each state once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deltahist.errors import InputError
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What a chain has been charged, and which of its states that was for.
+
+    A charge is made before noise is drawn, when the state that will hold the noise is not there yet. Until that is
+    settled the charge may be used again, by who refines the same state: whatever was drawn meanwhile was not handed
+    out.
+
+    Parameters
+    ----------
+    nano : billionths charged so far; 0 if the chain is not known.
+    source : token of the state that was refined last; None for a chain that begins.
+    token : of the state that came of it; None while a charge awaits its state.
+
+    >>> Paid().charged(1_000, None, "a" * 32).settled("one", "a" * 32).due(3_000)
+    2000
+    """
+
+    nano: int = 0
+    source: str | None = None
+    token: str | None = None
+
+    def due(self, nano: int) -> int:
+        """Billionths that are still to be charged for a chain to cost `nano` in all."""
+        return max(0, nano - self.nano)
+
+    def charged(self, nano: int, token: str | None, chain: str) -> Paid:
+        """Once `due` is charged for a release from the state with a token.
+
+        Raises InputError if another state has followed that one: it is a copy, and a second release from it would
+        not be paid for.
+        """
+        if self.nano and token != (self.token or self.source):
+            raise _used(chain)
+        return Paid(max(nano, self.nano), token, None)
+
+    def settled(self, token: str, chain: str) -> Paid:
+        """Once the state of the release is written; InputError if another one came first."""
+        if self.token not in (None, token):
+            raise _used(chain)
+        return Paid(self.nano, self.source, token)
+
+    def describe(self) -> dict[str, Any]:
+        """As a ledger keeps it."""
+        return asdict(self)
+
+
+def _used(chain: str) -> InputError:
+    return InputError(
+        f"the state of chain {chain} has been used already, as its account knows (is it a copy?): a second release "
+        "from it would not be paid for; nothing was drawn or charged; go on with the last state of the chain"
+    )

@@ -1,0 +1,177 @@
+"""`deltahist refine` and `deltahist tighten`: finer releases of the same data, and more private copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from deltahist.cli import console, options
+from deltahist.cli.asking import AskedQueries
+from deltahist.cli.groups import Overwrite, ReleaseFile, Spending, WeakProtection, argument, option, spread
+from deltahist.cli.keeping import Keeping
+from deltahist.cli.reading import open_release
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.releases import BaseRelease
+
+_LETTERS = {"epsilon": "ε", "rho": "ρ"}
+
+StateFile = Annotated[
+    Path | None,
+    option("FILE", "New file for the secret state: the release can be refined later, for the difference."),
+]
+
+
+def check_state(state: Path | None, out: Path, dry_run: bool) -> None:
+    """Refuse a state that cannot be written, before any data are read."""
+    from deltahist.publishers.state import check_new
+
+    if state is None or dry_run:
+        return
+    check_new(state)
+    if state.resolve() == out.resolve():
+        raise InputError(
+            f"--state is {str(state)!r}, as --out is: the release is public, the state is secret; name two files"
+        )
+
+
+def kept_secret(state: Path) -> str:
+    """What the publisher must know of a state."""
+    return console.facts(state=f"{state}, which refines it (deltahist refine); as secret as the data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Relaxing(Spending):
+    """What the finer release spends: an amount, or as much as an error takes."""
+
+    until: Annotated[
+        str | None,
+        option(
+            "POINTS",
+            "Instead: as much as it takes for this expected error (root mean square), from public figures.",
+        ),
+    ] = None
+
+    def amounts(self, release: BaseRelease, asked: AskedQueries) -> dict[str, Any]:
+        """The budget, as keyword of `refine`."""
+        if self.until is None:
+            for name, value in vars(asked).items():
+                if value:
+                    raise InputError(f"--{name} is given without --until: it says which error is meant")
+            return self.keywords()
+        if self.epsilon is not None or self.rho is not None:
+            raise InputError("--until is given with a budget: it must be one of --until, --epsilon and --rho")
+        from deltahist.mechanisms import Mechanism
+        from deltahist.planning import budget_for
+
+        mechanism = release.mechanism
+        if not isinstance(mechanism, Mechanism):
+            raise InputError("--until is given with sorted points: it goes with counts; give --epsilon or --rho")
+        queries, name = asked.queries(mechanism.domain)
+        work = None if queries is None else queries(mechanism.domain)
+        found = budget_for(mechanism, float(options.amount(self.until, "--until")), work)
+        if found.amount <= mechanism.budget.amount:
+            raise InputError(
+                f"--until is {self.until!r} over {name}, which {_LETTERS[found.unit]} = {float(found.amount):g} "
+                f"meets, and the release has {float(mechanism.budget.amount):g}: it need not be refined"
+            )
+        amount = f"{_LETTERS[found.unit]} = {float(found.amount):g}"
+        console.note(f"{amount} for an error of {self.until} points over {name}")
+        return {found.unit: found.amount}
+
+
+@spread
+def refine(
+    *,
+    release: Annotated[
+        Path | None,
+        argument("RELEASE", "The last release of the chain. [default: the one in the state]"),
+    ] = None,
+    state: Annotated[Path, option("FILE", "The state that `deltahist publish --state` wrote.")],
+    out: Annotated[Path, option("FILE", "The finer release (Parquet).")],
+    relaxing: _Relaxing,
+    asked: AskedQueries,
+    keeping: Keeping,
+    weak_protection_accepted: WeakProtection = False,
+    overwrite: Overwrite = False,
+) -> Any:
+    """Publish a finer release of the same data: all releases of the chain together cost what this one does.
+
+    The data are not read again: the state holds the noise, and goes on to the new release. The error is that of a
+    single release at the new budget. Without a budget the state's own release is written once more, which is how
+    nothing is lost where a run ended in the middle. The account that paid for the first release pays the difference.
+
+    \b
+    Examples:
+      deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 0.5 \\
+          --state city.state --out city.parquet
+      deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet
+      deltahist refine --state city.state --until 25 --squares 5km --out city-3.parquet
+      deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
+          --ledger city.ledger --account visits
+    """
+    from deltahist.publishers import refine as finer
+    from deltahist.publishers.state import State
+
+    console.check_target(out, state, *asked.files(), *([] if release is None else [release]), replace=overwrite)
+    given: Any = State.load(state).release if release is None else open_release(release)
+    if relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None and release is None:
+        given.save(out)
+        print(_summary(given, out, state))
+        return given
+    budget = relaxing.amounts(given, asked)
+    chain = given.mechanism.chain
+    keeping.check(budget, None if chain is None else chain.name)
+    with keeping.paying(budget) as account:
+        made = finer(
+            None if release is None else given,
+            state,
+            weak_protection_accepted=weak_protection_accepted,
+            account=account,
+            **budget,
+        )
+        made.save(out)
+    print(_summary(made, out, state))
+    return made
+
+
+@spread
+def tighten(
+    *,
+    release: ReleaseFile,
+    out: Annotated[Path, option("FILE", "The more private copy (Parquet).")],
+    spending: Spending,
+    state: Annotated[
+        Path | None, option("FILE", "State of its chain; needed for flows with sums along the lines.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> Any:
+    """Make a more private copy of a release, for others than have it; the data are not needed.
+
+    Further noise makes it as if it had been released at the smaller budget. Nothing is spent. Where the strategy is
+    a flow with sums along the lines, which `auto` often takes, the release alone does not suffice: give the state
+    of its chain.
+
+    \b
+    Examples:
+      deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
+      deltahist tighten city.parquet --state city.state --epsilon 0.2 --out city-public.parquet
+    """
+    from deltahist.publishers import tighten as coarser
+
+    console.check_target(out, release, *([] if state is None else [state]), replace=overwrite)
+    made = coarser(open_release(release), state=state, **spending.keywords())
+    made.save(out)
+    print(_summary(made, out, None))
+    return made
+
+
+def _summary(release: BaseRelease, out: Path, state: Path | None) -> str:
+    chain, letter = release.mechanism.chain, _LETTERS[release.mechanism.budget.unit]
+    assert chain is not None
+    facts = {"published": str(out), "guarantee": release.mechanism.promise, "chain": chain.words(letter)}
+    if release.payment is not None:
+        facts["account"] = release.payment.words
+    return console.facts(**facts) + ("" if state is None else f"\n{kept_secret(state)}")

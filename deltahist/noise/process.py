@@ -1,0 +1,358 @@
+"""Noise that can be refined: one random path over all levels, so that many releases cost no more than the best one.
+
+Two processes on whole numbers, behind the same three functions. A level is 1/scale of two-sided geometric noise and
+1/σ² of Gaussian noise: the higher, the less noise. V at any level is V at a higher one plus independent noise, so
+that what is released at several levels is as private as at the highest of them alone (docs/privacy/gradual.md).
+Laws and their derivations: docs/gradual.md. Source: Koufogiannis, Han, Pappas 2015, theorems 10 and 12, on the
+integers here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.errors import InputError, exact, whole
+from deltahist.noise.discrete import Shape, discrete_gaussian, discrete_laplace, geometric
+from deltahist.noise.entropy import Words, source
+from deltahist.noise.exact import (
+    _TABLE_BITS,
+    Bounds,
+    Table,
+    certified,
+    complement,
+    exp_bounds,
+    less_than,
+    ratio,
+    times,
+)
+
+Integers = NDArray[np.int64]
+Rng = np.random.Generator | None
+
+#: Values refined at a time, so that the working memory does not grow with the array.
+_BLOCK = 1 << 18
+#: Longest table of first outcomes; longer ones are drawn digit by digit.
+_LONGEST = 4096
+#: A geometric law is all but surely (2^−64) within so many of its scales.
+_SPREAD = 45
+#: Gaussian noise is drawn on a lattice so fine that σ is 2^_FINE of its steps at first.
+_FINE = 24
+#: By so much Gaussian noise is larger than its level says; it pays for the lattice (docs/privacy/gradual.md).
+_MARGIN = 1 + Fraction(1, 1 << 40)
+#: Least variance, in steps, of what a refinement draws: below it the lattice would show.
+_LEAST_VARIANCE = 64
+
+
+class Process(Protocol):
+    """Noise at any level, on one path."""
+
+    def start(self, level: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Noise at a first level, int64 of `shape`."""
+
+    def refine(
+        self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
+    ) -> Integers:
+        """The same path at a higher level, given its values at a level; earlier ones do not matter."""
+
+    def tighten(
+        self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
+    ) -> Integers:
+        """The same path at a lower level; what is added does not depend on the values."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as a process in the level; exact.
+
+    With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
+    p'))², further two-sided geometric noise of the lower level (p' at the higher). `refine` draws from what that
+    implies backwards: a value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer), or moves
+    towards zero, or jumps (docs/gradual.md).
+
+    Raises
+    ------
+    InputError
+        On a level that is not finite and above zero, one that does not rise (or fall), or values that are not whole.
+
+    >>> process = Lattice()
+    >>> coarse = process.start(0.5, 5, rng=np.random.default_rng(2))
+    >>> coarse.tolist(), process.refine(coarse, 0.5, 2, rng=np.random.default_rng(2)).tolist()
+    ([1, 0, 2, 0, -2], [0, 0, 0, 0, -1])
+    """
+
+    def start(self, level: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Noise at a first level."""
+        return discrete_laplace(1 / exact(level=level), shape, rng=rng)
+
+    def refine(
+        self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
+    ) -> Integers:
+        """The same noise at a higher level."""
+        a, b = _rising(level, finer)
+        words = source(rng)
+        return _in_blocks(values, lambda part: _refined(part, a, b, words))
+
+    def tighten(
+        self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
+    ) -> Integers:
+        """The same noise at a lower level."""
+        a, b = _rising(coarser, level, "coarser", "level")
+        stays, words = _stays_when_tightened(a, b), source(rng)
+
+        def tightened(part: Integers) -> Integers:
+            out = part.copy()
+            moved = np.flatnonzero(stays.draw(len(part), words))
+            out[moved] += discrete_laplace(1 / a, len(moved), rng=rng)
+            return out
+
+        return _in_blocks(values, tightened)
+
+
+def _refined(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
+    """V at level b given V = `values` at level a < b.
+
+    Let x = |V|, r = e^(a − b), and G geometric, P(G ≥ k) = r^k. First a jump over zero, with the probability that
+    `_first` has; else G if G ≤ x; else x itself, or a jump outwards. Jumps are 1 + geometric, of ratio e^(−a − b).
+    """
+    size = np.abs(values)
+    outward = np.where(values < 0, -1, 1)
+    first = _first(a, b, len(values), words)
+    # 0 stands for a jump over zero, k + 1 for G = k.
+    out = outward * (first - 1)
+    far = np.flatnonzero(first > size + 1)
+    out[far] = values[far]
+    jumps = far[_jumps_outwards(a, b).draw(len(far), words) == 0]
+    over = np.flatnonzero(first == 0)
+    out[jumps] += outward[jumps] * (1 + geometric(1 / (a + b), len(jumps), words))
+    out[over] = -outward[over] * (1 + geometric(1 / (a + b), len(over), words))
+    return out
+
+
+def _first(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
+    """0 with probability 1 − s, else 1 + G: the distribution function at j is 1 − s r^j, with s of `_inwards`."""
+    scale = 1 / (b - a)
+    if scale * _SPREAD > _LONGEST:
+        inwards = _inwards(a, b).draw(number, words) == 0
+        out = np.zeros(number, dtype=np.int64)
+        out[inwards] = 1 + geometric(scale, int(inwards.sum()), words)
+        return out
+    table = _first_table(a, b)
+    out = table.draw(number, words)
+    beyond = np.flatnonzero(out == len(table.thresholds))
+    out[beyond] += geometric(scale, len(beyond), words)
+    return out
+
+
+def _one_less_exp(x: Fraction, bits: int) -> tuple[int, int]:
+    """Bounds of 1 − e^−x."""
+    return complement(exp_bounds(x, bits), bits)
+
+
+def _share(x: Fraction, y: Fraction, bits: int) -> tuple[int, int]:
+    """Bounds of (1 − e^−x) / (1 − e^−y) for x ≤ y."""
+    more = bits + _guard(y)
+    return ratio(_one_less_exp(x, more), _one_less_exp(y, more), bits)
+
+
+def _guard(x: Fraction) -> int:
+    """Bits that are lost in 1 − e^−x where x is small, and some."""
+    return 64 + max(0, -math.frexp(float(x))[1])
+
+
+def _chance(bounds: Bounds) -> Table:
+    """0 with a probability that is known by its bounds, else 1."""
+    return Table(certified([bounds(_TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
+
+
+@functools.lru_cache(maxsize=64)
+def _inwards(a: Fraction, b: Fraction) -> Table:
+    """s = (1 − e^(−a − b)) / (1 − e^(−2b)): no jump over zero."""
+    return _chance(lambda bits: _share(a + b, 2 * b, bits))
+
+
+@functools.lru_cache(maxsize=64)
+def _jumps_outwards(a: Fraction, b: Fraction) -> Table:
+    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)): of those that neither jump over zero nor move towards it."""
+    return _chance(lambda bits: complement(_share(2 * a, a + b, bits), bits))
+
+
+@functools.lru_cache(maxsize=64)
+def _first_table(a: Fraction, b: Fraction) -> Table:
+    """F(j) = 1 − s e^((a − b) j)."""
+
+    def bounds(j: int, bits: int) -> tuple[int, int]:
+        more = bits + 64
+        part, power = _share(a + b, 2 * b, more), exp_bounds((b - a) * j, more)
+        both = part[0] * power[0] >> more, (part[1] * power[1] >> more) + 1
+        left = complement(both, more)
+        return left[0] >> 64, (left[1] >> 64) + 1
+
+    step, left = exp_bounds(b - a, _TABLE_BITS), _share(a + b, 2 * b, _TABLE_BITS)
+    fast = []
+    for _ in range(math.ceil(_SPREAD / (b - a)) + 1):
+        fast.append(complement(left, _TABLE_BITS))
+        left = times(left, step)
+    return Table(certified(fast, bounds), bounds)
+
+
+@functools.lru_cache(maxsize=64)
+def _stays_when_tightened(a: Fraction, b: Fraction) -> Table:
+    """(e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))² for a < b: nothing is added."""
+
+    def bounds(bits: int) -> tuple[int, int]:
+        more = bits + 64
+        part, power = _share(a, b, more), exp_bounds(b - a, more)
+        low, high = (p * s * s >> 2 * more for p, s in zip(power, part, strict=True))
+        return low >> 64, (high + 1 >> 64) + 1
+
+    return _chance(bounds)
+
+
+@dataclass(frozen=True)
+class Brownian:
+    """Gaussian noise as a process in 1/σ², on a lattice of steps 2^−bits; `nearest` rounds it to whole numbers.
+
+    Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
+    number apart (docs/gradual.md). So the path lies on a lattice so fine that this cannot matter: the guarantee
+    holds to the last digit (docs/privacy/gradual.md), and what is released is rounded.
+
+    Parameters
+    ----------
+    bits : steps are 2^−bits; `Brownian.at` chooses them for a first level.
+
+    Raises
+    ------
+    InputError
+        As `Lattice`; and on levels so near, or so far from the first one, that the lattice would show.
+
+    >>> process = Brownian.at(Fraction(1, 100))
+    >>> coarse = process.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))
+    >>> fine = process.refine(coarse, Fraction(1, 100), Fraction(1, 4), rng=np.random.default_rng(1))
+    >>> process.nearest(coarse).tolist(), process.nearest(fine).tolist()
+    ([-7, -4, 21, -10], [0, -3, 3, 0])
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", whole(least=0, bits=self.bits))
+
+    @classmethod
+    def at(cls, level: float | Fraction) -> Brownian:
+        """The process that begins at a level: σ is about 2^24 steps there."""
+        return cls(max(0, _FINE + math.floor(math.log2(float(exact(level=level))) / 2)))
+
+    def variance(self, level: Fraction) -> Fraction:
+        """σ² at a level, in steps squared."""
+        return (1 << 2 * self.bits) * _MARGIN / level
+
+    def start(self, level: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Noise at a first level, in steps."""
+        return discrete_gaussian(variance=self.variance(exact(level=level)), shape=shape, rng=rng)
+
+    def refine(
+        self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
+    ) -> Integers:
+        """The same noise at a higher level: Gaussian around the part of each value that remains on average."""
+        a, b = _rising(level, finer)
+        variance = self._enough(self.variance(b) * (1 - a / b), a, b)
+        words = source(rng)
+        return _in_blocks(values, lambda part: _gaussian_around(part, a / b, variance, words))
+
+    def tighten(
+        self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
+    ) -> Integers:
+        """The same noise at a lower level: independent noise is added."""
+        a, b = _rising(coarser, level, "coarser", "level")
+        self._enough(self.variance(b) * (1 - a / b), a, b)
+        array = _whole(values)
+        return array + discrete_gaussian(
+            variance=self.variance(a) - self.variance(b), shape=array.shape, rng=rng
+        )
+
+    def nearest(self, values: ArrayLike) -> Integers:
+        """The nearest whole numbers to values in steps."""
+        array = _whole(values)
+        return array if self.bits == 0 else (array + (1 << self.bits - 1)) >> self.bits
+
+    def _enough(self, variance: Fraction, a: Fraction, b: Fraction) -> Fraction:
+        if variance < _LEAST_VARIANCE:
+            raise InputError(
+                f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too near to each other, or too far "
+                "from the first one: take a larger step, or begin a new chain"
+            )
+        return variance
+
+
+def _gaussian_around(values: Integers, share: Fraction, variance: Fraction, words: Words) -> Integers:
+    """k with P(k) ∝ e^(−(k − share · value)² / (2 s²)), s² = `variance`, by rejection from a whole number near the
+    centre.
+
+    With centre m + f, |f| ≤ 1, and Y two-sided geometric of scale t: m + Y is accepted with e^−γ, γ = (|Y| ∓ f −
+    s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, the sign being that of Y (Canonne, Kamath, Steinke 2020, algorithm 3, around
+    any centre).
+    """
+    near = np.rint(values.astype(np.float64) * float(share)).astype(np.int64)
+    t = math.isqrt(int(variance)) + 1
+    centre, double = float(variance / t), float(2 * variance)
+    # What f can change, and floats: the probability moves by less than 4/s, e^(−u²/2) u being at most 0.61.
+    margin = 4 / math.sqrt(float(variance)) + 1e-10
+    out = np.empty(len(values), dtype=np.int64)
+    left = np.arange(len(values))
+    while len(left):
+        offer = geometric(Fraction(t), len(left), words) - geometric(Fraction(t), len(left), words)
+        word = words.words(len(left))
+        distance = np.abs(offer).astype(np.float64) - centre
+        with np.errstate(under="ignore"):
+            chance = np.exp(-distance * distance / double - 1 / t)
+        real = word.astype(np.float64) * 2.0**-64
+        accept = real < chance
+        # Floats decide only where they are far enough from the threshold to be right.
+        for i in np.flatnonzero(np.abs(real - chance) <= margin):
+            at = left[i]
+            side = 1 if offer[i] >= 0 else -1
+            f = side * (int(values[at]) * share - int(near[at]))
+            gamma = (abs(int(offer[i])) - f - variance / t) ** 2 / (2 * variance) + (1 - f) / t
+            accept[i] = less_than(int(word[i]), lambda bits, x=gamma: exp_bounds(x, bits), words)  # type: ignore[misc]
+        out[left[accept]] = near[left[accept]] + offer[accept]
+        left = left[~accept]
+    return out
+
+
+def _rising(
+    low: float | Fraction, high: float | Fraction, first: str = "level", second: str = "finer"
+) -> tuple[Fraction, Fraction]:
+    """Two levels as fractions; InputError unless the second is above the first."""
+    a, b = exact(**{first: low}), exact(**{second: high})
+    if not a < b:
+        raise InputError(
+            f"{second} is {float(b):.10g} with {first} {float(a):.10g}: {second} must be above {first} (the higher, "
+            "the less noise)"
+        )
+    return a, b
+
+
+def _whole(values: ArrayLike) -> Integers:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"values are of type {array.dtype}: they must be whole numbers")
+    return array.astype(np.int64, copy=False)
+
+
+def _in_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) -> Integers:
+    """`change` of all values, some at a time."""
+    array = _whole(values)
+    out = np.empty(array.shape, dtype=np.int64)
+    flat, given = out.reshape(-1), array.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        part = slice(start, start + _BLOCK)
+        flat[part] = change(given[part])
+    return out

@@ -1,0 +1,261 @@
+"""Gradual release: finer releases that cost what the last one does, and more private copies without the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.budget import Budget
+from deltahist.budgets.paying import Account
+from deltahist.errors import InputError
+from deltahist.mechanisms import Mechanism, SortedMechanism
+from deltahist.mechanisms.chain import Chain
+from deltahist.noise import discrete_gaussian
+from deltahist.noise.process import Lattice
+from deltahist.publishers.chains import entering, refine_draws, tighten_draws
+from deltahist.publishers.histogram import check_protection
+from deltahist.publishers.state import State, held
+from deltahist.releases import BaseRelease, Release, SortedRelease
+
+#: Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
+_LEAST_VARIANCE = 3
+#: By so much the noise of a copy is larger than it says, which pays for that (docs/privacy/gradual.md).
+_MARGIN = 1 + Fraction(1, 1 << 30)
+
+
+def refine(
+    release: BaseRelease | None,
+    state: str | Path,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    weak_protection_accepted: bool = False,
+    account: Account | None = None,
+    rng: np.random.Generator | None = None,
+) -> Any:
+    """Publish a finer release of the same data: all releases of the chain together cost what this one does.
+
+    The data are not needed: the state, which `publish(..., state=)` wrote, holds the noise, and that is refined.
+    The error is that of a single release at the last budget. A process that ends between writing the state and
+    saving the release loses nothing: ask again for the same budget, and the same release comes out.
+    Source: Koufogiannis, Han, Pappas 2015, theorem 12, on the integers. Proof: docs/privacy/gradual.md.
+
+    Parameters
+    ----------
+    release : the last release of the chain; None takes it from the state.
+    state : file of the state, which then belongs to the new release.
+    epsilon, rho : of the new release, in the unit of the chain; more than before.
+    weak_protection_accepted : as for `publish`.
+    account : pays the difference; the one that paid for the chain's first release, if one did.
+    rng : a seeded generator, for experiments only: the release is stamped not for publication.
+
+    Returns
+    -------
+    Release or SortedRelease, as the release is.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the account has less left than the difference.
+    DamagedFile
+        If the state is truncated or altered.
+    InputError
+        If the state is missing, in use, of another chain or not the last one; on a budget that is not larger, or in
+        the other unit; if hardly anything would be protected. Nothing is drawn or charged then.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rough = dh.publish(np.arange(8), near, epsilon=1, state=f"{folder}/line.state")
+    ...     fine = dh.refine(rough, f"{folder}/line.state", epsilon=2)
+    >>> fine.guarantee.epsilon, fine.total
+    (Fraction(2, 1), 28)
+    """
+    with held(state) as known:
+        given = known.release if release is None else release
+        budget = Budget(**_as_charged(account, epsilon=epsilon, rho=rho))
+        chain = _chain_of(given, known, state)
+        if budget.unit != given.mechanism.budget.unit:
+            raise InputError(
+                f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}: its noise is made for "
+                "that unit"
+            )
+        _check_account(given, account)
+        if chain != known.chain:  # the state went on, and maybe its release was never saved
+            return _once_more(known, chain, budget.amount, account)
+        finer = known.mechanism.in_chain(chain.finer(budget.amount))
+        check_protection(finer, weak_protection_accepted, rng)
+        payment = (
+            None if account is None else account.pay(finer.guarantee, chain=chain.name, token=known.token)
+        )
+        draws = refine_draws(known.mechanism, finer, known.draws, rng)
+        values = known.release.values - entering(known.mechanism, known.draws) + entering(finer, draws)
+        publishable = known.release.publishable and rng is None
+        changed: dict[str, Any] = {"mechanism": finer, "values": values, "payment": payment}
+        out = replace(known.release, publishable=publishable, **changed)
+        following = known.next(out, draws)
+        following.follow(state)
+        if account is not None:
+            account.settle(chain.name, following.token)
+    return out
+
+
+def tighten(
+    release: BaseRelease,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    state: str | Path | None = None,
+    rng: np.random.Generator | None = None,
+) -> Any:
+    """A more private copy of a release, for others than have it: as if it had been released at that budget.
+
+    The data are not needed, and nothing is spent: further noise is added to what is published already. Several
+    copies, and the release with them, cost what the release does.
+    Source: Koufogiannis, Han, Pappas 2015, section 3.1.2, on the integers. Proof: docs/privacy/gradual.md.
+
+    Parameters
+    ----------
+    release : of counts or of sorted points.
+    epsilon, rho : of the copy, in the unit of the release; less than its own.
+    state : of the release's chain, as it is after that release. It is needed for flows with sums along the lines,
+        since those are joined to the flows by rounding, which the release does not keep, and for Gaussian noise too
+        small for whole numbers.
+    rng : a seeded generator, for experiments only: the copy is stamped not for publication.
+
+    Returns
+    -------
+    Release or SortedRelease, as the release is.
+
+    Raises
+    ------
+    InputError
+        On a budget that is not smaller, or in the other unit; on quantiles; on a release that needs a state; on a
+        state of another release.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> release = dh.publish(np.arange(8), near, strategy="identity", epsilon=2)
+    >>> tighten(release, epsilon=1).guarantee.epsilon
+    Fraction(1, 1)
+    """
+    if not isinstance(release, Release | SortedRelease):
+        raise InputError(
+            f"a {type(release).__name__} is given: releases of counts and of sorted points can be tightened"
+        )
+    mechanism, budget = release.mechanism, Budget(epsilon, rho)
+    if budget.unit != mechanism.budget.unit:
+        raise InputError(
+            f"{budget.unit} is given, but the release spent {mechanism.budget.unit}: its noise is made for that unit"
+        )
+    if not budget.amount < mechanism.budget.amount:
+        raise InputError(
+            f"{budget.unit} is {float(budget.amount):.10g}, but the release has "
+            f"{float(mechanism.budget.amount):.10g}: a more private copy has less"
+        )
+    before = mechanism.chain
+    history = Chain("", (mechanism.budget.amount,), budget.amount) if before is None else before
+    coarser = mechanism.in_chain(replace(history, copied=budget.amount))
+    if state is None:
+        values = release.values + mechanism.entering(_further(mechanism, coarser, rng))
+    else:
+        known = State.load(state)
+        if _chain_of(release, known, state) != known.chain:
+            raise InputError(
+                f"state {str(state)!r} is of release {known.chain.number} of its chain, and an earlier one is given: "
+                "copies are made of the last one"
+            )
+        draws = tighten_draws(known.mechanism, coarser, known.draws, rng)
+        values = release.values - entering(known.mechanism, known.draws) + entering(coarser, draws)
+    changed: dict[str, Any] = {"mechanism": coarser, "values": values}
+    return replace(release, publishable=release.publishable and rng is None, **changed)
+
+
+def _further(
+    mechanism: Mechanism | SortedMechanism, coarser: Mechanism | SortedMechanism, rng: np.random.Generator | None
+) -> NDArray[np.int64]:
+    """Noise (draws,) that can be added to what is published, where the draws in it are not known."""
+    if not mechanism.adds_linearly:
+        raise InputError(
+            f"the release is of {mechanism.words}: it does not keep what further noise would have to be added to; "
+            "give its state, or publish a release at that budget"
+        )
+    noise = np.zeros(mechanism.draws, dtype=np.int64)
+    for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
+        if law.kind == "laplace" and law.parameter:
+            noise[members] = Lattice().tighten(noise[members], 1 / law.parameter, 1 / wider.parameter, rng=rng)
+        elif law.parameter:
+            if law.parameter * (1 - law.parameter / wider.parameter) < _LEAST_VARIANCE:
+                raise InputError(
+                    f"{mechanism.budget.unit} is {float(coarser.budget.amount):.10g}, and the release has "
+                    f"{float(mechanism.budget.amount):.10g}: its Gaussian noise is too small for a copy so near; take "
+                    "less, give its state, or publish a release at that budget"
+                )
+            more = wider.parameter * _MARGIN - law.parameter
+            noise[members] += discrete_gaussian(variance=more, shape=len(noise[members]), rng=rng)
+    return noise
+
+
+def _as_charged(account: Account | None, **amounts: Any) -> dict[str, Any]:
+    return amounts if account is None else account.takes(**amounts)
+
+
+def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
+    """The chain of a release, which the state must belong to."""
+    chain = release.mechanism.chain
+    if chain is None or not chain.name:
+        raise InputError(
+            "the release is in no chain: only one that was published with a state can be refined (publish(..., "
+            "state=))"
+        )
+    if chain.copied is not None:
+        chain.finer(chain.amounts[-1] + 1)  # says why not
+    if chain.name != known.chain.name:
+        raise InputError(
+            f"state {str(state)!r} belongs to chain {known.chain.name}, but the release is of chain {chain.name}: "
+            "take the state that was written with it; nothing was drawn or spent"
+        )
+    same = chain == known.chain
+    if same and not (
+        release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
+    ):
+        raise InputError(
+            f"state {str(state)!r} and the release say the same of chain {chain.name}, but hold other numbers: one of "
+            "them was altered; nothing was drawn or spent"
+        )
+    if chain.number > known.chain.number:
+        raise InputError(
+            f"state {str(state)!r} is of release {known.chain.number} of its chain, and release {chain.number} is "
+            "given: it is an old copy, whose noise has been refined already; take the state that was written last"
+        )
+    return chain
+
+
+def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | None) -> BaseRelease:
+    """The state's own release, if it is the one that is asked for and follows the one that is given."""
+    last = known.chain
+    if last.amounts != (*chain.amounts, amount):
+        raise InputError(
+            f"release {chain.number} of chain {chain.name} was refined already, up to {float(last.amounts[-1]):.10g}, "
+            f"with this state: go on with release {last.number} (release None takes it from the state); nothing was "
+            "drawn or spent"
+        )
+    if account is not None:
+        account.settle(chain.name, known.token)
+    return known.release
+
+
+def _check_account(release: BaseRelease, account: Account | None) -> None:
+    """The account that paid for a chain goes on paying, or it would say less than what was spent."""
+    paid = release.payment
+    if paid is not None and (account is None or account.name != paid.account):
+        given = "none is given" if account is None else f"account {account.name!r} is given"
+        raise InputError(
+            f"account {paid.account!r} paid for this chain, and {given}: it must pay for what follows too, or it "
+            "would say less than what was spent"
+        )
