@@ -1,0 +1,98 @@
+"""Chains: what they say, what they refuse, and laws of noise that may be refined."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import deltahist as dh
+from deltahist.mechanisms.chain import Chain
+from deltahist.privacy import ROUNDED, Law
+
+NAME = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (("", (Fraction(1),)), "name of a chain is '': it must be 32 hexadecimal digits"),
+        (("x" * 32, (Fraction(1),)), "32 hexadecimal"),
+        ((NAME, ()), "a chain of 0 amounts"),
+        ((NAME, (Fraction(0), Fraction(1))), "above zero"),
+        ((NAME, (Fraction(2), Fraction(1))), "amounts of a chain go from 2 to 1: they must rise"),
+        ((NAME, (Fraction(1),), Fraction(2)), "a copy at 2 of a release at 1: it must be less"),
+    ],
+)
+def test_chains_that_cannot_be(how, message):
+    with pytest.raises(dh.InputError, match=message):
+        Chain(*how)
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        Chain(NAME, (Fraction(1, 3), Fraction(2))),
+        Chain(NAME, (Fraction(2),), Fraction(1, 7)),
+        Chain("", (Fraction(2),), Fraction(1)),
+    ],
+)
+def test_descriptions_are_exact(chain):
+    assert Chain.from_description(chain.describe()) == chain
+    assert Chain.from_description(None) is None
+
+
+def test_a_mechanism_spends_what_its_chain_says():
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    cells = dh.strategies.Identity(near.domain)
+    with pytest.raises(dh.InputError, match=r"epsilon is 1, but the chain says 2"):
+        dh.Mechanism(near, cells, dh.Budget(1), chain=Chain(NAME, (Fraction(2),)))
+    mechanism = dh.Mechanism(near, cells, dh.Budget(1)).in_chain(Chain(NAME, (Fraction(1), Fraction(2))))
+    assert mechanism.budget.epsilon == 2
+    assert mechanism.spending(dh.Budget(3)).chain is None
+
+
+@pytest.mark.parametrize("variance", [0.05, 0.7, 4, 24, 26, 1000])
+def test_moments_of_rounded_gaussian_noise(variance):
+    """Against sums over the rounded law itself, with normal probabilities of the test's own."""
+    law = Law(ROUNDED, Fraction(variance))
+    sigma = variance**0.5
+    k = np.arange(-int(12 * sigma) - 3, int(12 * sigma) + 4)
+    mass = stats.norm.cdf((k + 0.5) / sigma) - stats.norm.cdf((k - 0.5) / sigma)
+    second, fourth = ((mass * k.astype(float) ** n).sum() for n in (2, 4))
+    assert law.variance() == pytest.approx(second, rel=1e-9)
+    assert law.kurtosis() == pytest.approx(fourth / second**2 - 3, abs=1e-6)
+    weight = law.weights(k.astype(float))
+    assert weight / weight.sum() == pytest.approx(mass / mass.sum(), abs=1e-12)
+    assert law.variance(continuous=True) == variance
+
+
+def test_only_gaussian_noise_is_rounded():
+    assert Law("laplace", Fraction(2)).rounded().kind == "laplace"
+    assert Law("gaussian", Fraction(2)).rounded() == Law(ROUNDED, Fraction(2))
+
+
+def test_intervals_hold_with_rounded_noise():
+    """95% intervals of single cells cover 95%, as with other noise: 4,000 cells, three standard errors are 1%."""
+    near = dh.Neighbourhood(dh.Domain((0, 4000), (4000,)), delta=1)
+    cells = dh.strategies.Identity(near.domain)
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        release = dh.publish(
+            np.zeros(4000, dtype=int), near, cells, rho=0.5, state=f"{folder}/s", rng=np.random.default_rng(1)
+        )
+    edges = np.arange(4000.0)
+    found = dh.answer(release, dh.workloads.boxes(np.column_stack([edges, edges + 1])))
+    covered = ((found["low"] <= 0) & (found["high"] >= 0)).mean()
+    assert 0.94 <= covered <= 0.99
+
+
+def test_the_statement_says_that_noise_is_rounded():
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    cells = dh.strategies.Identity(near.domain)
+    mechanism = dh.Mechanism(near, cells, dh.Budget(rho=1), chain=Chain(NAME, (Fraction(1),)))
+    assert "gaussian noise rounded to whole numbers" in mechanism.statement()
+    assert f"release 1 of chain {NAME}; it may be refined" in mechanism.statement()
+    assert mechanism.approximate(1e-6) <= mechanism.guarantee.approximate(1e-6)
+    assert "gaussian noise on whole numbers" in dh.Mechanism(near, cells, dh.Budget(rho=1)).statement()

@@ -1,0 +1,272 @@
+"""Noise that is refined: every marginal and every transition against its exact law.
+
+Each test of goodness of fit has one false alarm in 50,000; there are about twenty: together less than 0.1%.
+"""
+
+import itertools
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from deltahist import InputError
+from deltahist.noise import process
+from deltahist.noise.entropy import source
+from deltahist.noise.exact import Table
+from deltahist.noise.process import Brownian, Lattice, _gaussian_around
+
+FALSE_ALARM = 2e-5
+DRAWS = 200_000
+#: Levels a < b: usual ones, a small step, one whose table would be long, a large step, hardly any noise.
+LEVELS = [
+    (Fraction(1, 2), Fraction(1)),
+    (Fraction(1), Fraction(101, 100)),
+    (Fraction(1, 1000), Fraction(1, 800)),
+    (Fraction(1, 20), Fraction(3)),
+    (Fraction(2), Fraction(6)),
+]
+
+
+def mass(level, k):
+    """P(V = k) of two-sided geometric noise."""
+    p = np.exp(-float(level))
+    return (1 - p) / (1 + p) * p ** np.abs(k)
+
+
+def forward(a, b, v, x):
+    """P(V_a = x | V_b = v), a < b, by definition."""
+    with mpmath.workdps(60):
+        p, r = (mpmath.exp(-mpmath.mpf(c.numerator) / c.denominator) for c in (a, b))
+        q = (r / p) * ((1 - p) / (1 - r)) ** 2
+        return (q if v == x else 0) + (1 - q) * (1 - p) / (1 + p) * p ** abs(x - v)
+
+
+def backward(a, b, x, v):
+    """P(V_b = v | V_a = x), by Bayes."""
+    with mpmath.workdps(60):
+        p, r = (mpmath.exp(-mpmath.mpf(c.numerator) / c.denominator) for c in (a, b))
+        own, wide = ((1 - s) / (1 + s) * s ** abs(k) for s, k in ((r, v), (p, x)))
+        return own * forward(a, b, v, x) / wide
+
+
+def fits(observed, expected):
+    """Chi-square of counts against probabilities, rare values pooled."""
+    order = np.argsort(-expected)
+    observed, expected = observed[order], expected[order] * observed.sum()
+    keep = expected >= 10
+    o = np.append(observed[keep], observed[~keep].sum())
+    e = np.append(expected[keep], max(observed.sum() - expected[keep].sum(), 1e-9))
+    if e[-1] < 10:
+        o, e = np.append(o[:-2], o[-2:].sum()), np.append(e[:-2], e[-2:].sum())
+    return stats.chisquare(o, e * o.sum() / e.sum()).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("a", "b"), LEVELS)
+def test_marginals_after_refining_and_tightening(a, b):
+    rng = np.random.default_rng(1)
+    coarse = Lattice().start(a, DRAWS, rng=rng)
+    fine = Lattice().refine(coarse, a, b, rng=rng)
+    again = Lattice().tighten(fine, b, a, rng=rng)
+    for values, level in ((fine, b), (again, a)):
+        far = int(np.abs(values).max()) + 1
+        k = np.arange(-far, far + 1)
+        assert fits(np.bincount(values + far, minlength=len(k)), mass(level, k))
+
+
+@pytest.mark.parametrize("x", [0, 1, -3, 12])
+@pytest.mark.parametrize(("a", "b"), LEVELS[:2])
+def test_transitions_are_those_of_bayes(a, b, x):
+    drawn = Lattice().refine(np.full(DRAWS, x), a, b, rng=np.random.default_rng(2))
+    far = 60
+    k = np.arange(-far, far + 1)
+    expected = np.array([float(backward(a, b, x, int(v))) for v in k])
+    assert fits(np.bincount(np.clip(drawn, -far, far) + far, minlength=len(k)), expected)
+
+
+def test_a_wrong_atom_would_be_seen(monkeypatch):
+    """A keeping probability that is a tenth too large makes the test of transitions fail."""
+    right = process._jumps_outwards
+
+    def wrong(a, b):
+        table = right(a, b)
+        return Table((table.thresholds * 0.9).astype(np.uint64), table.bounds)
+
+    monkeypatch.setattr(process, "_jumps_outwards", wrong)
+    with pytest.raises(AssertionError):
+        test_transitions_are_those_of_bayes(*LEVELS[0], 1)
+
+
+@pytest.mark.parametrize(("a", "b"), LEVELS)
+def test_what_refine_draws_from_is_bayes_exactly(a, b):
+    """λ, r and the ratio of jumps put together, with 60 digits, against the definition."""
+    with mpmath.workdps(60):
+        p, s = (mpmath.exp(-mpmath.mpf(c.numerator) / c.denominator) for c in (a, b))
+        inwards = (1 - p * s) / (1 - s * s)
+        keeps = (1 - p * p) / (1 - p * s)
+        r, both = s / p, p * s
+        for x in (0, 1, 4):
+            for v in range(-4, 9):
+                if v < 0:
+                    drawn = (1 - inwards) * (1 - both) * both ** (-v - 1)
+                elif v < x:
+                    drawn = inwards * (1 - r) * r**v
+                elif v == x:
+                    drawn = inwards * ((1 - r) * r**v + r ** (x + 1) * keeps)
+                else:
+                    drawn = inwards * r ** (x + 1) * (1 - keeps) * (1 - both) * both ** (v - x - 1)
+                assert abs(drawn - backward(a, b, x, v)) < mpmath.mpf(10) ** -45
+
+
+@pytest.mark.parametrize(("a", "b"), LEVELS)
+def test_thresholds_are_those_of_the_probabilities(a, b):
+    """All tables again, with 300 digits."""
+    with mpmath.workdps(300):
+        exact = [mpmath.mpf(c.numerator) / c.denominator for c in (a, b)]
+        p, s = (mpmath.exp(-c) for c in exact)
+        inwards, keeps = (1 - p * s) / (1 - s * s), (1 - p * p) / (1 - p * s)
+        still = (s / p) * ((1 - p) / (1 - s)) ** 2
+        tables = [
+            (process._inwards(a, b), [inwards]),
+            (process._jumps_outwards(a, b), [1 - keeps]),
+            (process._stays_when_tightened(a, b), [still]),
+        ]
+        if 1 / (b - a) * process._SPREAD <= process._LONGEST:
+            table = process._first_table(a, b)
+            tables.append((table, [1 - inwards * (s / p) ** j for j in range(len(table.thresholds))]))
+        for table, chances in tables:
+            for k, chance in enumerate(chances):
+                assert int(table.thresholds[k]) == min(int(mpmath.floor(chance * 2**64)), 2**64 - 1)
+                low, high = table.bounds(k, 200)
+                assert low <= chance * 2**200 <= high
+                assert high - low < 2**8
+
+
+def test_the_chance_of_no_change_is_exact():
+    a, b = LEVELS[0]
+    rng = np.random.default_rng(4)
+    for x in (0, 2, 5):
+        drawn = Lattice().refine(np.full(DRAWS, x), a, b, rng=rng)
+        stays = int((drawn == x).sum())
+        assert stats.binomtest(stays, DRAWS, float(backward(a, b, x, x))).pvalue > FALSE_ALARM
+
+
+def test_a_path_of_many_steps_has_the_law_of_one():
+    """Errors after refining in five steps are those of a single release at the last level."""
+    rng = np.random.default_rng(5)
+    levels = [Fraction(1, 10), Fraction(1, 7), Fraction(1, 3), Fraction(1, 2), Fraction(11, 10)]
+    values = Lattice().start(levels[0], DRAWS, rng=rng)
+    for a, b in itertools.pairwise(levels):
+        values = Lattice().refine(values, a, b, rng=rng)
+    far = int(np.abs(values).max()) + 1
+    k = np.arange(-far, far + 1)
+    assert fits(np.bincount(values + far, minlength=len(k)), mass(levels[-1], k))
+
+
+def test_what_refining_takes_away_does_not_depend_on_what_remains():
+    """V_b and V_a − V_b are independent: a contingency table of signs and sizes."""
+    a, b = LEVELS[0]
+    rng = np.random.default_rng(6)
+    coarse = Lattice().start(a, DRAWS, rng=rng)
+    fine = Lattice().refine(coarse, a, b, rng=rng)
+    table = np.zeros((5, 5))
+    np.add.at(table, (np.clip(fine, -2, 2) + 2, np.clip(coarse - fine, -2, 2) + 2), 1)
+    assert stats.chi2_contingency(table).pvalue > FALSE_ALARM
+    assert stats.chi2_contingency(table + np.diag([0, 0, 3000, 0, 0])).pvalue < FALSE_ALARM
+
+
+# ------------------------------------------------------------------------------------------------- Gaussian
+
+
+@pytest.mark.parametrize(("share", "variance"), [(Fraction(1, 3), Fraction(100)), (Fraction(7, 9), Fraction(70, 3))])
+def test_gaussian_noise_around_any_centre(share, variance):
+    """Many of these are decided by bounds of e^−γ, since floats may not decide near the threshold."""
+    values = np.full(20_000, 10)
+    drawn = _gaussian_around(values, share, variance, source(np.random.default_rng(7)))
+    k = np.arange(-80, 100)
+    weight = np.exp(-((k - float(10 * share)) ** 2) / (2 * float(variance)))
+    assert fits(np.bincount(drawn + 80, minlength=len(k)), weight / weight.sum())
+
+
+@pytest.mark.parametrize("sigma2", [Fraction(1, 50), Fraction(10), Fraction(10**7)])
+def test_a_gaussian_path_has_normal_marginals(sigma2):
+    rng = np.random.default_rng(8)
+    made = Brownian.at(1 / sigma2)
+    unit = 2.0**made.bits
+    levels = [1 / sigma2, 2 / sigma2, 50 / sigma2]
+    values = [made.start(levels[0], DRAWS // 4, rng=rng)]
+    for a, b in itertools.pairwise(levels):
+        values.append(made.refine(values[-1], a, b, rng=rng))
+    values.append(made.tighten(values[-1], levels[-1], levels[0], rng=rng))
+    for drawn, level in zip(values, [*levels, levels[0]], strict=True):
+        assert stats.kstest(drawn / unit * float(level) ** 0.5, "norm").pvalue > FALSE_ALARM
+    gone = (values[0] - values[1]) / unit
+    assert stats.kstest(gone * float(2 / sigma2) ** 0.5, "norm").pvalue > FALSE_ALARM
+    assert abs(np.corrcoef(gone, values[1])[0, 1]) < 4.3 / len(gone) ** 0.5
+
+
+def test_rounding_goes_to_the_nearest_whole_number():
+    made = Brownian(2)
+    assert made.nearest([-6, -3, -2, 1, 2, 5, 6]).tolist() == [-1, -1, 0, 0, 1, 1, 2]
+    assert Brownian(0).nearest([-3, 4]).tolist() == [-3, 4]
+
+
+def test_moves_by_whole_numbers_pass_through_rounding():
+    """What the proof needs: noise moved by U whole numbers is rounded to what is moved by U."""
+    made = Brownian(5)
+    values = np.arange(-200, 200)
+    for u in (-3, 1, 10**6):
+        assert (made.nearest(values + (u << 5)) == made.nearest(values) + u).all()
+
+
+def test_levels_too_near_for_the_lattice_are_refused():
+    made = Brownian.at(Fraction(1))
+    values = made.start(1, 3, rng=np.random.default_rng(1))
+    with pytest.raises(InputError, match=r"levels 1 and 1 .*too near"):
+        made.refine(values, 1, 1 + Fraction(1, 1 << 60))
+    with pytest.raises(InputError, match=r"too near to each other, or too far from the first one"):
+        made.refine(values, 1, 1 << 50)
+    with pytest.raises(InputError, match="larger step"):
+        made.tighten(values, 1 + Fraction(1, 1 << 60), 1)
+
+
+# -------------------------------------------------------------------------------------------------- input
+
+
+@pytest.mark.parametrize("made", [Lattice(), Brownian(10)])
+def test_levels_must_rise_or_fall(made):
+    with pytest.raises(InputError, match=r"finer is 1 with level 1: finer must be above level"):
+        made.refine([1], 1, 1)
+    with pytest.raises(InputError, match=r"level is 1 with coarser 2: level must be above coarser"):
+        made.tighten([1], 1, 2)
+    with pytest.raises(InputError, match="finer is -1: it must be a finite number above zero"):
+        made.refine([1], 1, -1)
+    with pytest.raises(InputError, match="values are of type float64: they must be whole"):
+        made.refine([1.5], 1, 2)
+
+
+@pytest.mark.parametrize("made", [Lattice(), Brownian(10)])
+def test_shapes_are_kept_and_nothing_is_changed_in_place(made):
+    values = made.start(Fraction(1, 9), (2, 3), rng=np.random.default_rng(1))
+    before = values.copy()
+    assert made.refine(values, Fraction(1, 9), 1).shape == (2, 3)
+    assert made.tighten(values, Fraction(1, 9), Fraction(1, 10)).shape == (2, 3)
+    assert made.refine(np.zeros(0, dtype=np.int64), 1, 2).shape == (0,)
+    assert (values == before).all()
+
+
+def test_fresh_streams_differ_and_seeds_repeat():
+    values = Lattice().start(Fraction(1, 100), 50)
+    one, two = (Lattice().refine(values, Fraction(1, 100), 1) for _ in range(2))
+    assert (one != two).any()
+    one, two = (Lattice().refine(values, Fraction(1, 100), 1, rng=np.random.default_rng(3)) for _ in range(2))
+    assert (one == two).all()
+
+
+def test_blocks_end_anywhere(monkeypatch):
+    """Values are refined some at a time: none is left out, and none refined twice."""
+    monkeypatch.setattr(process, "_BLOCK", 7)
+    values = np.full(20, 10**6)
+    drawn = Lattice().refine(values, Fraction(1, 10**6), Fraction(1, 10), rng=np.random.default_rng(1))
+    assert (np.abs(drawn) < 10**4).all()
