@@ -32,6 +32,7 @@ COLUMNS = {
     "figure7": "window|p|n|equal|offline|offline / equal",
     "figure8": "window|p|n|equal|online|best policy|offline|gap closed|gap closed by the best policy|regret|"
     "standard error of online|largest window",
+    "gradual_city": "epsilon|chain|fresh|composition|last part|expected",
     "figure6": "points|delta|beta|mean smooth sensitivity|"
     + "|".join(f"error of {name}" for name in ("smooth-student", "inverse", "exponential", "global")),
 }
