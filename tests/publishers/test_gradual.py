@@ -107,6 +107,19 @@ def test_errors_of_a_path_of_refinements_are_those_of_one_release(tmp_path):
     assert last.laws[0].variance() ** 0.5 > 3 * error
 
 
+@pytest.mark.parametrize(
+    "amounts", [(Fraction(1, 1000), Fraction(1, 10)), (Fraction(1, 50), Fraction(1, 49), Fraction(3))]
+)
+def test_gaussian_noise_keeps_its_size_over_long_paths(tmp_path, amounts):
+    """20,000 cells: a standard error of the variance is 1%, the bound 5%."""
+    near = dh.Neighbourhood(dh.Domain((0, 20_000), (20_000,)), delta=1)
+    zeros = np.zeros(20_000, dtype=int)
+    release = dh.publish(zeros, near, "identity", rho=amounts[0], state=tmp_path / "s", rng=rng(1))
+    for amount in amounts[1:]:
+        release = dh.refine(release, tmp_path / "s", rho=amount, rng=rng(2))
+    assert release.values.astype(float).var() == pytest.approx(release.laws[0].variance(), rel=0.05)
+
+
 def test_a_release_loads_again_with_its_chain(chain, tmp_path):
     path, release = chain
     release = dh.refine(release, path, epsilon=2)
