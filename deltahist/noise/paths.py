@@ -213,10 +213,12 @@ class BitPaths(KeyedPaths):
         """
         users, levels = checked(users, levels)
         true = np.asarray(bits)
-        if true.shape != users.shape or not np.isin(true, (0, 1)).all():
+        if true.shape != users.shape:
             raise InputError(
-                f"bits are an array of shape {true.shape}: they must be 0 or 1, one to each of {len(users)} users"
+                f"bits have the shape {true.shape} and users {users.shape}: there is one bit to each user"
             )
+        if (unknown := ~np.isin(true, (0, 1))).any():
+            raise InputError(f"bits hold {true[unknown][0]}: they must be 0 or 1")
         if not len(users):
             return np.zeros(0, dtype=np.uint8)
         found = self._found(users, levels)[:, 0]

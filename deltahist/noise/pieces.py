@@ -25,9 +25,9 @@ from deltahist.noise.reals import Reals, Uniforms
 UNIT = 10**9
 #: −log2 of the error that a step of a formula may add, relative to its parts, for each 64 bits of the uniform reals.
 #: The roundings of a step in float64 are below a hundredth of it, and so are those of 20 digits for each 64 bits.
-_PRECISION = 40
+_PRECISION = 44
 #: Reals nearer to 0 or to 1 than 2 to minus this (for each 64 bits) are left open: the bits unread matter too much.
-_EDGE = 20
+_EDGE = 17
 #: Beyond such relative errors of levels bounds of first order are not relied on.
 _MOST_BLUR = 2.0**-20
 #: Paths are evaluated so far beyond the levels that are asked for, relatively.
