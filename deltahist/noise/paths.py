@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, one_of, whole
 from deltahist.noise import euclidean
-from deltahist.noise.pieces import MOST, UNIT, KeyedPaths, Steps, checked, precision, real
+from deltahist.noise.pieces import MOST, UNIT, VAGUE, KeyedPaths, Steps, checked, precision, real
 from deltahist.noise.reals import Reals, exp, expm1, log1p, norm
 
 #: What uniform reals are for.
 _BASE, _FALL, _RISE, _RESET = range(4)
-#: Bounds of first order are not relied on where a value's length is known less well than this, relatively.
-_VAGUE = 2.0**-10
 #: Noise exceeds this many times n + 1 scales with a probability below 2^−64.
 _SPREAD = 48
 
@@ -74,8 +72,9 @@ class VectorPaths(KeyedPaths):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(dimension=self.dimension)
-        whole("the adjacency radius in lattice steps", reach=self.reach)
+        # As Python's own integers: the reals of a path are those of this label.
+        object.__setattr__(self, "dimension", whole(dimension=self.dimension))
+        object.__setattr__(self, "reach", whole("the adjacency radius in lattice steps", reach=self.reach))
 
     def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
         """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε.
@@ -114,6 +113,7 @@ class VectorPaths(KeyedPaths):
     def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
         steps, base = Steps(len(users)), self._start(users, planes)
         self._note(steps, base, 0, planes)
+        steps.undecided |= base.undecided
         for sign, moved in ((-1, self._fallen), (1, self._risen)):
             state = base
             for place in itertools.count():
@@ -132,7 +132,6 @@ class VectorPaths(KeyedPaths):
         value = self.reach * state.value / state.level[:, None]
         error = state.drift + (state.blur + precision(planes)) * real(norm(state.value))
         steps.value(state.rows, place, value, self.reach * error / real(state.level))
-        steps.undecided[state.rows] |= state.undecided
 
     # A step adds to the errors `unit` times the sizes of its parts, and carries on what there was, to first order:
     # docs/processes.md derives the slopes.
@@ -161,7 +160,7 @@ class VectorPaths(KeyedPaths):
         ratio = np.where(by_size, clocks[1], clocks[0])
         vague = state.drift / real(size)
         blurs = np.full(len(users), unit), unit + (1 - real(1 / clocks[1])) * vague
-        undecided = edge | (vague > _VAGUE)
+        undecided = edge | (vague > VAGUE)
         undecided |= _open(clocks[0] - clocks[1], real(clocks[0]) * blurs[0] + real(clocks[1]) * blurs[1])
 
         jump = euclidean.rise(ratio[:, None] * state.value, by_size, uniforms)
@@ -177,11 +176,12 @@ class VectorPaths(KeyedPaths):
         # The slopes of the roots in z: (1 ± √(ν / (4z + ν))) / 2 for ν ≤ spread, √ν the normal in them.
         slope = np.where(jump.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
         loose = (slope * bend + rounding) / total
-        undecided |= loose > _VAGUE
+        undecided |= loose > VAGUE
         steep = unit * (1 - np.log(share))
         parts = real(norm(jump.normal)) * (loose / 2 + steep) + unit * real(jump.radius)
         drift = np.minimum(share * (carried + z * steep) + width * parts, 1)
         blur = np.minimum(state.blur + np.where(by_size, blurs[1], blurs[0]), 1)
+        undecided |= blur > VAGUE
         return _State(state.rows, state.level * ratio, jump.value, blur, drift, undecided)
 
 

@@ -28,10 +28,10 @@ UNIT = 10**9
 _PRECISION = 44
 #: Reals nearer to 0 or to 1 than 2 to minus this (for each 64 bits) are left open: the bits unread matter too much.
 _EDGE = 17
-#: Beyond such relative errors of levels bounds of first order are not relied on.
-_MOST_BLUR = 2.0**-20
-#: Paths are evaluated so far beyond the levels that are asked for, relatively.
-_BEYOND = 2.0**-10
+#: Bounds of first order are not relied on where something is known less well than this, relatively.
+VAGUE = 2.0**-10
+#: Paths are evaluated so far beyond the levels that are asked for, relatively: more than any error of a level.
+_BEYOND = 2.0**-8
 #: Users whose paths are evaluated together.
 _TOGETHER = 4096
 MOST = 1 << 62
@@ -62,7 +62,6 @@ class Steps:
     def jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
         """Jumps between the values of this place and the one before it, at real levels with relative errors."""
         billionths = level * UNIT
-        self.undecided[rows] |= ~(blur < _MOST_BLUR)
         self._starts.append((rows, place, *(f + 1 for f in _floors(billionths, real(billionths) * blur))))
 
     def value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
@@ -139,18 +138,17 @@ class KeyedPaths:
 
     def _paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
         """Paths of distinct users that are known at least from `least` to `most`."""
-        stale = np.array([not self._covers(user, least, most) for user in users.tolist()], dtype=bool)
-        # To the next power of two, so that growing requests are not evaluated one by one.
-        span = 1 << (least.bit_length() - 1), 1 << most.bit_length()
-        for first in range(0, int(stale.sum()), _TOGETHER):
+        known = [self._known.get(user) for user in users.tolist()]
+        stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
+        # To the next power of two, and what was known stays known, so that growing requests soon need nothing new.
+        spans = [(1 << (least.bit_length() - 1), 1 << most.bit_length())]
+        spans += [path.span for path, old in zip(known, stale, strict=True) if path and old]
+        span = min(low for low, _ in spans), max(high for _, high in spans)
+        for first in range(0, sum(stale), _TOGETHER):
             some = users[stale][first : first + _TOGETHER]
             for user, path in zip(some.tolist(), self._evaluated(some, span, 1), strict=True):
                 self._known[user] = path or self._exact(user, span)
         return [self._known[user] for user in users.tolist()]
-
-    def _covers(self, user: int, least: int, most: int) -> bool:
-        path = self._known.get(user)
-        return path is not None and path.span[0] <= least and most <= path.span[1]
 
     def _found(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
         """(m, n) values of the users' paths at the levels."""
@@ -178,7 +176,7 @@ class KeyedPaths:
 
     def _pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First levels (K,), rising from `least`, and values (K, n) of what a path is from there to `most`."""
-        checked([user, user], [least, most])
+        (user, _), (least, most) = (part.tolist() for part in checked([user, user], [least, most]))
         if most < least:
             raise InputError(
                 f"most is {most}: it must be at least {least}, the least level (are they swapped?)"
@@ -225,6 +223,7 @@ def precision(planes: int) -> float:
 
 
 def real(x: Any) -> NDArray[np.float64]:
+    """As float64: for bounds, whatever the precision of what they bound."""
     return np.asarray(x, dtype=np.float64)
 
 

@@ -120,6 +120,21 @@ def test_order_and_range_do_not_matter():
     assert (backwards == together).all()
 
 
+def test_what_is_known_is_not_evaluated_again(monkeypatch):
+    paths, asked = VectorPaths(KEY, 2, 50), []
+    right = VectorPaths._evaluated
+
+    def evaluated(self, users, span, planes):
+        asked.append(len(users))
+        return right(self, users, span, planes)
+
+    monkeypatch.setattr(VectorPaths, "_evaluated", evaluated)
+    for epsilon in (0.5, 15, 0.5, 3, 0.6, 14):
+        paths.at([1, 2, 3], levels_of(epsilon, 3))
+    paths.at([1, 2, 3, 4], levels_of(7, 4))
+    assert asked == [3, 3, 1]
+
+
 def test_a_signal_is_what_requests_would_get():
     paths, (least, most) = VectorPaths(KEY, 2, 3), (UNIT // 10, 20 * UNIT)
     for user in range(5):
@@ -342,6 +357,18 @@ def test_the_key_is_not_shown():
             "BitPaths()" if isinstance(paths, BitPaths) else "VectorPaths(dimension=2, reach=5)"
         )
     assert VectorPaths(KEY, 2, 5) == VectorPaths(KEY, 2, 5) != VectorPaths(bytes(32), 2, 5)
+
+
+def test_numbers_of_any_type_are_the_same_path():
+    users, levels = requests(50)
+    true = VectorPaths(KEY, 2, 5).at(users, levels)
+    other = VectorPaths(KEY, np.int32(2), 5.0)
+    assert (other.at(users.astype(np.uint8), levels.tolist()) == true).all()
+    assert other == VectorPaths(KEY, 2, 5)
+    pieces_of = [
+        VectorPaths(KEY, 2, 5).signal(u, a, b) for u, a, b in ((3, 7, 10**9), np.array([3, 7, 10**9]))
+    ]
+    assert (pieces_of[0][1] == pieces_of[1][1]).all()
 
 
 def test_no_requests():
