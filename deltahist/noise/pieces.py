@@ -23,11 +23,13 @@ from deltahist.noise.reals import Reals, Uniforms
 
 #: Whole levels are billionths of ε.
 UNIT = 10**9
-#: −log2 of the error that a step of a formula may add, relative to its parts, for each 64 bits of the uniform reals.
-#: The roundings of a step in float64 are below a hundredth of it, and so are those of 20 digits for each 64 bits.
+#: Planes of the uniform reals (64 bits of each) that floats are made of. For Decimal more are read, and 20 digits a plane.
+_FLOAT = 2
+#: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
+#: roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
 _PRECISION = 44
-#: Reals nearer to 0 or to 1 than 2 to minus this (for each 64 bits) are left open: the bits unread matter too much.
-_EDGE = 17
+#: Reals nearer to 0 or to 1 than 2 to minus this, for each plane, are left open: the bits unread would matter more.
+_EDGE = 19
 #: Bounds of first order are not relied on where something is known less well than this, relatively.
 VAGUE = 2.0**-10
 #: Paths are evaluated so far beyond the levels that are asked for, relatively: more than any error of a level.
@@ -106,7 +108,7 @@ class KeyedPaths:
         raise NotImplementedError
 
     def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
-        """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more than one plane."""
+        """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more planes than floats take."""
         raise NotImplementedError
 
     def _uniforms(
@@ -116,25 +118,26 @@ class KeyedPaths:
         words = Keyed(self.key, self._label()).words(
             purpose, users, first=step * (slots + slots % 2), number=slots, planes=planes
         )
-        reals, edge = Uniforms(words, exact=planes > 1), 2.0 ** (-_EDGE * planes)
+        reals, edge = Uniforms(words, exact=planes > _FLOAT), 2.0 ** (-_EDGE * planes)
         near = (reals.value < edge) | (reals.rest < edge)
         return reals, np.asarray(near.astype(bool).any(axis=1))
 
     def _evaluated(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
-        digits = 20 * planes + 10
-        with decimal.localcontext(decimal.Context(prec=digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
+        with decimal.localcontext(
+            decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+        ):
             wider = span[0] / UNIT * (1 - _BEYOND), span[1] / UNIT * (1 + _BEYOND)
             return list(self._steps(users, wider, planes).paths(span))
 
     def _exact(self, user: int, span: tuple[int, int]) -> _Path:
         """A path with nothing left open; it takes the place of what was known."""
-        planes = 2
+        planes = _FLOAT
         while True:
+            planes = 2 * planes - 1
             (path,) = self._evaluated(np.array([user]), span, planes)
             if path is not None and path.decided(0, len(path.open)):
                 self._known[user] = path
                 return path
-            planes *= 2
 
     def _paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
         """Paths of distinct users that are known at least from `least` to `most`."""
@@ -146,7 +149,7 @@ class KeyedPaths:
         span = min(low for low, _ in spans), max(high for _, high in spans)
         for first in range(0, sum(stale), _TOGETHER):
             some = users[stale][first : first + _TOGETHER]
-            for user, path in zip(some.tolist(), self._evaluated(some, span, 1), strict=True):
+            for user, path in zip(some.tolist(), self._evaluated(some, span, _FLOAT), strict=True):
                 self._known[user] = path or self._exact(user, span)
         return [self._known[user] for user in users.tolist()]
 
@@ -219,7 +222,7 @@ def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
 
 def precision(planes: int) -> float:
     """The error that a step of a formula may add, relative to its parts, if so many planes of its reals are read."""
-    return 2.0 ** (-_PRECISION * planes)
+    return 2.0 ** (-_PRECISION * (planes - 1))
 
 
 def real(x: Any) -> NDArray[np.float64]:
