@@ -83,23 +83,23 @@ def coarse(bits):
 
 @pytest.mark.parametrize("paths", [VectorPaths, BitPaths])
 def test_answers_do_not_depend_on_the_precision_of_the_floats(monkeypatch, paths):
-    """With 28 bits of the reals, and an error of 2^-14 to match, most of the paths are open: answers are the same.
+    """With 40 bits of the reals, and a unit of 2^-26 to match, next to all numbers are open: answers are the same.
 
-    With the error of full floats they are not: this is what the evaluation in Decimal is for.
+    With the unit of full floats they are not: this is what the evaluation in Decimal is for.
     """
     users, levels = requests(1000, users=8)
 
     def answers():
         if paths is BitPaths:
             return BitPaths(KEY).at(users, levels, np.ones(len(users), int))
-        return VectorPaths(KEY, 2, 10**6).at(users, levels)
+        return VectorPaths(KEY, 2, 10**11).at(users, levels)
 
     true = answers()
-    monkeypatch.setattr(pieces, "Uniforms", coarse(28))
+    monkeypatch.setattr(pieces, "Uniforms", coarse(40))
     if paths is VectorPaths:
         assert (answers() != true).any()
-    monkeypatch.setattr(pieces, "_PRECISION", 14)
-    monkeypatch.setattr(pieces, "_EDGE", 5)
+    monkeypatch.setattr(pieces, "_PRECISION", 26)
+    monkeypatch.setattr(pieces, "_EDGE", 4)
     assert (answers() == true).all()
 
 
