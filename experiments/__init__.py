@@ -20,4 +20,5 @@ SCRIPTS = (
     "figure7",
     "figure8",
     "gradual_city",
+    "sample_paths",
 )
