@@ -183,5 +183,42 @@ def write_whole(target: Path, write: Callable[[Path], Any]) -> None:
         part.unlink(missing_ok=True)
 
 
+def create_secret(target: Path, content: bytes) -> bool:
+    """Make a file that only its owner can read, whole and durable or not at all; False if it is there already.
+
+    Raises InputError if the folder does not exist or cannot be written.
+    """
+    if not target.parent.is_dir():
+        raise InputError(f"folder {str(target.parent)!r} does not exist: make it first")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # mode 0600
+    except OSError as problem:
+        raise InputError(f"folder {str(target.parent)!r} cannot be written: {problem.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            # A link, unlike a renaming, never replaces what another process has just made.
+            os.link(name, target)
+        except FileExistsError:
+            return False
+        sync_folder(target.parent)
+        return True
+    finally:
+        os.unlink(name)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def _first(problem: Exception) -> str:
     return str(problem).strip().splitlines()[0][:200] if str(problem).strip() else type(problem).__name__

@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, select
 from sqlalchemy.exc import DBAPIError
 
+from deltahist._files import sync_folder
 from deltahist.budgets.accounts import TABLES, Accounts
 from deltahist.errors import DamagedFile, InputError
 
@@ -86,7 +87,7 @@ class SQLiteFile:
             # A link, unlike a renaming, never replaces a ledger that another process has just made.
             with contextlib.suppress(FileExistsError):
                 os.link(name, self.path)
-            _sync_folder(folder)
+            sync_folder(folder)
         finally:
             os.unlink(name)
 
@@ -177,13 +178,3 @@ def _code(problem: DBAPIError) -> int | None:
     """What SQLite calls the problem, without the details of the extended code."""
     code = getattr(problem.orig, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

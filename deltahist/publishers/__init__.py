@@ -1,8 +1,9 @@
 """Publishers: the private side. They see counts, draw noise and make releases."""
 
+from deltahist.publishers.diffusion import Diffusion
 from deltahist.publishers.histogram import publish
 from deltahist.publishers.quantile import publish_quantile, smooth_sensitivity
 from deltahist.publishers.sorted import publish_sorted
 from deltahist.publishers.stream import Stream
 
-__all__ = ["Stream", "publish", "publish_quantile", "publish_sorted", "smooth_sensitivity"]
+__all__ = ["Diffusion", "Stream", "publish", "publish_quantile", "publish_sorted", "smooth_sensitivity"]
