@@ -1,0 +1,256 @@
+"""Noise at every level at once, rounded exactly, for every user: a function of a key, and of nothing else.
+
+A path is the process of `noise/euclidean.py` from a fixed base, ε = 1, downwards and upwards as far as is asked for.
+Its uniform reals are read from a keyed cipher, so that any response can be given at any time, in any order, without a
+store. What is returned has no floating-point error (`noise/pieces.py`, docs/processes.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.errors import InputError, one_of, whole
+from deltahist.noise import euclidean
+from deltahist.noise.pieces import MOST, UNIT, KeyedPaths, Steps, checked, precision, real
+from deltahist.noise.reals import Reals, exp, expm1, log1p, norm
+
+#: What uniform reals are for.
+_BASE, _FALL, _RISE, _RESET = range(4)
+#: Bounds of first order are not relied on where a value's length is known less well than this, relatively.
+_VAGUE = 2.0**-10
+#: Noise exceeds this many times n + 1 scales with a probability below 2^−64.
+_SPREAD = 48
+
+
+class _State(NamedTuple):
+    """Where the paths of some users are: between two jumps, the last of them at `level`."""
+
+    rows: NDArray[np.int64]
+    level: Reals  # (rows,)
+    value: Reals  # (rows, n)
+    blur: NDArray[np.float64]  # (rows,) bound of the relative error of the level
+    drift: NDArray[np.float64]  # (rows,) bound of the error of the value, times the level
+    undecided: NDArray[np.bool_]  # (rows,) whether a decision of the last step is open
+
+
+def _open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether the sign of a difference is open; twice the error, for what is of second order."""
+    return ~(np.abs(real(difference)) > 2 * error)
+
+
+@dataclass(frozen=True)
+class VectorPaths(KeyedPaths):
+    """The noise of every user at every level, in whole lattice steps; of density ∝ e^(−ε|v|/reach) before rounding.
+
+    For a whole u, u + the noise is the whole vector nearest to u + V_ε: all that is given out at levels up to ε is a
+    function of that one value and of independent noise (docs/processes.md). A key is for one set of data: the noise is
+    the same whenever it is asked for, so that two different u of one user under the same key show their difference.
+
+    Parameters
+    ----------
+    key : 32 secret bytes; whoever has them can take all noise away.
+    dimension : n, of the vectors.
+    reach : the distance, in lattice steps, over which a level of ε promises e^ε; whole. Other dimensions and reaches
+        under the same key have independent noise.
+
+    >>> paths = VectorPaths(bytes(32), dimension=2, reach=1000)
+    >>> users, levels = np.array([7, 7, 8]), np.array([500_000_000, 2_000_000_000, 2_000_000_000])
+    >>> paths.at(users, levels)
+    array([[  -56, -1500],
+           [  -56, -1500],
+           [  121,   652]])
+    >>> levels, noise = paths.signal(7, 500_000_000, 2_600_000_000)
+    >>> levels.tolist(), noise.tolist()
+    ([500000000, 2253708730, 2576572291], [[-56, -1500], [512, -1218], [478, -1656]])
+    """
+
+    dimension: int
+    reach: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(dimension=self.dimension)
+        whole("the adjacency radius in lattice steps", reach=self.reach)
+
+    def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
+        """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε.
+
+        Raises InputError unless users are whole numbers of at least 0, and levels of at least 1 and so large that no
+        int64 overflows.
+        """
+        users, levels = checked(users, levels)
+        if not len(users):
+            return np.zeros((0, self.dimension), dtype=np.int64)
+        self._fits(int(levels.min()))
+        return self._found(users, levels)
+
+    def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What `at` gives for one user at the levels from `least` to `most`: where pieces begin, and their noise (K, n).
+
+        The k-th noise is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
+        with `most`; levels[0] is `least`. Nothing here depends on the path above `most`.
+
+        Raises InputError as `at` does, and unless most ≥ least.
+        """
+        self._fits(int(checked([user, user], [least, most])[1].min()))
+        return self._pieces(user, least, most)
+
+    def _fits(self, level: int) -> None:
+        least = -(-_SPREAD * (self.dimension + 1) * self.reach * UNIT // MOST)
+        if level < least:
+            raise InputError(
+                f"levels hold {level} billionths: with a reach of {self.reach} they must be at least {least}, so that "
+                "no int64 overflows (is the level in units of ε, or the lattice too fine?)"
+            )
+
+    def _label(self) -> str:
+        return f"vectors of dimension {self.dimension}, reach {self.reach}"
+
+    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
+        steps, base = Steps(len(users)), self._start(users, planes)
+        self._note(steps, base, 0, planes)
+        for sign, moved in ((-1, self._fallen), (1, self._risen)):
+            state = base
+            for place in itertools.count():
+                state = moved(users[state.rows], state, place, planes)
+                steps.undecided[state.rows] |= state.undecided
+                inside = (state.level > span[0] if sign < 0 else state.level < span[1]).astype(bool)
+                state = _State(*(part[inside] for part in state))
+                if not len(state.rows):
+                    break
+                steps.jump(state.rows, sign * (place + 1), state.level, state.blur)
+                self._note(steps, state, sign * (place + 1), planes)
+        return steps
+
+    def _note(self, steps: Steps, state: _State, place: int, planes: int) -> None:
+        value = self.reach * state.value
+        error = self.reach * state.drift / real(state.level) + precision(planes) * real(norm(value))
+        steps.value(state.rows, place, value, error)
+        steps.undecided[state.rows] |= state.undecided
+
+    # Errors, to first order. `blur` bounds |Δε|/ε and `drift` ε|Δx|; a step adds `unit` times the sizes of its parts,
+    # and carries on what there was. docs/processes.md derives the slopes.
+
+    def _start(self, users: NDArray[np.int64], planes: int) -> _State:
+        uniforms, edge = self._uniforms(_BASE, users, 0, euclidean.start_slots(self.dimension), planes)
+        drawn, unit = euclidean.start(self.dimension, uniforms), precision(planes)
+        scale, normal = np.sqrt(2 * real(drawn.mixing)), real(norm(drawn.normal))
+        drift = scale * real(drawn.radius) + normal * (scale + real(drawn.spread) / scale)
+        level = 0 * uniforms.value[:, 0] + 1
+        return _State(np.arange(len(users)), level, drawn.value, 0 * drift, unit * drift, edge)
+
+    def _fallen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
+        uniforms, edge = self._uniforms(_FALL, users, step, euclidean.fall_slots(self.dimension), planes)
+        level, unit = euclidean.next_below(state.level, self.dimension, uniforms), precision(planes)
+        added = euclidean.fall(level, self.dimension, uniforms)
+        blur = state.blur + unit
+        parts = unit * real(added.radius) + (unit + blur) * real(norm(added.normal))
+        drift = state.drift * real(level) / real(state.level) + real(added.scale) * parts
+        return _State(state.rows, level, state.value + added.value, blur, drift, edge)
+
+    def _risen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
+        uniforms, edge = self._uniforms(_RISE, users, step, euclidean.rise_slots(self.dimension), planes)
+        unit, length = precision(planes), norm(state.value)
+        vague = state.drift / real(state.level * length)
+        clocks = euclidean.next_above(state.level, length, uniforms)
+        blurs = state.blur + unit, state.blur + unit + (1 - real(state.level / clocks[1])) * vague
+        by_length = (clocks[1] < clocks[0]).astype(bool)
+        level, blur = np.where(by_length, clocks[1], clocks[0]), np.where(by_length, blurs[1], blurs[0])
+        undecided = edge | (vague > _VAGUE)
+        undecided |= _open(clocks[0] - clocks[1], real(clocks[0]) * blurs[0] + real(clocks[1]) * blurs[1])
+
+        jump = euclidean.rise(level, state.value, by_length, uniforms)
+        z, total, share, width = (real(part) for part in (jump.size, jump.total, jump.share, jump.width))
+        drift = (
+            state.drift * real(level) / real(state.level)
+        )  # of the value before the jump, at the new level
+        radius, bend = real(jump.radius), drift + z * blur
+        rounding = unit * (z + total + radius * (radius + np.sqrt(z)))
+        undecided |= _open(jump.uniform * (jump.size / 2 + jump.smaller) - jump.size / 2, 2 * bend + rounding)
+        loose = (bend + rounding) / total
+        undecided |= loose > _VAGUE
+        steep = unit * (1 - np.log(share))
+        normal = real(norm(jump.normal)) * (loose + steep + blur) + unit * real(jump.normal_radius)
+        drift = share * (drift + z * steep) + width * normal
+        return _State(state.rows, level, jump.value, np.minimum(blur, 1), np.minimum(drift, 1), undecided)
+
+
+@dataclass(frozen=True)
+class BitPaths(KeyedPaths):
+    """Randomised response for the bits of all users at every level: flipped with probability 1/(1 + e^ε) at each.
+
+    On τ = tanh(ε/2) lie resets, at the rate 1 in ln τ, each with a fair bit of its own. The response at ε is the bit of
+    the lowest reset above τ, or the true bit where there is none. All responses at levels up to ε are a function of the
+    one at ε and of independent bits (docs/processes.md).
+
+    Parameters
+    ----------
+    key : 32 secret bytes; for one set of data, as for `VectorPaths`.
+
+    >>> paths = BitPaths(bytes(32))
+    >>> users, levels = np.arange(8), np.full(8, 1_000_000_000)
+    >>> paths.at(users, levels, np.ones(8, dtype=int))
+    array([1, 1, 0, 0, 1, 0, 1, 0], dtype=uint8)
+    >>> levels, responses = paths.signal(3, 1, 30_000_000, 5_000_000_000)
+    >>> levels.tolist(), responses.tolist()
+    ([30000000, 32825073, 34848819, 119813967, 1267739197], [1, 0, 1, 0, 1])
+    """
+
+    def at(self, users: Any, levels: Any, bits: Any) -> NDArray[np.uint8]:
+        """Responses (m,) of users (m,) with the true bits (m,), at levels (m,) in whole billionths of ε.
+
+        Raises InputError unless users are whole numbers of at least 0, levels of at least 1, and bits 0 or 1.
+        """
+        users, levels = checked(users, levels)
+        true = np.asarray(bits)
+        if true.shape != users.shape or not np.isin(true, (0, 1)).all():
+            raise InputError(
+                f"bits are an array of shape {true.shape}: they must be 0 or 1, one to each of {len(users)} users"
+            )
+        if not len(users):
+            return np.zeros(0, dtype=np.uint8)
+        found = self._found(users, levels)[:, 0]
+        return np.where(found < 0, true, found).astype(np.uint8)
+
+    def signal(
+        self, user: int, bit: int, least: int, most: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """What `at` gives for one user and bit from `least` to `most`: where pieces begin (K,), their responses (K,).
+
+        The k-th response is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
+        with `most`; levels[0] is `least`. Nothing here depends on the path above `most`.
+
+        Raises InputError as `at` does, and unless most ≥ least.
+        """
+        one_of((0, 1), bit=bit)
+        levels, values = self._pieces(user, least, most)
+        responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)
+        # The true bit and a reset that equals it are not to be told apart.
+        new = np.append(True, responses[1:] != responses[:-1])
+        return levels[new], responses[new]
+
+    def _label(self) -> str:
+        return "bits"
+
+    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
+        """Resets from the top, τ = 1, downwards."""
+        steps, unit, rows = Steps(len(users)), precision(planes), np.arange(len(users))
+        steps.value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
+        depth: Any = 0  # −ln τ
+        for place in itertools.count(1):
+            uniforms, edge = self._uniforms(_RESET, users[rows], place - 1, 2, planes)
+            steps.undecided[rows] |= edge
+            depth = depth + uniforms.exponential(0)
+            level = log1p(-2 * exp(-depth) / expm1(-depth))  # 2 artanh τ
+            inside = (level > span[0]).astype(bool)
+            rows, depth, level = rows[inside], depth[inside], level[inside]
+            if not len(rows):
+                return steps
+            steps.jump(rows, -place, level, unit * (1 + real(depth)))
+            steps.value(rows, -place, uniforms.coin(1)[inside, None].astype(np.float64), np.zeros(len(rows)))
+        raise AssertionError("paths never end")
