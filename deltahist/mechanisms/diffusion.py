@@ -229,8 +229,8 @@ class DiffusionMechanism:
         lines = {
             "data": f"{', '.join(self.columns)}{f' in {self.crs}' if self.crs else ''}, one row of each user",
             "hidden": self._hidden,
-            "promise": "whoever asks at distance d gets a response that is ε(d)-private: no conclusion becomes more than "
-            "e^ε(d) times likelier",
+            "promise": "whoever asks at distance d gets a response that is ε(d)-private: no conclusion becomes more "
+            "than e^ε(d) times likelier",
             "distance": f"{self.distances.words} in a network of {len(self.network):,} users",
             "ε(d)": self.epsilon.words,
             "together": "all responses about a user, whoever puts them together, are as private as the one of the "

@@ -83,9 +83,8 @@ class _Hops:
             starts, place = np.unique(requesters, return_inverse=True)
         out = np.empty(len(owners))
         order = np.argsort(place, kind="stable")
-        for start, rows in zip(
-            starts.tolist(), np.split(order, np.cumsum(np.bincount(place))[:-1]), strict=True
-        ):
+        ends_at = np.cumsum(np.bincount(place, minlength=len(starts)))
+        for start, rows in zip(starts.tolist(), np.split(order, ends_at)[:-1], strict=True):
             out[rows] = hops_from(adjacency, start)[there[rows]]
         return out
 

@@ -21,8 +21,8 @@ _EXPONENTIAL = re.compile(
 )
 #: Billionths of one ε: levels are whole numbers of them.
 _NANO = 10**9
-#: The largest ε; beyond it nothing is protected, and whole numbers of 64 bits would end.
-_MOST = 1e9
+#: The largest ε; beyond it nothing is protected, and a float would not tell billionths apart.
+_MOST = 1e6
 _FORMS = "exp(4-3.3d), or distances with their ε such as 1:15,2:8,4:0.5"
 
 Function = Callable[[Any], Any]
@@ -144,7 +144,7 @@ class PrivacyLevels:
         if bad.any():
             at = int(np.argmax(bad))
             raise InputError(
-                f"epsilon is {values[at]:g} at distance {distances[at]:g}: it must be above zero and at most 10^9"
+                f"epsilon is {values[at]:g} at distance {distances[at]:g}: it must be above zero and at most 10^6"
             )
         grows = np.diff(values) > 0
         if grows.any():
@@ -159,7 +159,7 @@ class PrivacyLevels:
 def _level(name: str, value: Any) -> float:
     """A privacy level that somebody stated."""
     if positive(**{name: value}) > _MOST:
-        raise InputError(f"{name} is {value!r}: it must be at most 10^9")
+        raise InputError(f"{name} is {value!r}: it must be at most 10^6")
     return float(value)
 
 
@@ -188,7 +188,7 @@ def _exponential(scale: float, start: float, rate: float | None, unit: float | N
     if not 0 < slope < math.inf:
         raise InputError(f"epsilon is {text!r}: it must fall with the distance")
     if scale + start > math.log(_MOST):
-        raise InputError(f"epsilon is {text!r}: at distance 0 it must be at most 10^9")
+        raise InputError(f"epsilon is {text!r}: at distance 0 it must be at most 10^6")
     return lambda distances: np.maximum(np.exp(scale + start - slope * distances), 1 / _NANO)
 
 
@@ -201,7 +201,7 @@ def _table(levels: Mapping[float, float]) -> Function:
         if not 0 <= distance < math.inf or not 0 < value <= _MOST:
             raise InputError(
                 f"epsilon is {value:g} at distance {distance:g}: distances must be zero or more, and ε above zero and "
-                "at most 10^9"
+                "at most 10^6"
             )
     for before, after in zip(range(len(ends)), range(1, len(ends)), strict=False):
         if values[after] > values[before]:

@@ -22,6 +22,8 @@ def as_table(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArr
     import pandas as pd
 
     columns = list(mechanism.columns)
+    if isinstance(data, Mapping) and not data:
+        data = pd.DataFrame(columns=columns)
     if isinstance(data, Mapping):
         try:
             rows = np.array([np.ravel(value) for value in data.values()], dtype=np.float64).reshape(
