@@ -14,7 +14,9 @@ def folder(tmp_path):
     """Forty users on a ring, one of them without an edge."""
     rng = np.random.default_rng(1)
     users = np.arange(100, 140)
-    frame = pd.DataFrame({"user": users, "lon": rng.uniform(-74, -73.9, 40), "lat": rng.uniform(40.6, 40.8, 40)})
+    frame = pd.DataFrame(
+        {"user": users, "lon": rng.uniform(-74, -73.9, 40), "lat": rng.uniform(40.6, 40.8, 40)}
+    )
     frame["age"], frame["ill"] = rng.integers(20, 60, 40), rng.integers(0, 2, 40)
     frame.to_csv(tmp_path / "homes.csv", index=False)
     ring = "\n".join(f"{a} {b}" for a, b in zip(users[:-1], np.roll(users[:-1], 1), strict=True))
@@ -24,7 +26,16 @@ def folder(tmp_path):
 
 
 def share(folder, *more, out="out.csv", epsilon="exp(3-d)"):
-    line = ["share", folder / "homes.csv", "--id", "user", "--edges", folder / "friends.txt", "--epsilon", epsilon]
+    line = [
+        "share",
+        folder / "homes.csv",
+        "--id",
+        "user",
+        "--edges",
+        folder / "friends.txt",
+        "--epsilon",
+        epsilon,
+    ]
     line += ["--state", folder / "share.key", "--out", folder / out, *more]
     return main([str(part) for part in line])
 
@@ -34,7 +45,12 @@ def test_what_one_user_may_know(folder, capsys):
     said = capsys.readouterr()
     assert "40 rows read\n1 users of the table have no edge" in said.err
     assert "hand" not in said.err
-    for part in ("38 about 38 users to 1", "values up to 100m apart on the ground", "ε(d)-private", "EPSG:32618"):
+    for part in (
+        "38 about 38 users to 1",
+        "values up to 100m apart on the ground",
+        "ε(d)-private",
+        "EPSG:32618",
+    ):
         assert part in said.out
     found = pd.read_csv(folder / "out.csv")
     assert list(found.columns) == ["owner", "requester", "distance", "epsilon", "x", "y", "rmse"]
@@ -55,7 +71,11 @@ def test_pairs_numbers_and_bits(folder, capsys):
     number = ["--value", "age", "--alpha", "5", "--step", "1"]
     assert share(folder, *number, "--pairs", folder / "asked.csv", epsilon="1:15,2:8,4:0.5") == 0
     found = pd.read_csv(folder / "out.csv")
-    assert found[["owner", "distance", "epsilon"]].to_numpy().tolist() == [[101, 1, 15], [103, 3, 0.5], [100, 3, 0.5]]
+    assert found[["owner", "distance", "epsilon"]].to_numpy().tolist() == [
+        [101, 1, 15],
+        [103, 3, 0.5],
+        [100, 3, 0.5],
+    ]
     assert (found["age"] % 1 == 0).all()
     (folder / "share.key").unlink()
     bits = ["--bit", "ill", "--distance", "resistance", "--least", "0.1", "--most", "4"]
@@ -76,7 +96,10 @@ def test_distances_of_a_file(folder):
 REFUSED = [
     (["--x", "lon", "--y", "lat", "--alpha", "100m"], "add --crs EPSG:4326 and --project"),
     (["--x", "1", "--y", "2", "--alpha", "1"], "add --crs EPSG:4326 --project EPSG:32618"),
-    (["--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--alpha", "1m"], "--crs is 'EPSG:4326': degrees are not lengths"),
+    (
+        ["--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--alpha", "1m"],
+        "--crs is 'EPSG:4326': degrees are not lengths",
+    ),
     ([*PLACES, "--project", "auto"], "--project is 'auto', which takes --bounds, and there are none"),
     ([*PLACES, "--x", "lat", "--y", "lon"], "are x and y swapped"),
     (["--x", "lon", "--alpha", "1"], "--y is missing"),

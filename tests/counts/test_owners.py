@@ -8,7 +8,9 @@ import pytest
 import deltahist as dh
 from deltahist.counts.owners import read_owners
 
-AREA = dh.DiffusionMechanism(dh.Network.from_edges([(1, 2)]), "exp(-d)", 1, columns=("x", "y"), crs="EPSG:32618").area
+AREA = dh.DiffusionMechanism(
+    dh.Network.from_edges([(1, 2)]), "exp(-d)", 1, columns=("x", "y"), crs="EPSG:32618"
+).area
 
 
 @pytest.fixture

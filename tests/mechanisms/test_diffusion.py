@@ -20,7 +20,13 @@ def mechanism(alpha=100, columns=("x", "y"), epsilon="exp(3-d)", **more):
 
 @pytest.mark.parametrize(
     ("alpha", "step", "columns", "reach"),
-    [(5, 1, ("age",), 5), (5, 2, ("age",), 3), (0.3, 0.1, ("v",), 3), (100, 1, ("x", "y"), 102), (2, 1, "abc", 4)],
+    [
+        (5, 1, ("age",), 5),
+        (5, 2, ("age",), 3),
+        (0.3, 0.1, ("v",), 3),
+        (100, 1, ("x", "y"), 102),
+        (2, 1, "abc", 4),
+    ],
 )
 def test_alpha_is_rounded_up_to_lattice_steps(alpha, step, columns, reach):
     assert mechanism(alpha, columns, step=step).reach == reach
@@ -32,7 +38,10 @@ def test_data_within_alpha_are_within_reach_on_the_lattice(alpha, step, dimensio
     """Also at the edges of steps, where rounding takes two that are near each other furthest apart."""
     promised = mechanism(alpha, tuple("abc"[:dimension]), step=step)
     edges = (np.arange(-3, 4) + 0.5) * step
-    starts = [RNG.uniform(-2, 2, (200, dimension)), np.array(list(itertools.product(edges, repeat=dimension)))]
+    starts = [
+        RNG.uniform(-2, 2, (200, dimension)),
+        np.array(list(itertools.product(edges, repeat=dimension))),
+    ]
     for start in starts:
         way = RNG.normal(size=start.shape)
         for direction in (way / np.linalg.norm(way, axis=1)[:, None], np.eye(dimension)[:1]):
@@ -75,7 +84,9 @@ def test_errors_are_those_of_the_law():
 def test_levels_are_those_of_the_distances():
     bit = mechanism(None, ("bit",), "1:3,2:1")
     assert bit.levels(["ann", "cem"], ["bob", "ann"]).tolist() == [3 * 10**9, 10**9]
-    with pytest.raises(dh.InputError, match="no way leads from 'ann' to 'dia' .1 of 2 pairs.: leave them out, or state"):
+    with pytest.raises(
+        dh.InputError, match=r"no way leads from 'ann' to 'dia' .1 of 2 pairs.: leave them out, or state"
+    ):
         bit.levels(["ann", "ann"], ["bob", "dia"])
     with pytest.raises(dh.InputError, match="'ann' is asked for what is their own"):
         bit.levels(["ann"], ["ann"])
@@ -110,7 +121,10 @@ def test_the_statement_says_what_is_promised():
         (lambda: mechanism("100m"), "alpha is '100m', but there is no CRS and so no metres"),
         (lambda: mechanism("much", crs="EPSG:32618"), "alpha is 'much'"),
         (lambda: mechanism(1, step=2), "step is 2 with an alpha of 1: it must be no longer"),
-        (lambda: mechanism(1e9, step=1), "alpha has 1,000,000,002 steps of 1: there must be at most 22,369,621"),
+        (
+            lambda: mechanism(1e9, step=1),
+            "alpha has 1,000,000,002 steps of 1: there must be at most 22,369,621",
+        ),
         (lambda: mechanism(1, step=-1), "step is -1"),
         (lambda: mechanism(1, ("x", "x")), "each with a name of its own"),
         (lambda: mechanism(1, ("epsilon",)), "none of owner"),

@@ -97,6 +97,6 @@ def test_resistance_takes_both_ways_and_memory(monkeypatch):
         distances_of(Network.from_edges([("ann", "bob")], directed=True), "resistance")
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 1 << 20)
     network = Network.from_networkx(networkx.path_graph(400))
-    with pytest.raises(dh.InputError, match="resistance distances needs about .* take hops"):
+    with pytest.raises(dh.InputError, match=r"resistance distances needs about .* take hops"):
         distances_of(network, "resistance")
     assert distances.hops_from(network.adjacency, 0)[-1] == 399

@@ -37,7 +37,7 @@ def test_limits_cut_and_the_least_is_for_whoever_is_not_connected():
     levels = PrivacyLevels(lambda d: 10 / (1 + d), least=1, most=5)
     assert levels.at([0, 1, 4, 99, np.inf]).tolist() == [5, 5, 2, 1, 1]
     assert levels.words == "a function of the distance, at least 1, at most 5"
-    with pytest.raises(dh.InputError, match="not connected.*least"):
+    with pytest.raises(dh.InputError, match=r"not connected.*least"):
         PrivacyLevels("exp(-d)").at([1, np.inf])
 
 
@@ -52,7 +52,9 @@ def test_levels_are_a_billionth_at_least():
 
 
 def test_a_function_that_grows_names_the_two_distances():
-    with pytest.raises(dh.InputError, match=r"grows from 1 at distance 1 to 3 at distance 3: whoever is further"):
+    with pytest.raises(
+        dh.InputError, match=r"grows from 1 at distance 1 to 3 at distance 3: whoever is further"
+    ):
         PrivacyLevels(lambda d: d).at([3, 1])
     assert PrivacyLevels(lambda d: 2 + 0 * d).at([3, 1]).tolist() == [2, 2]
 

@@ -69,7 +69,10 @@ def test_a_network_may_be_empty():
         (lambda: dh.Network(("ann", "bob"), np.zeros((2, 3))), r"shape \(2, 3\)"),
         (lambda: dh.Network(("ann", "bob"), [[0, 0.5], [0.5, 0]]), "holds 0.5: it must be zeros and ones"),
         (lambda: dh.Network(("ann", "bob"), [[0, np.nan], [np.nan, 0]]), "holds nan"),
-        (lambda: dh.Network(("ann", "bob"), scipy.sparse.csr_array([[0, 1], [0, 0]])), "not symmetric.*directed=True"),
+        (
+            lambda: dh.Network(("ann", "bob"), scipy.sparse.csr_array([[0, 1], [0, 0]])),
+            "not symmetric.*directed=True",
+        ),
         (lambda: dh.Network(("ann", "bob"), "edges"), "no matrix"),
     ],
 )

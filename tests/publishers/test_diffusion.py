@@ -28,7 +28,9 @@ def key(tmp_path):
 def test_every_way_to_ask_gives_the_same_answer(key):
     diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
     everything = diffusion.everything().set_index(["owner", "requester"])
-    assert sorted(everything.index) == sorted((o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r)
+    assert sorted(everything.index) == sorted(
+        (o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r
+    )
     for (owner, requester), row in everything.iterrows():
         assert diffusion.response(owner, requester).tolist() == [row.x, row.y]
     to = diffusion.to("dia").set_index("owner")
@@ -78,7 +80,9 @@ def test_those_who_are_not_connected_are_left_out_or_get_the_least():
     assert len(seeded(mechanism=far).everything()) == 3 * 5
 
 
-@pytest.mark.parametrize(("data", "mechanism"), [(PLACES, PROMISE), ({"ann": 1, "bob": 0, "cem": True}, BITS)])
+@pytest.mark.parametrize(
+    ("data", "mechanism"), [(PLACES, PROMISE), ({"ann": 1, "bob": 0, "cem": True}, BITS)]
+)
 def test_signals_agree_with_the_central_answers(data, mechanism):
     diffusion = seeded(data, mechanism)
     signal = diffusion.signal("ann", "bob")
@@ -118,7 +122,9 @@ def test_a_key_is_made_once_and_kept_from_others(key):
 def test_a_network_and_its_levels_may_change_under_a_key(key):
     before = dh.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
     nearer = dh.Network.from_edges([("ann", "dia"), ("bob", "cem"), ("cem", "dia")])
-    after = dh.Diffusion(PLACES, dh.DiffusionMechanism(nearer, "exp(2-d)", 100, columns=("x", "y")), state=key)
+    after = dh.Diffusion(
+        PLACES, dh.DiffusionMechanism(nearer, "exp(2-d)", 100, columns=("x", "y")), state=key
+    )
     assert after.response("ann", "dia").tolist() == before.at(math.e).tolist()
 
 
@@ -152,10 +158,18 @@ BAD = [
     ({"ann": (1e15, 2)}, PROMISE, "beyond 1,099,511,627,776 steps of 0.1"),
     (pd.DataFrame({"x": [1.0], "z": [2.0]}, index=["ann"]), PROMISE, "no column 'y': they have x, z"),
     (pd.DataFrame({"x": ["a"], "y": [2.0]}, index=["ann"]), PROMISE, "data are no numbers"),
-    (pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", "ann"]), PROMISE, "user 'ann' has several rows"),
+    (
+        pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", "ann"]),
+        PROMISE,
+        "user 'ann' has several rows",
+    ),
     ({"ann": 2}, BITS, "user 'ann' has the bit 2: it must be 0 or 1; for numbers state alpha"),
     ({"ann": 0.5}, BITS, "has the bit 0.5"),
-    (PLACES, dh.DiffusionMechanism(NETWORK, "exp(-d)", "100m", columns=("x", "y"), crs="EPSG:27700"), "outside the area"),
+    (
+        PLACES,
+        dh.DiffusionMechanism(NETWORK, "exp(-d)", "100m", columns=("x", "y"), crs="EPSG:27700"),
+        "outside the area",
+    ),
 ]
 
 
@@ -198,7 +212,9 @@ def test_seeds_are_for_experiments(key):
 def test_too_many_pairs_are_refused(monkeypatch):
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
     monkeypatch.setattr("deltahist.errors._LITTLE", 0)
-    with pytest.raises(dh.InputError, match="an answer for every pair needs .* ask for some pairs, or for one requester"):
+    with pytest.raises(
+        dh.InputError, match=r"an answer for every pair needs .* ask for some pairs, or for one requester"
+    ):
         seeded().everything()
 
 

@@ -44,7 +44,9 @@ def test_the_next_one_gets_what_they_may_know():
     assert SIGNAL.to("cem").epsilon == 1
     with pytest.raises(dh.InputError, match="no way leads from 'ann' to 'eve'"):
         SIGNAL.to("eve")
-    with pytest.raises(dh.InputError, match="epsilon is 2: it must be from 1e-09 to 1, all that the signal of 'ann' has"):
+    with pytest.raises(
+        dh.InputError, match="epsilon is 2: it must be from 1e-09 to 1, all that the signal of 'ann' has"
+    ):
         SIGNAL.to("cem").to("bob")
 
 
