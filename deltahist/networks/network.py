@@ -171,15 +171,19 @@ class Network:
         """
         import pandas as pd
 
-        names = [str(user) for user in users]
-        places = np.asarray(self._places.get_indexer(pd.Index(names, dtype=object)), dtype=np.int64)
-        unknown = list(dict.fromkeys(np.array(names, dtype=object)[places < 0].tolist()))
+        codes, distinct = pd.factorize(pd.Series(users, dtype=object), use_na_sentinel=False)
+        named = np.array([str(user) for user in distinct], dtype=object)
+        found = np.asarray(self._places.get_indexer(pd.Index(named, dtype=object)), dtype=np.int64)
+        places = found[codes]
+        unknown = list(dict.fromkeys(named[found < 0].tolist()))
         if unknown:
             listed = ", ".join(map(repr, unknown[:_NAMED])) + (", ..." if len(unknown) > _NAMED else "")
             said = (
-                f"{len(unknown):,} of {len(names):,} {what}s are" if len(names) > 1 else f"{what} {listed} is"
+                f"{len(unknown):,} of {len(places):,} {what}s are"
+                if len(places) > 1
+                else f"{what} {listed} is"
             )
-            more = f" ({listed})" if len(names) > 1 else ""
+            more = f" ({listed})" if len(places) > 1 else ""
             like = f"users are called like {self.nodes[0]!r}" if self.nodes else "there are none"
             raise InputError(f"{said} not in the network{more}: they must be, and its {like}")
         return places
