@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-for name in ("noise", "sensitivity", "planning", "counting", "answers", "flows", "points", "allocation", "diffusion"):
+NAMES = "noise sensitivity planning counting answers flows points allocation paths diffusion"
+for name in NAMES.split():
     print(f"\n== {name} ==", flush=True)
     importlib.import_module(f"benchmarks.{name}").main()

@@ -3,8 +3,9 @@
 V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). Downwards in ε it makes independent jumps at the rate n + 1 per unit
 of ln ε, each √(2W)/ε · N(0, I) with W ~ Exp(1). Upwards, from the value x, it makes them at the rate 1 + ε|x|.
 
-The functions of this file take arrays of float64 or of Decimal objects alike (`noise/reals.py`), so that
-`noise/paths.py` evaluates the very same formulas exactly.
+The functions of this file know no level: they reckon with values times their level, w = εx, whose law is the same at
+every level. They take arrays of float64 or of Decimal objects alike (`noise/reals.py`), so that `noise/paths.py`
+evaluates the very same formulas exactly.
 """
 
 from __future__ import annotations
@@ -29,38 +30,38 @@ Level = float | Fraction
 
 
 class Drawn(NamedTuple):
-    """The value at a fixed level, times that level, and what it was made of: for bounds of its rounding error."""
+    """A value times its level, and what it was made of: for bounds of its rounding error."""
 
     value: Reals  # (rows, n)
     mixing: Reals  # (rows,) S
-    spread: Reals  # (rows,) the square of the radius that is in S
+    spread: Reals  # (rows,) the squared radius of the normal in S
     normal: Reals  # (rows, n)
-    radius: Reals  # (rows,) of the normals
+    radius: Reals  # (rows,) of all its pairs
 
 
-class Addition(NamedTuple):
-    """What a jump downwards adds."""
+class Fall(NamedTuple):
+    """What a jump downwards adds, times its level."""
 
     value: Reals  # (rows, n)
-    scale: Reals  # √(2W), times the level
+    scale: Reals  # (rows,) √(2W)
     normal: Reals  # (rows, n)
-    radius: Reals
+    radius: Reals  # (rows,)
 
 
-class Jump(NamedTuple):
-    """A jump upwards: the new value, and what it was made of."""
+class Rise(NamedTuple):
+    """Where a jump upwards leads, times its level, and what it was made of."""
 
     value: Reals  # (rows, n)
-    size: Reals  # z = level · |value before|
-    smaller: Reals  # the smaller root of inverse Gaussian law
-    uniform: Reals  # what decides between the roots
-    gaussian: Reals  # G, the root that was taken
-    total: Reals  # T
-    radius: Reals  # of the normals in T
-    share: Reals  # r = S / T
-    width: Reals  # √(2 r (1 − r) T), the scale of the Gaussian part times the level
+    size: Reals  # (rows,) z = |w| before the jump, as all that follows
+    roots: tuple[Reals, Reals]  # the smaller and the larger one of the inverse Gaussian law
+    coin: Reals  # decides between them
+    smaller: NDArray[np.bool_]  # which one it was
+    total: Reals  # T = W + S
+    spread: Reals  # the squared radius of the normals in T
+    share: Reals  # S / T
+    width: Reals  # √(2 S W / T)
     normal: Reals  # (rows, n)
-    normal_radius: Reals
+    radius: Reals  # (rows,)
 
 
 def start_slots(dimension: int) -> int:
@@ -69,7 +70,7 @@ def start_slots(dimension: int) -> int:
 
 
 def start(dimension: int, uniforms: Uniforms) -> Drawn:
-    """The noise at level 1: √(2S) · N(0, I), S ~ Gamma((n + 1)/2)."""
+    """√(2S) · N(0, I), S ~ Gamma((n + 1)/2)."""
     mixing, slot = uniforms.exponential(0), (dimension + 1) // 2
     for i in range(1, slot):
         mixing = mixing + uniforms.exponential(i)
@@ -82,53 +83,55 @@ def start(dimension: int, uniforms: Uniforms) -> Drawn:
 
 
 def fall_slots(dimension: int) -> int:
-    """Uniform reals that `fall` takes."""
+    """Uniform reals that `next_below` (the first one) and `fall` take."""
     return 2 + pairs(dimension)
 
 
-def next_below(level: Reals, dimension: int, uniforms: Uniforms) -> Reals:
-    """The level of the next jump downwards."""
-    return level * exp(-uniforms.exponential(0) / (dimension + 1))
+def next_below(dimension: int, uniforms: Uniforms) -> Reals:
+    """(rows,) the level of the next jump downwards, relative to the present one."""
+    return exp(-uniforms.exponential(0) / (dimension + 1))
 
 
-def fall(level: Reals, dimension: int, uniforms: Uniforms) -> Addition:
-    """What a jump downwards at `level` adds."""
+def fall(dimension: int, uniforms: Uniforms) -> Fall:
+    """√(2W) · N(0, I), W ~ Exp(1)."""
     scale = sqrt(2 * uniforms.exponential(1))
     normal, radius = uniforms.normals(2, dimension)
-    return Addition((scale / level)[:, None] * normal, scale, normal, radius)
+    return Fall(scale[:, None] * normal, scale, normal, radius)
 
 
 def rise_slots(dimension: int) -> int:
-    """Uniform reals that `next_above` and `rise` take."""
+    """Uniform reals that `next_above` (the first two) and `rise` take."""
     return 7 + pairs(dimension)
 
 
-def next_above(level: Reals, length: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """When two clocks ring first: one of rate 1 per unit of ln ε, and one of rate |x| = `length` per unit of ε."""
-    with np.errstate(divide="ignore"):  # from the value 0 the second never rings
-        return level / uniforms.value[:, 0], level + uniforms.exponential(1) / length
+def next_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
+    """(rows,) when two clocks ring first, relative to the present level: at rate 1 in ln ε, and |x| in ε; z = `size`.
 
-
-def rise(level: Reals, value: Reals, by_length: NDArray[np.bool_], uniforms: Uniforms) -> Jump:
-    """A jump upwards at `level` from `value`; `by_length` where the second clock has rung.
-
-    T = W + S given x is an inverse Gaussian variable and a Gamma one: Gamma(3/2) or, by length, Gamma(1). The inverse
-    Gaussian one is drawn as Michael, Schucany and Haas do, with both roots free of cancellation.
+    The earlier one makes the process jump.
     """
-    dimension = value.shape[1]
-    z = level * norm(value)
-    two, radius = uniforms.normals(2, 2)
-    square, coin = two[:, 0] ** 2, uniforms.value[:, 4]
-    larger = z / 2 + square / 4 + sqrt(z * square + square * square / 4) / 2
-    smaller = z * z / 4 / larger
-    gaussian = np.where(coin * (z / 2 + smaller) <= z / 2, smaller, larger)
-    total = gaussian + uniforms.exponential(5) + np.where(by_length, 0, two[:, 1] ** 2 / 2)
+    with np.errstate(divide="ignore", over="ignore"):  # from the value 0 the second one never rings
+        return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
+
+
+def rise(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Rise:
+    """A jump upwards from `value` (rows, n), times the level of the jump; `by_size` where the second clock rang.
+
+    T is the sum of an inverse Gaussian variable and a Gamma one: Gamma(3/2) or, by size, Gamma(1). The inverse Gaussian
+    one is drawn as Michael, Schucany and Haas (1976) do, with both roots free of cancellation.
+    """
+    dimension, size, coin = value.shape[1], norm(value), uniforms.value[:, 4]
+    two, spread = uniforms.normals(2, 2)
+    square = two[:, 0] ** 2
+    larger = size / 2 + square / 4 + sqrt(size * square + square * square / 4) / 2
+    roots = size * size / 4 / larger, larger
+    smaller = (coin * (size / 2 + roots[0]) <= size / 2).astype(bool)
+    total = np.where(smaller, *roots) + uniforms.exponential(5) + np.where(by_size, 0, two[:, 1] ** 2 / 2)
     exponent = 2 * uniforms.exponential(6) / (dimension + 1)
     share = exp(-exponent)
     width = sqrt(-2 * share * expm1(-exponent) * total)
-    normal, normal_radius = uniforms.normals(7, dimension)
-    new = share[:, None] * value + (width / level)[:, None] * normal
-    return Jump(new, z, smaller, coin, gaussian, total, radius, share, width, normal, normal_radius)
+    normal, radius = uniforms.normals(7, dimension)
+    new = share[:, None] * value + width[:, None] * normal
+    return Rise(new, size, roots, coin, smaller, total, spread**2, share, width, normal, radius)
 
 
 @dataclass(frozen=True)
@@ -202,13 +205,18 @@ class Euclidean:
         low, high = _rising(level, finer)
         met: list[tuple[float, NDArray[np.float64]]] = []
         words = source(rng)
-        self._refined(_rows(value, self.dimension, "value")[None], low, high, words, met)
+        row = _rows(value, self.dimension)
+        if row.ndim != 1:
+            raise InputError(
+                f"value has the shape {row.shape}: it must be one vector of {self.dimension} numbers"
+            )
+        self._refined(row[None], low, high, words, met)
         return np.array([e for e, _ in met]), np.array([v for _, v in met]).reshape(-1, self.dimension)
 
     def _moved(
         self, values: Any, words: Words, move: Callable[[NDArray[np.float64], Words], None]
     ) -> NDArray[np.float64]:
-        out = _rows(values, self.dimension, "values")
+        out = _rows(values, self.dimension)
         rows = out.reshape(-1, self.dimension)
         for block in _blocks(len(rows)):
             move(rows[block], words)
@@ -225,24 +233,23 @@ class Euclidean:
         """Change the rows in place, round by round those that still jump; note the jumps of a single one."""
         going, level = np.arange(len(rows)), np.full(len(rows), low)
         while len(going):
-            uniforms = _uniforms(words, len(going), 2)
-            first, second = next_above(level, norm(rows[going]), uniforms)
-            level = np.minimum(first, second)
+            first, second = next_above(level * norm(rows[going]), _uniforms(words, len(going), 2))
+            level = level * np.minimum(first, second)
             stay = level <= high
-            going, level, by_length = going[stay], level[stay], (second < first)[stay]
-            uniforms = _uniforms(words, len(going), rise_slots(self.dimension))
-            rows[going] = rise(level, rows[going], by_length, uniforms).value
+            going, level, by_size = going[stay], level[stay], (second < first)[stay]
+            uniforms, factor = _uniforms(words, len(going), rise_slots(self.dimension)), level[:, None]
+            rows[going] = rise(factor * rows[going], by_size, uniforms).value / factor
             if met is not None and len(going):
                 met.append((float(level[0]), rows[0].copy()))
 
     def _tightened(self, rows: NDArray[np.float64], high: float, low: float, words: Words) -> None:
         going, level = np.arange(len(rows)), np.full(len(rows), high)
         while len(going):
-            level = next_below(level, self.dimension, _uniforms(words, len(going), 1))
+            level = level * next_below(self.dimension, _uniforms(words, len(going), 1))
             stay = level >= low
             going, level = going[stay], level[stay]
             uniforms = _uniforms(words, len(going), fall_slots(self.dimension))
-            rows[going] += fall(level, self.dimension, uniforms).value
+            rows[going] += fall(self.dimension, uniforms).value / level[:, None]
 
 
 @dataclass(frozen=True)
@@ -301,16 +308,16 @@ def _falling(level: Level, coarser: Level) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _rows(values: Any, dimension: int, name: str) -> NDArray[np.float64]:
+def _rows(values: Any, dimension: int) -> NDArray[np.float64]:
     """A copy of the values as float64."""
     try:
         out = np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError):
-        raise InputError(f"{name} are not an array of numbers (are rows of different lengths?)") from None
+        raise InputError("values are not an array of numbers (are rows of different lengths?)") from None
     if out.ndim == 0 or out.shape[-1] != dimension:
         raise InputError(
-            f"{name} have the shape {out.shape}: the last axis must have length {dimension}, the dimension"
+            f"values have the shape {out.shape}: the last axis must have length {dimension}, the dimension"
         )
     if not np.isfinite(out).all():
-        raise InputError(f"{name} hold {out[~np.isfinite(out)][0]}: they must be finite numbers")
+        raise InputError(f"values hold {out[~np.isfinite(out)][0]}: they must be finite numbers")
     return out

@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, one_of, whole
 from deltahist.noise import euclidean
-from deltahist.noise.pieces import MOST, UNIT, KeyedPaths, Steps, checked, precision, real
+from deltahist.noise.pieces import MOST, UNIT, VAGUE, KeyedPaths, Steps, checked, precision, real
 from deltahist.noise.reals import Reals, exp, expm1, log1p, norm
 
 #: What uniform reals are for.
 _BASE, _FALL, _RISE, _RESET = range(4)
-#: Bounds of first order are not relied on where a value's length is known less well than this, relatively.
-_VAGUE = 2.0**-10
 #: Noise exceeds this many times n + 1 scales with a probability below 2^−64.
 _SPREAD = 48
 
@@ -32,9 +30,9 @@ class _State(NamedTuple):
 
     rows: NDArray[np.int64]
     level: Reals  # (rows,)
-    value: Reals  # (rows, n)
+    value: Reals  # (rows, n) times the level
     blur: NDArray[np.float64]  # (rows,) bound of the relative error of the level
-    drift: NDArray[np.float64]  # (rows,) bound of the error of the value, times the level
+    drift: NDArray[np.float64]  # (rows,) bound of the length of the error of the value
     undecided: NDArray[np.bool_]  # (rows,) whether a decision of the last step is open
 
 
@@ -74,8 +72,9 @@ class VectorPaths(KeyedPaths):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(dimension=self.dimension)
-        whole("the adjacency radius in lattice steps", reach=self.reach)
+        # As Python's own integers: the reals of a path are those of this label.
+        object.__setattr__(self, "dimension", whole(dimension=self.dimension))
+        object.__setattr__(self, "reach", whole("the adjacency radius in lattice steps", reach=self.reach))
 
     def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
         """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε.
@@ -90,7 +89,7 @@ class VectorPaths(KeyedPaths):
         return self._found(users, levels)
 
     def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What `at` gives for one user at the levels from `least` to `most`: where pieces begin, and their noise (K, n).
+        """What `at` gives for one user from `least` to `most`: where pieces begin (K,), and their noise (K, n).
 
         The k-th noise is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
         with `most`; levels[0] is `least`. Nothing here depends on the path above `most`.
@@ -114,6 +113,7 @@ class VectorPaths(KeyedPaths):
     def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
         steps, base = Steps(len(users)), self._start(users, planes)
         self._note(steps, base, 0, planes)
+        steps.undecided |= base.undecided
         for sign, moved in ((-1, self._fallen), (1, self._risen)):
             state = base
             for place in itertools.count():
@@ -128,56 +128,61 @@ class VectorPaths(KeyedPaths):
         return steps
 
     def _note(self, steps: Steps, state: _State, place: int, planes: int) -> None:
-        value = self.reach * state.value
-        error = self.reach * state.drift / real(state.level) + precision(planes) * real(norm(value))
-        steps.value(state.rows, place, value, error)
-        steps.undecided[state.rows] |= state.undecided
+        """The value itself, in lattice steps."""
+        value = self.reach * state.value / state.level[:, None]
+        error = state.drift + (state.blur + precision(planes)) * real(norm(state.value))
+        steps.value(state.rows, place, value, self.reach * error / real(state.level))
 
-    # Errors, to first order. `blur` bounds |Δε|/ε and `drift` ε|Δx|; a step adds `unit` times the sizes of its parts,
-    # and carries on what there was. docs/processes.md derives the slopes.
+    # A step adds to the errors `unit` times the sizes of its parts, and carries on what there was, to first order:
+    # docs/processes.md derives the slopes.
 
     def _start(self, users: NDArray[np.int64], planes: int) -> _State:
         uniforms, edge = self._uniforms(_BASE, users, 0, euclidean.start_slots(self.dimension), planes)
         drawn, unit = euclidean.start(self.dimension, uniforms), precision(planes)
         scale, normal = np.sqrt(2 * real(drawn.mixing)), real(norm(drawn.normal))
-        drift = scale * real(drawn.radius) + normal * (scale + real(drawn.spread) / scale)
+        drift = unit * (scale * real(drawn.radius) + normal * (scale + real(drawn.spread) / scale))
         level = 0 * uniforms.value[:, 0] + 1
-        return _State(np.arange(len(users)), level, drawn.value, 0 * drift, unit * drift, edge)
+        return _State(np.arange(len(users)), level, drawn.value, 0 * drift, drift, edge)
 
     def _fallen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
         uniforms, edge = self._uniforms(_FALL, users, step, euclidean.fall_slots(self.dimension), planes)
-        level, unit = euclidean.next_below(state.level, self.dimension, uniforms), precision(planes)
-        added = euclidean.fall(level, self.dimension, uniforms)
-        blur = state.blur + unit
-        parts = unit * real(added.radius) + (unit + blur) * real(norm(added.normal))
-        drift = state.drift * real(level) / real(state.level) + real(added.scale) * parts
-        return _State(state.rows, level, state.value + added.value, blur, drift, edge)
+        ratio, unit = euclidean.next_below(self.dimension, uniforms), precision(planes)
+        kept, added = ratio[:, None] * state.value, euclidean.fall(self.dimension, uniforms)
+        sizes = real(norm(kept)) + real(added.scale) * (real(added.radius) + real(norm(added.normal)))
+        drift = real(ratio) * state.drift + unit * sizes
+        return _State(state.rows, state.level * ratio, kept + added.value, state.blur + unit, drift, edge)
 
     def _risen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
         uniforms, edge = self._uniforms(_RISE, users, step, euclidean.rise_slots(self.dimension), planes)
-        unit, length = precision(planes), norm(state.value)
-        vague = state.drift / real(state.level * length)
-        clocks = euclidean.next_above(state.level, length, uniforms)
-        blurs = state.blur + unit, state.blur + unit + (1 - real(state.level / clocks[1])) * vague
-        by_length = (clocks[1] < clocks[0]).astype(bool)
-        level, blur = np.where(by_length, clocks[1], clocks[0]), np.where(by_length, blurs[1], blurs[0])
-        undecided = edge | (vague > _VAGUE)
+        unit, size = precision(planes), norm(state.value)
+        clocks = euclidean.next_above(size, uniforms)
+        by_size = (clocks[1] < clocks[0]).astype(bool)
+        ratio = np.where(by_size, clocks[1], clocks[0])
+        vague = state.drift / real(size)
+        blurs = np.full(len(users), unit), unit + (1 - real(1 / clocks[1])) * vague
+        undecided = edge | (vague > VAGUE)
         undecided |= _open(clocks[0] - clocks[1], real(clocks[0]) * blurs[0] + real(clocks[1]) * blurs[1])
 
-        jump = euclidean.rise(level, state.value, by_length, uniforms)
-        z, total, share, width = (real(part) for part in (jump.size, jump.total, jump.share, jump.width))
-        drift = (
-            state.drift * real(level) / real(state.level)
-        )  # of the value before the jump, at the new level
-        radius, bend = real(jump.radius), drift + z * blur
-        rounding = unit * (z + total + radius * (radius + np.sqrt(z)))
-        undecided |= _open(jump.uniform * (jump.size / 2 + jump.smaller) - jump.size / 2, 2 * bend + rounding)
-        loose = (bend + rounding) / total
-        undecided |= loose > _VAGUE
+        jump = euclidean.rise(ratio[:, None] * state.value, by_size, uniforms)
+        z, total, share, width, spread = (
+            real(part) for part in (jump.size, jump.total, jump.share, jump.width, jump.spread)
+        )
+        # Of the value before the jump: of all of it, and of its size, which is z and another real by the second clock.
+        carried = real(ratio) * state.drift + unit * z
+        bend = np.where(by_size, state.drift + unit * z, carried)
+        rounding = unit * (z + total + spread + np.sqrt(spread * z))
+        coin = jump.coin * (jump.size / 2 + jump.roots[0]) - jump.size / 2
+        undecided |= _open(coin, 2 * bend + rounding)
+        # The slopes of the roots in z: (1 ± √(ν / (4z + ν))) / 2 for ν ≤ spread, √ν the normal in them.
+        slope = np.where(jump.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
+        loose = (slope * bend + rounding) / total
+        undecided |= loose > VAGUE
         steep = unit * (1 - np.log(share))
-        normal = real(norm(jump.normal)) * (loose + steep + blur) + unit * real(jump.normal_radius)
-        drift = share * (drift + z * steep) + width * normal
-        return _State(state.rows, level, jump.value, np.minimum(blur, 1), np.minimum(drift, 1), undecided)
+        parts = real(norm(jump.normal)) * (loose / 2 + steep) + unit * real(jump.radius)
+        drift = np.minimum(share * (carried + z * steep) + width * parts, 1)
+        blur = np.minimum(state.blur + np.where(by_size, blurs[1], blurs[0]), 1)
+        undecided |= blur > VAGUE
+        return _State(state.rows, state.level * ratio, jump.value, blur, drift, undecided)
 
 
 @dataclass(frozen=True)
@@ -208,10 +213,12 @@ class BitPaths(KeyedPaths):
         """
         users, levels = checked(users, levels)
         true = np.asarray(bits)
-        if true.shape != users.shape or not np.isin(true, (0, 1)).all():
+        if true.shape != users.shape:
             raise InputError(
-                f"bits are an array of shape {true.shape}: they must be 0 or 1, one to each of {len(users)} users"
+                f"bits have the shape {true.shape} and users {users.shape}: there is one bit to each user"
             )
+        if (unknown := ~np.isin(true, (0, 1))).any():
+            raise InputError(f"bits hold {true[unknown][0]}: they must be 0 or 1")
         if not len(users):
             return np.zeros(0, dtype=np.uint8)
         found = self._found(users, levels)[:, 0]

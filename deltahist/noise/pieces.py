@@ -23,15 +23,17 @@ from deltahist.noise.reals import Reals, Uniforms
 
 #: Whole levels are billionths of ε.
 UNIT = 10**9
-#: −log2 of the error that a step of a formula may add, relative to its parts, for each 64 bits of the uniform reals.
-#: The roundings of a step in float64 are below a hundredth of it, and so are those of 20 digits for each 64 bits.
-_PRECISION = 40
-#: Reals nearer to 0 or to 1 than 2 to minus this (for each 64 bits) are left open: the bits unread matter too much.
-_EDGE = 20
-#: Beyond such relative errors of levels bounds of first order are not relied on.
-_MOST_BLUR = 2.0**-20
-#: Paths are evaluated so far beyond the levels that are asked for, relatively.
-_BEYOND = 2.0**-10
+#: Planes of the uniform reals (64 bits of each) that floats are made of. For Decimal more are read, and 20 digits a plane.
+_FLOAT = 2
+#: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
+#: roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
+_PRECISION = 44
+#: Reals nearer to 0 or to 1 than 2 to minus this, for each plane, are left open: the bits unread would matter more.
+_EDGE = 19
+#: Bounds of first order are not relied on where something is known less well than this, relatively.
+VAGUE = 2.0**-10
+#: Paths are evaluated so far beyond the levels that are asked for, relatively: more than any error of a level.
+_BEYOND = 2.0**-8
 #: Users whose paths are evaluated together.
 _TOGETHER = 4096
 MOST = 1 << 62
@@ -62,7 +64,6 @@ class Steps:
     def jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
         """Jumps between the values of this place and the one before it, at real levels with relative errors."""
         billionths = level * UNIT
-        self.undecided[rows] |= ~(blur < _MOST_BLUR)
         self._starts.append((rows, place, *(f + 1 for f in _floors(billionths, real(billionths) * blur))))
 
     def value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
@@ -107,7 +108,7 @@ class KeyedPaths:
         raise NotImplementedError
 
     def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
-        """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more than one plane."""
+        """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more planes than floats take."""
         raise NotImplementedError
 
     def _uniforms(
@@ -117,40 +118,40 @@ class KeyedPaths:
         words = Keyed(self.key, self._label()).words(
             purpose, users, first=step * (slots + slots % 2), number=slots, planes=planes
         )
-        reals, edge = Uniforms(words, exact=planes > 1), 2.0 ** (-_EDGE * planes)
+        reals, edge = Uniforms(words, exact=planes > _FLOAT), 2.0 ** (-_EDGE * planes)
         near = (reals.value < edge) | (reals.rest < edge)
         return reals, np.asarray(near.astype(bool).any(axis=1))
 
     def _evaluated(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
-        digits = 20 * planes + 10
-        with decimal.localcontext(decimal.Context(prec=digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
+        with decimal.localcontext(
+            decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+        ):
             wider = span[0] / UNIT * (1 - _BEYOND), span[1] / UNIT * (1 + _BEYOND)
             return list(self._steps(users, wider, planes).paths(span))
 
     def _exact(self, user: int, span: tuple[int, int]) -> _Path:
         """A path with nothing left open; it takes the place of what was known."""
-        planes = 2
+        planes = _FLOAT
         while True:
+            planes = 2 * planes - 1
             (path,) = self._evaluated(np.array([user]), span, planes)
             if path is not None and path.decided(0, len(path.open)):
                 self._known[user] = path
                 return path
-            planes *= 2
 
     def _paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
         """Paths of distinct users that are known at least from `least` to `most`."""
-        stale = np.array([not self._covers(user, least, most) for user in users.tolist()], dtype=bool)
-        # To the next power of two, so that growing requests are not evaluated one by one.
-        span = 1 << (least.bit_length() - 1), 1 << most.bit_length()
-        for first in range(0, int(stale.sum()), _TOGETHER):
+        known = [self._known.get(user) for user in users.tolist()]
+        stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
+        # To the next power of two, and what was known stays known, so that growing requests soon need nothing new.
+        spans = [(1 << (least.bit_length() - 1), 1 << most.bit_length())]
+        spans += [path.span for path, old in zip(known, stale, strict=True) if path and old]
+        span = min(low for low, _ in spans), max(high for _, high in spans)
+        for first in range(0, sum(stale), _TOGETHER):
             some = users[stale][first : first + _TOGETHER]
-            for user, path in zip(some.tolist(), self._evaluated(some, span, 1), strict=True):
+            for user, path in zip(some.tolist(), self._evaluated(some, span, _FLOAT), strict=True):
                 self._known[user] = path or self._exact(user, span)
         return [self._known[user] for user in users.tolist()]
-
-    def _covers(self, user: int, least: int, most: int) -> bool:
-        path = self._known.get(user)
-        return path is not None and path.span[0] <= least and most <= path.span[1]
 
     def _found(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
         """(m, n) values of the users' paths at the levels."""
@@ -178,7 +179,7 @@ class KeyedPaths:
 
     def _pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First levels (K,), rising from `least`, and values (K, n) of what a path is from there to `most`."""
-        checked([user, user], [least, most])
+        (user, _), (least, most) = (part.tolist() for part in checked([user, user], [least, most]))
         if most < least:
             raise InputError(
                 f"most is {most}: it must be at least {least}, the least level (are they swapped?)"
@@ -221,10 +222,11 @@ def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
 
 def precision(planes: int) -> float:
     """The error that a step of a formula may add, relative to its parts, if so many planes of its reals are read."""
-    return 2.0 ** (-_PRECISION * planes)
+    return 2.0 ** (-_PRECISION * (planes - 1))
 
 
 def real(x: Any) -> NDArray[np.float64]:
+    """As float64: for bounds, whatever the precision of what they bound."""
     return np.asarray(x, dtype=np.float64)
 
 

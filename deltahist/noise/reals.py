@@ -27,7 +27,7 @@ class Uniforms:
     Parameters
     ----------
     words : (rows, slots, planes) uint64; plane p holds the bits 64 p to 64 p + 63 of every real.
-    exact : whether to reckon in Decimal, under the caller's decimal context, or in float64 from the first plane.
+    exact : whether to reckon in Decimal, under the caller's decimal context, or in float64.
     """
 
     def __init__(self, words: NDArray[np.uint64], exact: bool = False) -> None:
@@ -43,9 +43,7 @@ class Uniforms:
             self.rest = _quotients(size - 1 - 2 * whole, size)
         else:
             # From the complement, so that a real next to 1 keeps its distance from 1.
-            self.value, self.rest = (
-                (w[..., 0].astype(np.float64) + 0.5) * 2.0**-_WORD for w in (words, ~words)
-            )
+            self.value, self.rest = _float(words), _float(~words)
 
     def exponential(self, slot: int) -> Reals:
         """(rows,) −ln U, with the relative precision of the reals however near U is to 1."""
@@ -75,6 +73,14 @@ class Uniforms:
 def pairs(number: int) -> int:
     """How many slots so many normals take."""
     return number + number % 2
+
+
+def _float(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """The middle of what the bits leave open, with full relative precision."""
+    out = np.full(words.shape[:2], 0.5)
+    for plane in reversed(range(words.shape[2])):
+        out = (out + words[..., plane]) * 2.0**-_WORD
+    return out
 
 
 def _quotients(whole: NDArray[Any], size: int) -> Reals:

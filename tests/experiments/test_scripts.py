@@ -32,6 +32,7 @@ COLUMNS = {
     "figure7": "window|p|n|equal|offline|offline / equal",
     "figure8": "window|p|n|equal|online|best policy|offline|gap closed|gap closed by the best policy|regret|"
     "standard error of online|largest window",
+    "sample_paths": "dimension|sample|from level|radius|first coordinate",
     "figure6": "points|delta|beta|mean smooth sensitivity|"
     + "|".join(f"error of {name}" for name in ("smooth-student", "inverse", "exponential", "global")),
 }
@@ -217,6 +218,16 @@ def test_delta_caps_the_smooth_sensitivity(results):
     assert rows[10, 1.0] > 10 * rows[10, 0.01]
     assert rows[10, 0.01] <= 0.01 * (1 + 1e-9)
     assert rows[1000, 0.05] == pytest.approx(rows[1000, 1.0], rel=0.01)
+
+
+def test_sample_paths_end_with_less_noise_than_they_begin_with(results):
+    rows = table(results, "sample_paths")
+    for dimension in ("1", "2", "20"):
+        for sample in ("1", "2"):
+            own = [r for r in rows if (r["dimension"], r["sample"]) == (dimension, sample)]
+            assert float(own[0]["radius"]) > 5 * float(own[-1]["radius"])
+            levels = [float(r["from level"]) for r in own]
+            assert levels == sorted(levels)
 
 
 def test_offline_is_better_than_equal_shares_and_online_lies_between(results):

@@ -1,0 +1,209 @@
+"""Noise as a process in its level: laws at one level and at two, up and down, against closed forms."""
+
+import itertools
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.special
+import scipy.stats
+
+from deltahist.errors import InputError
+from deltahist.noise import euclidean
+from deltahist.noise.euclidean import Euclidean, Laplace
+from deltahist.noise.reals import Uniforms
+
+#: False alarms of all tests of this file together: 1 in 1,000, shared by so many single ones.
+ALARM = 1e-3 / 100
+ROWS = 20_000
+DIMENSIONS = (1, 2, 3, 20)
+LOW, HIGH = Fraction(1, 2), 0.9
+
+
+def normal_p(samples, mean):
+    """Two-sided p-value of a sample's mean, by the central limit theorem."""
+    z = (samples.mean() - mean) / (samples.std() / np.sqrt(len(samples)))
+    return 2 * scipy.stats.norm.sf(abs(z))
+
+
+def characteristic(s, level, dimension):
+    return (1 + (s / level) ** 2) ** (-(dimension + 1) / 2)
+
+
+def pairs_p(coarse, fine):
+    """p-values: both lengths, the law of the difference, and its independence of the finer value."""
+    n = coarse.shape[1]
+    lengths = ((np.linalg.norm(v, axis=1) * float(e)) for v, e in ((coarse, LOW), (fine, HIGH)))
+    yield from (scipy.stats.kstest(length, scipy.stats.gamma(n).cdf).pvalue for length in lengths)
+    # Along a direction that is not an axis; the law is the same for all.
+    along = np.arange(1, n + 1) / np.linalg.norm(np.arange(1, n + 1))
+    step, end = (coarse - fine) @ along, fine @ along
+    for s in (0.3, 1.0):
+        difference = characteristic(s, float(LOW), n) / characteristic(s, HIGH, n)
+        yield normal_p(np.cos(s * step), difference)
+        yield normal_p(np.cos(s * step + 0.5 * end), difference * characteristic(0.5, HIGH, n))
+    yield scipy.stats.binomtest(
+        int((coarse == fine).all(axis=1).sum()), len(fine), (float(LOW) / HIGH) ** (n + 1)
+    ).pvalue
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_pairs_have_the_law_whichever_comes_first(dimension):
+    """7 p-values for each of 4 dimensions and 2 directions."""
+    noise, rng = Euclidean(dimension), np.random.default_rng(dimension)
+    rows = ROWS if dimension < 20 else ROWS // 4
+    coarse = noise.start(LOW, rows, rng=rng)
+    assert min(pairs_p(coarse, noise.refine(coarse, LOW, HIGH, rng=rng))) > ALARM
+    fine = noise.start(HIGH, rows, rng=rng)
+    assert min(pairs_p(noise.tighten(fine, HIGH, LOW, rng=rng), fine)) > ALARM
+
+
+def test_the_law_is_lost_where_a_clock_runs_too_fast(monkeypatch):
+    """What the test above sees: the second clock at twice its rate."""
+    right = euclidean.next_above
+    monkeypatch.setattr(euclidean, "next_above", lambda size, uniforms: right(2 * size, uniforms))
+    noise, rng = Euclidean(2), np.random.default_rng(2)
+    coarse = noise.start(LOW, ROWS, rng=rng)
+    assert min(pairs_p(coarse, noise.refine(coarse, LOW, HIGH, rng=rng))) < ALARM
+
+
+@pytest.mark.parametrize("size", [0.3, 4.0])
+def test_which_clock_rang_matters(size):
+    """T given z: t^(1/2) e^(−t − z²/(4t)), in every dimension; with the other clock's variable it is another law."""
+    rng, rows = np.random.default_rng(7), ROWS // 8
+    words = rng.integers(0, 1 << 64, (rows, euclidean.rise_slots(1), 1), np.uint64)
+    by_size = rng.random(rows) < size / (1 + size)
+    law = scipy.stats.geninvgauss(1.5, size, scale=size / 2)
+    right, wrong = (
+        euclidean.rise(np.full((rows, 1), size), clock, Uniforms(words)).total
+        for clock in (by_size, ~by_size)
+    )
+    assert scipy.stats.kstest(right, law.cdf).pvalue > ALARM > scipy.stats.kstest(wrong, law.cdf).pvalue
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_values_stay_with_a_probability_that_knows_no_dimension(dimension):
+    """P(no jump | x) = (ε1/ε2) e^(−(ε2 − ε1)|x|): 2 p-values for each of 4 dimensions."""
+    for length in (0, 1.5):
+        value = np.zeros((ROWS, dimension))
+        value[:, -1] = length
+        after = Euclidean(dimension).refine(value, 1, 1.4, rng=np.random.default_rng(dimension))
+        chance = np.exp(-0.4 * length) / 1.4
+        stayed = int((after == value).all(axis=1).sum())
+        assert scipy.stats.binomtest(stayed, ROWS, chance).pvalue > ALARM
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 20])
+def test_jumps_upwards_are_poisson(dimension):
+    """(n + 1) ln(ε2/ε1) of them on average; chi-square on 300 paths for each of 3 dimensions."""
+    noise, rng, ratio = Euclidean(dimension), np.random.default_rng(5), 3 if dimension < 20 else 1.2
+    met = [len(noise.jumps(v, 1, ratio, rng=rng)[0]) for v in noise.start(1, 300, rng=rng)]
+    law = scipy.stats.poisson((dimension + 1) * np.log(ratio))
+    edges = np.arange(int(law.ppf(0.97)) + 1)
+    seen = np.bincount(np.minimum(met, len(edges)), minlength=len(edges) + 1)
+    expected = 300 * np.append(law.pmf(edges), law.sf(edges[-1]))
+    assert scipy.stats.chisquare(seen, expected).pvalue > ALARM
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_jumps_downwards_have_the_papers_bessel_law(dimension):
+    """Its Table I: r^(n/2) K_(n/2 − 1)(r), at level 1; one p-value for each of 4 dimensions."""
+    words = np.random.default_rng(dimension).integers(
+        0, 1 << 64, (ROWS, euclidean.fall_slots(dimension), 1), np.uint64
+    )
+    radius = np.linalg.norm(euclidean.fall(dimension, Uniforms(words)).value, axis=1)
+    # ∫ r^(n/2) K_(n/2 − 1) = −r^(n/2) K_(n/2).
+    order, scale = dimension / 2, 2 ** (1 - dimension / 2) / scipy.special.gamma(dimension / 2)
+
+    def distribution(r):
+        return 1 - scale * r**order * scipy.special.kv(order, r)
+
+    assert scipy.stats.kstest(radius, distribution).pvalue > ALARM
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_the_papers_first_order_statement(dimension):
+    """Equation (8) of the 2018 paper, once it is divided by its mass 1 + (n + 1) τ: right to first order in τ."""
+    s, tau = np.linspace(0.1, 10, 50), 1e-4
+    exact = characteristic(s, 1, dimension) / characteristic(s, 1 + tau, dimension)
+    first = (1 + (dimension + 1) * tau / (1 + s * s)) / (1 + (dimension + 1) * tau)
+    assert np.abs(exact - first).max() < (dimension + 1) ** 2 * tau**2
+    assert np.abs(exact - 1).max() > tau / 2
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_the_rate_upwards(dimension):
+    """(n + 1) (J * l)(x) / l(x) = 1 + |x| at level 1, by quadrature over the mixing variable."""
+
+    def density(shape, z):  # of √(2T) N(0, I), T ~ Gamma(shape), but for (4π)^(−n/2)
+        mixed = scipy.integrate.quad(
+            lambda t: t ** (shape - 1 - dimension / 2) * np.exp(-t - z * z / (4 * t)), 0, np.inf
+        )
+        return mixed[0] / scipy.special.gamma(shape)
+
+    for z in (0.2, 1.0, 4.0):
+        rate = (dimension + 1) * density((dimension + 3) / 2, z) / density((dimension + 1) / 2, z)
+        assert rate == pytest.approx(1 + z, rel=1e-6)
+
+
+def test_steps_in_between_change_nothing():
+    """From 1/2 to 9/10 by way of two other levels: 2 p-values. Down again: the old value is not restored."""
+    rng = np.random.default_rng(9)
+    coarse = Euclidean(2).start(LOW, ROWS, rng=rng)
+    values, levels = coarse, [LOW, 0.6, Fraction(3, 4), HIGH]
+    for level, finer in itertools.pairwise(levels):
+        values = Euclidean(2).refine(values, level, finer, rng=rng)
+    assert min(pairs_p(coarse, values)) > ALARM
+    again = Euclidean(2).tighten(values, HIGH, LOW, rng=rng)
+    assert (again != coarse).any(axis=1).mean() > 0.5
+    assert min(pairs_p(again, values)) > ALARM
+
+
+def test_laplace_has_any_shape():
+    rng = np.random.default_rng(1)
+    coarse = Laplace().start(LOW, (ROWS // 4, 2, 2), rng=rng)
+    fine = Laplace().refine(coarse, LOW, HIGH, rng=rng)
+    assert fine.shape == coarse.shape
+    assert min(pairs_p(coarse.reshape(-1, 1), fine.reshape(-1, 1))) > ALARM
+    assert Laplace().tighten(1.5, 2, 1, rng=rng).shape == ()
+    assert Laplace().start(1, 3).shape == (3,)
+
+
+def test_what_is_given_is_left_alone():
+    values = np.ones((100, 3))
+    Euclidean(3).refine(values, 1, 50)
+    Euclidean(3).tighten(values, 50, 1)
+    assert (values == 1).all()
+
+
+def test_jumps_are_those_of_a_refinement():
+    levels, values = Euclidean(2).jumps([3, 4], 1, 9, rng=np.random.default_rng(4))
+    assert (np.diff(levels) > 0).all()
+    assert levels[0] > 1
+    assert levels[-1] < 9
+    refined = Euclidean(2).refine([3, 4], 1, 9, rng=np.random.default_rng(4))
+    assert (values[-1] == refined).all()
+    nothing = Euclidean(2).jumps([0, 0], 1, 1 + 1e-12, rng=np.random.default_rng(4))
+    assert [part.shape for part in nothing] == [(0,), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Euclidean(0), "dimension is 0: it must be a whole number of at least 1"),
+        (lambda: Euclidean(2).start(0, 3), "level is 0: it must be a finite number above zero"),
+        (lambda: Euclidean(2).refine([[1, 2]], 2, 2), "finer is 2 and level 2: it must be greater"),
+        (lambda: Euclidean(2).tighten([[1, 2]], 2, 3), "coarser is 3 and level 2: it must be smaller"),
+        (lambda: Euclidean(2).refine([[1, 2, 3]], 1, 2), "values have the shape (1, 3): the last axis must"),
+        (lambda: Euclidean(2).refine(7, 1, 2), "values have the shape (): the last axis must have length 2"),
+        (lambda: Euclidean(2).tighten([[1, np.nan]], 2, 1), "values hold nan: they must be finite numbers"),
+        (lambda: Euclidean(2).tighten([[1], [1, 2]], 2, 1), "values are not an array of numbers"),
+        (lambda: Laplace().refine([np.inf], 1, 2), "values hold inf: they must be finite numbers"),
+        (lambda: Euclidean(2).jumps([[1, 2]], 1, 2), "value has the shape (1, 2): it must be one vector"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        call()

@@ -1,0 +1,405 @@
+"""Paths for every user: exact whole numbers, laws at one level and at two, and what they are functions of."""
+
+import decimal
+import math
+import re
+from decimal import Decimal
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from deltahist.errors import InputError
+from deltahist.noise import paths as module, pieces
+from deltahist.noise.paths import BitPaths, VectorPaths
+from deltahist.noise.reals import Uniforms
+
+KEY = bytes(range(32))
+UNIT = 10**9
+#: False alarms of all tests of this file together: 1 in 1,000, shared by so many single ones.
+ALARM = 1e-3 / 100
+USERS = np.arange(10_000)
+
+
+def levels_of(epsilon, number=10_000):
+    return np.full(number, round(epsilon * UNIT))
+
+
+def normal_p(samples, mean):
+    z = (samples.mean() - mean) / (samples.std() / np.sqrt(len(samples)))
+    return 2 * scipy.stats.norm.sf(abs(z))
+
+
+def characteristic(s, level, dimension):
+    return (1 + (s / level) ** 2) ** (-(dimension + 1) / 2)
+
+
+# Laws.
+
+
+@pytest.mark.parametrize("epsilon", [0.4, 1, 2.5])
+def test_the_rounded_law_on_a_line(epsilon):
+    """P(k) = F(k + ½) − F(k − ½), by chi-square, with a reach of 2 lattice steps: one p-value for each level."""
+    drawn = VectorPaths(KEY, 1, 2).at(USERS, levels_of(epsilon))[:, 0]
+    edges = np.arange(-6, 7) + 0.5
+    law = scipy.stats.laplace(scale=2 / epsilon)
+    chance = np.diff(np.concatenate([[0], law.cdf(edges), [1]]))
+    seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
+    kept = chance * len(USERS) > 5
+    if not kept.all():
+        seen, chance = (np.append(v[kept], v[~kept].sum()) for v in (seen, chance))
+    assert scipy.stats.chisquare(seen, len(USERS) * chance).pvalue > ALARM
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 20])
+def test_two_levels_on_either_side_of_the_base(dimension):
+    """Lengths, and the difference and its independence of the finer value: 8 p-values for each of 4 dimensions."""
+    users = USERS if dimension < 20 else USERS[:1000]
+    paths = VectorPaths(KEY, dimension, 10**4)
+    values = {e: paths.at(users, levels_of(e, len(users))) / 1e4 for e in (0.7, 1.3)}
+    for epsilon, value in values.items():
+        length = np.linalg.norm(value, axis=1) * epsilon
+        assert scipy.stats.kstest(length, scipy.stats.gamma(dimension).cdf).pvalue > ALARM
+    along = np.arange(1, dimension + 1) / np.linalg.norm(np.arange(1, dimension + 1))
+    step, end = (values[0.7] - values[1.3]) @ along, values[1.3] @ along
+    for s in (0.3, 1.0):
+        difference = characteristic(s, 0.7, dimension) / characteristic(s, 1.3, dimension)
+        assert normal_p(np.cos(s * step), difference) > ALARM
+        both = difference * characteristic(0.5, 1.3, dimension)
+        assert normal_p(np.cos(s * step + 0.5 * end), both) > ALARM
+    same = int((values[0.7] == values[1.3]).all(axis=1).sum())
+    assert scipy.stats.binomtest(same, len(users), (0.7 / 1.3) ** (dimension + 1)).pvalue > ALARM
+
+
+def test_the_number_of_jumps():
+    """Poisson with mean (n + 1) ln(most / least), on 300 signals; rounding hides none at so large a reach."""
+    paths = VectorPaths(KEY, 2, 10**5)
+    paths.at(USERS[:300], levels_of(3, 300))
+    met = [len(paths.signal(user, UNIT // 3, 3 * UNIT)[0]) - 1 for user in range(300)]
+    law, edges = scipy.stats.poisson(3 * math.log(9)), np.arange(3, 11)
+    seen = np.bincount(np.clip(met, 3, 11) - 3, minlength=9)
+    expected = 300 * np.concatenate([[law.cdf(3)], law.pmf(edges[1:]), [law.sf(10)]])
+    assert scipy.stats.chisquare(seen, expected).pvalue > ALARM
+
+
+def test_users_keys_and_reaches_are_independent():
+    """Correlations of normal scores: 5 p-values."""
+
+    def scores(paths, users):
+        ranks = scipy.stats.rankdata(paths.at(users, levels_of(1))[:, 0])
+        return scipy.stats.norm.ppf(ranks / (len(users) + 1))
+
+    own = scores(VectorPaths(KEY, 2, 10**4), USERS)
+    others = [
+        scores(VectorPaths(KEY, 2, 10**4), USERS + len(USERS)),
+        scores(VectorPaths(bytes(32), 2, 10**4), USERS),
+        scores(VectorPaths(KEY, 2, 10**4 + 1), USERS),
+        scores(VectorPaths(KEY, 1, 10**4), USERS),
+        np.roll(own, 1),
+    ]
+    for other in others:
+        assert scipy.stats.pearsonr(own, other).pvalue > ALARM
+
+
+# What they are functions of.
+
+
+def requests(number=3000, users=60, least=0.05, most=30.0, seed=1):
+    rng = np.random.default_rng(seed)
+    levels = (UNIT * np.exp(rng.uniform(math.log(least), math.log(most), number))).astype(np.int64)
+    return rng.integers(0, users, number), levels
+
+
+def test_order_and_range_do_not_matter():
+    users, levels = requests()
+    together = VectorPaths(KEY, 2, 50).at(users, levels)
+    one_by_one = VectorPaths(KEY, 2, 50)
+    for i in np.argsort(np.abs(levels - UNIT))[:: len(levels) // 100]:  # ever further from the base
+        assert (one_by_one.at(users[i : i + 1], levels[i : i + 1])[0] == together[i]).all()
+    backwards = VectorPaths(KEY, 2, 50).at(users[::-1], levels[::-1])[::-1]
+    assert (backwards == together).all()
+
+
+def test_what_is_known_is_not_evaluated_again(monkeypatch):
+    paths, asked = VectorPaths(KEY, 2, 50), []
+    right = VectorPaths._evaluated
+
+    def evaluated(self, users, span, planes):
+        asked.append(len(users))
+        return right(self, users, span, planes)
+
+    monkeypatch.setattr(VectorPaths, "_evaluated", evaluated)
+    for epsilon in (0.5, 15, 0.5, 3, 0.6, 14):
+        paths.at([1, 2, 3], levels_of(epsilon, 3))
+    paths.at([1, 2, 3, 4], levels_of(7, 4))
+    assert asked == [3, 3, 1]
+
+
+def test_a_signal_is_what_requests_would_get():
+    paths, (least, most) = VectorPaths(KEY, 2, 3), (UNIT // 10, 20 * UNIT)
+    for user in range(5):
+        starts, noise = paths.signal(user, least, most)
+        assert starts[0] == least
+        assert (np.diff(starts) > 0).all()
+        assert starts[-1] <= most
+        assert (noise[1:] != noise[:-1]).any(axis=1).all()
+        asked = np.unique(np.concatenate([starts, starts[1:] - 1, [most]]))
+        held = noise[np.searchsorted(starts, asked, side="right") - 1]
+        assert (VectorPaths(KEY, 2, 3).at(np.full(len(asked), user), asked) == held).all()
+
+
+def test_a_signal_knows_nothing_of_the_path_above():
+    """The pieces up to a level are the first pieces of a longer signal, and the last of them tells no end."""
+    paths = VectorPaths(KEY, 2, 100)
+    starts, noise = paths.signal(3, UNIT // 2, 10 * UNIT)
+    assert len(starts) > 4
+    for most in (starts[2] - 1, starts[2], starts[2] + 12345):
+        cut, part = paths.signal(3, UNIT // 2, int(most))
+        kept = starts <= most
+        assert cut.tolist() == starts[kept].tolist()
+        assert part.tolist() == noise[kept].tolist()
+
+
+def test_known_values():
+    """The noise of a key may never change: what was given out once must be given out again."""
+    users, levels = np.array([0, 1, 2**40]), np.array([UNIT // 2, 3 * UNIT, UNIT])
+    assert VectorPaths(KEY, 2, 1000).at(users, levels).tolist() == VECTORS
+    assert BitPaths(KEY).at(np.arange(8), levels_of(1, 8), np.zeros(8, int)).tolist() == BITS
+
+
+VECTORS = [[793, 772], [-164, -307], [814, 913]]
+BITS = [0, 0, 0, 0, 0, 0, 0, 1]
+
+
+# Exactness.
+
+
+class Recorded(pieces.Steps):
+    """What a formula says, with its bounds."""
+
+    def __init__(self, users):
+        super().__init__(users)
+        self.said = {}
+
+    def jump(self, rows, place, level, blur):
+        super().jump(rows, place, level, blur)
+        for row, x, bound in zip(rows, level, level.astype(float) * blur, strict=True):
+            self.said["level", row, place] = (x, bound)
+
+    def value(self, rows, place, value, error):
+        super().value(rows, place, value, error)
+        for row, v, bound in zip(rows, value, error, strict=True):
+            for i, x in enumerate(v):
+                self.said["value", row, place, i] = (x, bound)
+
+
+def said(paths, users, span, planes):
+    with decimal.localcontext(
+        decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+    ):
+        steps = paths._steps(users, span, planes)
+    return {k: v for k, v in steps.said.items() if not steps.undecided[k[1]]}
+
+
+CASES = [
+    (VectorPaths(KEY, 1, 1), (0.01, 100), 100),
+    (VectorPaths(KEY, 2, 1000), (0.5, 15), 60),
+    (VectorPaths(KEY, 20, 1), (0.7, 3), 10),
+    (BitPaths(KEY), (1e-6, math.inf), 100),
+]
+
+
+@pytest.mark.parametrize(("paths", "span", "number"), CASES)
+def test_float_and_decimal_evaluate_the_same_formula(monkeypatch, paths, span, number):
+    """Floats stay ten times within their bounds, which are narrow enough to leave next to nothing open."""
+    monkeypatch.setattr(module, "Steps", Recorded)
+    floats, exact = (said(paths, np.arange(number), span, planes) for planes in (2, 3))
+    assert len(floats) > 5 * number
+    assert floats.keys() <= exact.keys()
+    for place, (x, bound) in floats.items():
+        true = exact[place][0]
+        assert abs(Decimal(float(x)) - Decimal(true)) <= Decimal(bound) / 10
+        assert bound <= 1e-5 * max(1, abs(x))
+
+
+def coarse(bits):
+    """Floats from the first bits of the reals only."""
+
+    class Coarse(Uniforms):
+        def __init__(self, words, exact=False):
+            if not exact:
+                words = (words >> np.uint64(64 - bits) << np.uint64(64 - bits))[..., :1]
+            super().__init__(words, exact)
+
+    return Coarse
+
+
+@pytest.mark.parametrize("paths", [VectorPaths, BitPaths])
+def test_answers_do_not_depend_on_the_precision_of_the_floats(monkeypatch, paths):
+    """With 28 bits of the reals, and an error of 2^-14 to match, most of the paths are open: answers are the same.
+
+    With the error of full floats they are not: this is what the evaluation in Decimal is for.
+    """
+    users, levels = requests(4000, users=40, least=0.5, most=15)
+
+    def answers():
+        if paths is BitPaths:
+            return BitPaths(KEY).at(users, levels, np.ones(len(users), int))
+        return VectorPaths(KEY, 2, 10**6).at(users, levels)
+
+    true = answers()
+    monkeypatch.setattr(pieces, "Uniforms", coarse(28))
+    if paths is VectorPaths:
+        assert (answers() != true).any()
+    monkeypatch.setattr(pieces, "_PRECISION", 14)
+    monkeypatch.setattr(pieces, "_EDGE", 5)
+    assert (answers() == true).all()
+
+
+def test_all_through_decimal(monkeypatch):
+    users, levels = requests(500, users=8)
+    true = VectorPaths(KEY, 3, 1000).at(users, levels)
+    right = pieces.KeyedPaths._evaluated
+    monkeypatch.setattr(
+        pieces.KeyedPaths,
+        "_evaluated",
+        lambda self, users, span, planes: (
+            [None] * len(users) if planes == 2 else right(self, users, span, planes)
+        ),
+    )
+    assert (VectorPaths(KEY, 3, 1000).at(users, levels) == true).all()
+
+
+def test_a_real_next_to_its_end_is_read_further():
+    """However alike its first bits are."""
+    words = np.zeros((2, 1, 2), dtype=np.uint64)
+    words[1] = 2**64 - 1
+    reals = Uniforms(words)
+    assert reals.exponential(0)[0] == pytest.approx(129 * math.log(2))
+    assert reals.exponential(0)[1] == pytest.approx(2.0**-129, rel=1e-12)
+    with decimal.localcontext(decimal.Context(prec=90)):
+        exact = Uniforms(words, exact=True)
+        assert float(exact.exponential(0)[0]) == pytest.approx(129 * math.log(2))
+        assert float(exact.exponential(0)[1]) == pytest.approx(2.0**-129, rel=1e-12)
+
+
+# Bits.
+
+
+def channel(least, most):
+    """P(response at the lower level | response at the higher one), (2, 2), as docs/processes.md states it."""
+    stay = math.tanh(least / 2) / math.tanh(most / 2)
+    return stay * np.eye(2) + (1 - stay) / 2
+
+
+def response(epsilon):
+    """P(response | bit), (2, 2)."""
+    return channel(epsilon, math.inf)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1, 5, 30])
+@pytest.mark.parametrize("bit", [0, 1])
+def test_flips_of_bits(epsilon, bit):
+    """With probability 1/(1 + e^ε): 10 p-values. At ε = 30 there is none."""
+    responses = BitPaths(KEY).at(USERS, levels_of(epsilon), np.full(len(USERS), bit))
+    flipped = int((responses != bit).sum())
+    assert scipy.stats.binomtest(flipped, len(USERS), 1 / (1 + math.exp(epsilon))).pvalue > ALARM
+
+
+def test_bits_at_three_levels_form_a_chain():
+    """Their joint law is that of composed channels, by chi-square on 10,000 users."""
+    levels, paths = (0.5, 1.2, 2.5), BitPaths(KEY)
+    drawn = [paths.at(USERS, levels_of(e), np.ones(len(USERS), int)).astype(int) for e in levels]
+    seen = np.bincount(4 * drawn[0] + 2 * drawn[1] + drawn[2], minlength=8)
+    steps = channel(0.5, 1.2), channel(1.2, 2.5), response(2.5)[1]
+    chance = np.einsum("ba,cb,c->abc", *steps).ravel()
+    assert scipy.stats.chisquare(seen, len(USERS) * chance).pvalue > ALARM
+
+
+def test_all_responses_together_are_as_private_as_the_last_one():
+    """The likelihood ratio of every pair of responses, by enumeration of the chain: at most e^ε of the higher level."""
+    for least, most in ((0.1, 0.2), (0.5, 3.0), (1.0, 1.0 + 1e-9)):
+        joint = channel(least, most).T[None] * response(most)[:, None, :]  # (bit, lower, higher)
+        assert joint.sum(axis=(1, 2)) == pytest.approx([1, 1])
+        assert joint.sum(axis=2) == pytest.approx(response(least))
+        assert (joint[0] / joint[1]).max() == pytest.approx(math.exp(most))
+
+
+def test_a_signal_of_bits_is_what_requests_would_get():
+    paths, (least, most) = BitPaths(KEY), (UNIT // 1000, 4 * UNIT)
+    for user in range(20):
+        starts, held = paths.signal(user, user % 2, least, most)
+        assert starts[0] == least
+        assert (held[1:] != held[:-1]).all()
+        asked = np.unique(np.concatenate([starts, starts[1:] - 1, [most]]))
+        row = np.full(len(asked), user)
+        found = BitPaths(KEY).at(row, asked, row % 2)
+        assert (found == held[np.searchsorted(starts, asked, side="right") - 1]).all()
+
+
+def test_bits_are_never_kept():
+    """The same path answers for either bit."""
+    paths = BitPaths(KEY)
+    ones, zeros = (paths.at(USERS, levels_of(1), np.full(len(USERS), bit)) for bit in (1, 0))
+    reset = ones == zeros
+    assert scipy.stats.binomtest(int(reset.sum()), len(USERS), 1 - math.tanh(0.5)).pvalue > ALARM
+    assert (ones[~reset] == 1).all()
+    assert (zeros[~reset] == 0).all()
+
+
+# Input.
+
+
+def test_the_key_is_not_shown():
+    for paths in (VectorPaths(KEY, 2, 5), BitPaths(KEY)):
+        paths.at([1], [UNIT], *([[1]] if isinstance(paths, BitPaths) else []))
+        assert repr(paths) == (
+            "BitPaths()" if isinstance(paths, BitPaths) else "VectorPaths(dimension=2, reach=5)"
+        )
+    assert VectorPaths(KEY, 2, 5) == VectorPaths(KEY, 2, 5) != VectorPaths(bytes(32), 2, 5)
+
+
+def test_numbers_of_any_type_are_the_same_path():
+    users, levels = requests(50)
+    true = VectorPaths(KEY, 2, 5).at(users, levels)
+    other = VectorPaths(KEY, np.int32(2), 5.0)
+    assert (other.at(users.astype(np.uint8), levels.tolist()) == true).all()
+    assert other == VectorPaths(KEY, 2, 5)
+    pieces_of = [
+        VectorPaths(KEY, 2, 5).signal(u, a, b) for u, a, b in ((3, 7, 10**9), np.array([3, 7, 10**9]))
+    ]
+    assert (pieces_of[0][1] == pieces_of[1][1]).all()
+
+
+def test_no_requests():
+    assert VectorPaths(KEY, 2, 5).at([], []).shape == (0, 2)
+    assert BitPaths(KEY).at([], [], []).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: BitPaths(b"secret"),
+            "key is 6 bytes: it must be 32 secret bytes (os.urandom(32) makes such a key)",
+        ),
+        (lambda: BitPaths("secret"), "key is a str: it must be 32 secret bytes"),
+        (lambda: VectorPaths(KEY, 0, 5), "dimension is 0: it must be a whole number of at least 1"),
+        (lambda: VectorPaths(KEY, 2, 0.5), "reach is 0.5: it must be a whole number of at least 1"),
+        (lambda: VectorPaths(KEY, 2, 5).at([-1], [UNIT]), "users hold -1: they must be whole numbers from 0"),
+        (lambda: VectorPaths(KEY, 2, 5).at([1], [0]), "levels hold 0: they must be whole numbers from 1"),
+        (lambda: VectorPaths(KEY, 2, 5).at([1], [0.5]), "levels are an array of shape (1,) and type float64"),
+        (lambda: VectorPaths(KEY, 2, 5).at([1, 2], [UNIT]), "users have the shape (2,) and levels (1,)"),
+        (
+            lambda: VectorPaths(KEY, 2, 10**8).at([1], [1]),
+            "with a reach of 100000000 they must be at least 4",
+        ),
+        (lambda: VectorPaths(KEY, 2, 5).signal(1, 9, 8), "most is 8: it must be at least 9, the least level"),
+        (lambda: BitPaths(KEY).at([1], [UNIT], [2]), "bits hold 2: they must be 0 or 1"),
+        (lambda: BitPaths(KEY).at([1], [UNIT], [1, 0]), "bits have the shape (2,) and users (1,)"),
+        (lambda: BitPaths(KEY).signal(1, 2, 1, 2), "bit is 2: it must be one of 0, 1"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        call()
