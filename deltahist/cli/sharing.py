@@ -268,6 +268,8 @@ def share(
     mechanism = _with_everybody(mechanism, data)
     answers = asked.answers(Diffusion(data, mechanism, state=state), pairs)
     _write(answers, out)
+    if answers.empty:
+        console.note("nobody is connected with whom was asked for: --least says what those get")
     requesters = answers["requester"].nunique()
     if requesters > 1:
         console.note(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -116,40 +116,48 @@ class _Resistance:
     network: Network
     words: str = "resistance distance"
 
+    _inverses: dict[int, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+
     def __post_init__(self) -> None:
         if self.network.directed:
             raise InputError(
                 "distance is 'resistance' in a directed network: a resistor conducts both ways; take 'hops', or the "
                 "network with directed=False"
             )
-        sizes = np.bincount(self._components) if len(self.network) else np.zeros(1, dtype=np.int64)
-        fits_memory(_BYTES_PER_PAIR * int((sizes.astype(object) ** 2).sum()), "resistance distances", _CURE)
+        sizes = np.diff(self._parts[1], append=len(self.network)).astype(object)
+        fits_memory(_BYTES_PER_PAIR * int((sizes**2).sum()), "resistance distances", _CURE)
 
     @functools.cached_property
     def _components(self) -> NDArray[np.int64]:
         return np.asarray(csgraph.connected_components(self.network.adjacency, directed=False)[1])
 
     @functools.cached_property
-    def _inverses(self) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-        """The place of each node in its component, and for each component the inverse of L + J/n."""
-        sizes = np.bincount(self._components)
-        place = np.empty(len(self.network), dtype=np.int64)
-        inverses = []
-        for component in range(len(sizes)):
-            members = np.flatnonzero(self._components == component)
-            place[members] = np.arange(len(members))
-            inverses.append(_inverse(self.network.adjacency[members][:, members]))
-        return place, inverses
+    def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Nodes by component, where each component starts among them, and the place of each node in its own."""
+        order = np.argsort(self._components, kind="stable")
+        starts = np.searchsorted(self._components[order], np.arange(self._components.max(initial=-1) + 1))
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order)) - starts[self._components[order]]
+        return order, starts, place
+
+    def _inverse_of(self, component: int) -> NDArray[np.float64]:
+        """Made when it is first asked for."""
+        if component not in self._inverses:
+            order, starts, _ = self._parts
+            members = order[starts[component] :][: np.count_nonzero(self._components == component)]
+            self._inverses[component] = _inverse(self.network.adjacency[members][:, members])
+        return self._inverses[component]
 
     def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """From the inverses, which are made once."""
-        place, inverses = self._inverses
+        """From the inverses of those components that hold both of a pair."""
         component = self._components[owners]
-        together = component == self._components[requesters]
-        out = np.full(len(owners), np.inf)
-        for each in np.unique(component[together]).tolist():
-            rows = np.flatnonzero(together & (component == each))
-            i, j, inverse = place[owners[rows]], place[requesters[rows]], inverses[each]
+        together = np.flatnonzero((component == self._components[requesters]) & (owners != requesters))
+        out = np.where(owners == requesters, 0.0, np.inf)
+        together = together[np.argsort(component[together], kind="stable")]
+        each, first = np.unique(component[together], return_index=True)
+        for one, rows in zip(each.tolist(), np.split(together, first)[1:], strict=True):
+            inverse = self._inverse_of(one)
+            i, j = (self._parts[2][ends[rows]] for ends in (owners, requesters))
             out[rows] = np.maximum(inverse[i, i] + inverse[j, j] - 2 * inverse[i, j], 0.0)
         return out
 

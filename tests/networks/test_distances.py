@@ -95,6 +95,10 @@ def test_what_is_no_distance_is_refused(kind, said):
 def test_resistance_takes_both_ways_and_memory(monkeypatch):
     with pytest.raises(dh.InputError, match="a resistor conducts both ways; take 'hops'"):
         distances_of(Network.from_edges([("ann", "bob")], directed=True), "resistance")
+    # Thousands of users without an edge cost nothing.
+    alone = Network.from_edges([("ann", "bob")], nodes=range(20_000))
+    found = distances_of(alone, "resistance").between(np.array([0, 0, 5]), np.array([1, 9, 5]))
+    assert found.tolist() == pytest.approx([1, np.inf, 0])
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 1 << 20)
     network = Network.from_networkx(networkx.path_graph(400))
     with pytest.raises(dh.InputError, match=r"resistance distances needs about .* take hops"):

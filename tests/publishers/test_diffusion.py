@@ -121,7 +121,8 @@ def test_a_key_is_made_once_and_kept_from_others(key):
 
 def test_a_network_and_its_levels_may_change_under_a_key(key):
     before = dh.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
-    nearer = dh.Network.from_edges([("ann", "dia"), ("bob", "cem"), ("cem", "dia")])
+    # Its users stand in another order, too.
+    nearer = dh.Network.from_edges([("cem", "dia"), ("bob", "cem"), ("ann", "dia")])
     after = dh.Diffusion(
         PLACES, dh.DiffusionMechanism(nearer, "exp(2-d)", 100, columns=("x", "y")), state=key
     )
