@@ -23,7 +23,7 @@ from deltahist.noise.reals import Reals, Uniforms
 
 #: Whole levels are billionths of ε.
 UNIT = 10**9
-#: Planes of the uniform reals (64 bits of each) that floats are made of. For Decimal more are read, and 20 digits a plane.
+#: Planes of the uniform reals (64 bits of each) that floats are made of. Decimal takes more, and 20 digits for each.
 _FLOAT = 2
 #: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
 #: roundings of a step, and the bits that are not read, come to a fiftieth of that at most.

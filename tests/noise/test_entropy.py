@@ -1,6 +1,8 @@
 """Random words: fresh for every draw, the cipher's own key stream, predictable only on request."""
 
+import hmac
 import os
+import struct
 import warnings
 
 import numpy as np
@@ -9,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import deltahist as dh
 from deltahist.noise import discrete_gaussian, discrete_laplace, entropy
-from deltahist.noise.entropy import Seeded, Stream, source
+from deltahist.noise.entropy import Keyed, Seeded, Stream, source
 
 
 def in_a_child(task):
@@ -85,3 +87,29 @@ def test_the_global_generator_is_neither_used_nor_moved(monkeypatch, scale):
     discrete_laplace(scale, 100)
     discrete_gaussian(scale, 100)
     assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+
+
+def keyed(key=bytes(32), label="test", purpose=0, users=(5,), first=0, number=6, planes=1):
+    return Keyed(key, label).words(purpose, np.array(users), first=first, number=number, planes=planes)
+
+
+def test_keyed_words_are_a_function_of_the_key_and_their_place():
+    words = keyed(users=(5, 6), number=7, planes=2)
+    assert words.shape == (2, 7, 2)
+    assert (keyed(number=3, first=2)[0, :, 0] == words[0, 2:5, 0]).all()
+    assert (keyed(users=(6,), number=7, planes=2)[0] == words[1]).all()
+    # Whatever is another, the words are: equal ones by chance less than 2^-50.
+    others = [
+        *words.ravel(), *keyed(purpose=1).ravel(), *keyed(key=bytes(31) + b"1").ravel(), *keyed(label="tests").ravel(),
+        *keyed(first=8).ravel(), *keyed(users=(5 + 2**32,)).ravel(),
+    ]  # fmt: skip
+    assert len(set(others)) == len(others)
+
+
+def test_keyed_words_are_the_ciphers_blocks():
+    """Under HMAC-SHA-256 of the label; user, purpose, plane and pair of words, little end first."""
+    key = hmac.digest(bytes(32), b"test", "sha256")
+    block = struct.pack("<QHHI", 7, 3, 1, 2)
+    cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    expected = struct.unpack("<QQ", cipher.update(block))
+    assert tuple(keyed(purpose=3, users=(7,), first=4, number=2, planes=2)[0, :, 1]) == expected
