@@ -80,7 +80,8 @@ class Diffusion:
             )
         names, values = as_table(data, mechanism)
         places = mechanism.network.index(names, "user")
-        order = np.argsort(np.array(names))
+        # Noise goes by the place of a name among them all, which neither the table nor the network decides.
+        order = sorted(range(len(names)), key=names.__getitem__)
         values, places = values[order], places[order]
         self.mechanism, self.publishable = mechanism, rng is None
         self._values = values

@@ -118,6 +118,6 @@ def bound_by(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMe
     """All that noise goes with, as bytes that no other data or parameters have: the network and ε(d) are free."""
     head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
     return (
-        "\n".join([head, *(f"{len(name)} {name}" for name in names)]).encode()
+        "\n".join([head, *(f"{len(name)} {name}" for name in names)]).encode("utf-8", "surrogatepass")
         + values.astype("<i8").tobytes()
     )

@@ -210,6 +210,16 @@ def test_seeds_are_for_experiments(key):
     assert seeded().to("dia").equals(seeded().to("dia"))
 
 
+def test_any_names_will_do(key):
+    names = ["a", "a\0", "ä", "Z", "10", "9", "😀"]
+    network = dh.Network.from_edges([(name, "hub") for name in names])
+    promise = dh.DiffusionMechanism(network, "1:1", 5, columns=("age",), step=1)
+    first = dh.Diffusion(dict.fromkeys(names, 30), promise, state=key).to("hub")
+    again = dh.Diffusion(dict.fromkeys(reversed(names), 30), promise, state=key).to("hub")
+    pd.testing.assert_frame_equal(first, again)
+    assert first["age"].nunique() > 3
+
+
 def test_too_many_pairs_are_refused(monkeypatch):
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
     monkeypatch.setattr("deltahist.errors._LITTLE", 0)
