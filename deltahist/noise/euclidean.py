@@ -10,6 +10,7 @@ evaluates the very same formulas exactly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, exact, whole
+from deltahist.noise.discrete import Shape
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.reals import Reals, Uniforms, exp, expm1, norm, pairs, sqrt
 
 #: Rows that are worked on at a time: their arrays fit into a processor's cache.
 _BLOCK = 1 << 14
 
-Shape = int | tuple[int, ...]
 Level = float | Fraction
 
 
@@ -162,14 +163,20 @@ class Euclidean:
     ) -> NDArray[np.float64]:
         """Noise (*shape, n) at `level`.
 
-        Raises InputError if the level is not above zero.
+        Raises InputError if the level is not above zero, and on an impossible shape.
         """
         scale, words, n = float(exact(level=level)), source(rng), self.dimension
-        out = np.empty((int(np.prod(shape)), n))
+        try:
+            whole_shape = np.broadcast_to(0.0, shape).shape
+        except (TypeError, ValueError):
+            raise InputError(
+                f"shape is {shape!r}: it must be a whole number or a tuple of them, each at least 0"
+            ) from None
+        out = np.empty((math.prod(whole_shape), n))
         for block in _blocks(len(out)):
             uniforms = _uniforms(words, len(out[block]), start_slots(n))
             out[block] = start(n, uniforms).value / scale
-        return out.reshape(*np.atleast_1d(np.asarray(shape, dtype=int)), n)
+        return out.reshape(*whole_shape, n)
 
     def refine(
         self, values: Any, level: Level, finer: Level, *, rng: np.random.Generator | None = None

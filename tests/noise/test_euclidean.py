@@ -194,6 +194,11 @@ def test_jumps_are_those_of_a_refinement():
     [
         (lambda: Euclidean(0), "dimension is 0: it must be a whole number of at least 1"),
         (lambda: Euclidean(2).start(0, 3), "level is 0: it must be a finite number above zero"),
+        (lambda: Euclidean(2).start(1, 2.5), "shape is 2.5: it must be a whole number or a tuple of them"),
+        (
+            lambda: Laplace().start(1, (3, -1)),
+            "shape is (3, -1): it must be a whole number or a tuple of them",
+        ),
         (lambda: Euclidean(2).refine([[1, 2]], 2, 2), "finer is 2 and level 2: it must be greater"),
         (lambda: Euclidean(2).tighten([[1, 2]], 2, 3), "coarser is 3 and level 2: it must be smaller"),
         (lambda: Euclidean(2).refine([[1, 2, 3]], 1, 2), "values have the shape (1, 3): the last axis must"),
