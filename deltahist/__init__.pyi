@@ -24,6 +24,7 @@ from .errors import (
     OutsideBounds as OutsideBounds,
 )
 from .mechanisms import (
+    DiffusionMechanism as DiffusionMechanism,
     Mechanism as Mechanism,
     QuantileMechanism as QuantileMechanism,
     SortedMechanism as SortedMechanism,
@@ -31,6 +32,7 @@ from .mechanisms import (
 from .mechanisms.calibration import sensitivity as sensitivity
 from .mechanisms.protection import protection_curve as protection_curve
 from .neighbourhood import Neighbourhood as Neighbourhood
+from .networks import Network as Network, PrivacyLevels as PrivacyLevels
 from .planning import (
     Candidate as Candidate,
     advise as advise,
@@ -40,6 +42,7 @@ from .planning import (
 )
 from .privacy import Guarantee as Guarantee
 from .publishers import (
+    Diffusion as Diffusion,
     publish as publish,
     publish_quantile as publish_quantile,
     publish_sorted as publish_sorted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -162,10 +163,13 @@ def read_columns(file: Any, path: str, names: list[str]) -> Any:
     return table
 
 
-def write_whole(target: Path, write: Callable[[Path], Any], *, private: bool = False) -> None:
+def write_whole(
+    target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True
+) -> bool:
     """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
 
-    With `private` only its owner can read it, and it is durable, with its name, when this returns.
+    What is secret can be read by its owner alone, from the first byte on, and is durable, with its name, when this
+    returns. Without `replace` a file that is there already stays, and the answer is False.
 
     Raises InputError if the folder does not exist or cannot be written.
     """
@@ -183,17 +187,35 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, private: bool = F
     part = Path(name)
     try:
         write(part)
-        if not private:
+        if not secret:
             umask = os.umask(0)
             os.umask(umask)
             part.chmod(0o666 & ~umask)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
-        part.replace(target)
-        if private:
+        if replace:
+            part.replace(target)
+        else:
+            # A link, unlike a renaming, never replaces what another process has just made.
+            try:
+                os.link(part, target)
+            except FileExistsError:
+                return False
+        if secret:
             sync_folder(target.parent)
+        return True
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_secret(path: Path, what: str) -> None:
+    """Refuse a secret that others than its owner can read."""
+    mode = path.stat().st_mode
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(
+            f"{what} {str(path)!r} can be read by others (mode {stat.S_IMODE(mode):o}): whoever has it takes the noise off "
+            "all that came of it; `chmod 600` it if nobody has seen it yet"
+        )
 
 
 def sync_folder(folder: Path) -> None:

@@ -179,15 +179,16 @@ def available_memory() -> int:
 _LITTLE = 1 << 20
 
 
-def fits_memory(needed: int, what: str) -> None:
+def fits_memory(
+    needed: int, what: str, cure: str = "use larger cells or a smaller domain"
+) -> None:
     """Raise InputError if `needed` bytes are more than the machine has left, before anything is allocated."""
     if needed <= _LITTLE:
         return
     available = available_memory()
     if needed > available:
         raise InputError(
-            f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: "
-            "use larger cells or a smaller domain"
+            f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: {cure}"
         )
 
 

@@ -14,6 +14,7 @@ from deltahist.cli.publishing import demo, publish
 from deltahist.cli.querying import query
 from deltahist.cli.reading import export, inspect, plot
 from deltahist.cli.refining import refine, tighten
+from deltahist.cli.sharing import share
 from deltahist.cli.sorting import quantile
 from deltahist.cli.stating import statement
 from deltahist.cli.streaming import stream
@@ -59,6 +60,7 @@ for command, line in (
     (quantile, "Publish the median or another quantile of a column."),
     (allocate, "Spread a budget per window over steps of different weight."),
     (stream, "Publish one map per step of time, within a budget per window."),
+    (share, "Answer what users of a network may know of each other."),
     (query, "Count the points in boxes or regions, with intervals."),
     (advise, "What each choice of δ, ε and cells gives, in words."),
     (plan, "Rank strategies and cells by expected error, before any data."),

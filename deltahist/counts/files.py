@@ -323,7 +323,7 @@ def _open(
     source = open_source(
         path, Request(*names, domain.ndim, _name(time), asked, how.decimal), condition, how.format
     )
-    return source, _operation(how.crs, source.crs, domain, source.name), condition
+    return source, operation_of(how.crs, source.crs, domain, source.name), condition
 
 
 def _name(column: str | int | None) -> str | None:
@@ -354,12 +354,16 @@ def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
     return pc.binary_join_element_wise(pa.array(step).cast(pa.string()), users.cast(pa.string()), ":")
 
 
-def _operation(stated: str | None, own: Any, domain: Domain, name: str) -> Operation | None:
-    """What brings the file's coordinates to the domain's map; None if they are on it."""
+def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
+    """What brings the file's coordinates to the domain's map; None if they are on it, or all are plain numbers.
+
+    Raises InputError if their CRS is not known, contradicts the file's, or there is no map for it.
+    """
     given = stated if stated is not None else own
-    if given is None and domain.crs is None:
+    if given is None and (domain is None or domain.crs is None):
         return None
     if given is None:
+        assert domain is not None
         raise InputError(
             f"the CRS of the coordinates in {name!r} is not known, but the domain's is {domain.crs}: add "
             f"crs='EPSG:4326' for longitudes and latitudes, or crs={domain.crs!r} if they are in it"
@@ -370,7 +374,7 @@ def _operation(stated: str | None, own: Any, domain: Domain, name: str) -> Opera
             f"crs is {stated!r}, but {name!r} states {read_crs(own).to_string()[:40]!r}: leave crs= out, or "
             "correct the file"
         )
-    if domain.crs is None:
+    if domain is None or domain.crs is None:
         if source.is_geographic:
             raise InputError(
                 f"coordinates of {name!r} are degrees ({source.to_string()[:40]}): they are never treated as "

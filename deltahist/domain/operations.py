@@ -262,11 +262,11 @@ def _along(
     line = np.repeat(np.arange(_LINES), _INTERVALS)
     for round_ in range(_ROUNDS):
         ends = [image(start + k * step, line) for k in (0, 1)]
-        slopes = sum(
-            image(start + (k + _NEARBY) * step, line) - image(start + (k - _NEARBY) * step, line)
-            for k in (0, 1)
-        )
         with np.errstate(invalid="ignore"):  # places that have no image
+            slopes = sum(
+                image(start + (k + _NEARBY) * step, line) - image(start + (k - _NEARBY) * step, line)
+                for k in (0, 1)
+            )
             size = np.hypot(*(ends[1] - ends[0] - slopes / (4 * _NEARBY)).T)
         torn = np.isfinite(size) & (size > precision)
         if not torn.any():

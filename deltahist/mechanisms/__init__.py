@@ -1,8 +1,9 @@
 """Mechanisms: what will be published, fixed before any data are read. Public: none of them sees data."""
 
 from deltahist.mechanisms.base import BaseMechanism
+from deltahist.mechanisms.diffusion import DiffusionMechanism
 from deltahist.mechanisms.histogram import Mechanism
 from deltahist.mechanisms.quantile import QuantileMechanism
 from deltahist.mechanisms.sorted import SortedMechanism
 
-__all__ = ["BaseMechanism", "Mechanism", "QuantileMechanism", "SortedMechanism"]
+__all__ = ["BaseMechanism", "DiffusionMechanism", "Mechanism", "QuantileMechanism", "SortedMechanism"]

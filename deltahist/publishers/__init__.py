@@ -1,5 +1,6 @@
 """Publishers: the private side. They see counts, draw noise and make releases."""
 
+from deltahist.publishers.diffusion import Diffusion
 from deltahist.publishers.gradual import refine, tighten
 from deltahist.publishers.histogram import publish
 from deltahist.publishers.quantile import publish_quantile, smooth_sensitivity
@@ -7,6 +8,7 @@ from deltahist.publishers.sorted import publish_sorted
 from deltahist.publishers.stream import Stream
 
 __all__ = [
+    "Diffusion",
     "Stream",
     "publish",
     "publish_quantile",

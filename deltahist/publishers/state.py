@@ -113,11 +113,11 @@ class State:
         """Write the state of a first release, durably; a file that exists is never overwritten."""
         with hold(Path(path), "state"):
             check_new(path)
-            write_whole(Path(path), self._write, private=True)
+            write_whole(Path(path), self._write, secret=True)
 
     def follow(self, path: str | Path) -> None:
         """Put the state of a finer release in the place of the one before, which is `held` meanwhile."""
-        write_whole(Path(path), self._write, private=True)
+        write_whole(Path(path), self._write, secret=True)
 
     def next(self, release: Release | SortedRelease, draws: NDArray[np.int64]) -> Self:
         """The state of a finer release."""

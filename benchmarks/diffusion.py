@@ -1,0 +1,49 @@
+"""Diffusion over a network of 4,039 users: distances, responses, signals; seconds and memory."""
+
+from __future__ import annotations
+
+import resource
+
+import numpy as np
+import pandas as pd
+
+import deltahist as dh
+from benchmarks.points import timed
+from deltahist.networks import distances_of
+
+USERS, EDGES, RESPONSES = 4_039, 88_234, 1_000_000
+
+
+def main() -> None:
+    """Print the table."""
+    rng = np.random.default_rng(1)
+    network = dh.Network.from_edges(rng.integers(0, USERS, (EDGES, 2)), range(USERS))
+    print(network)
+    everybody = np.arange(len(network))
+    first = 0 * everybody
+    resistance = distances_of(network, "resistance")
+    timed("resistance distances, all pairs", lambda: resistance.between(first, everybody))
+    some = everybody[:100].repeat(len(network))
+    timed("hops of 100 users to all", lambda: distances_of(network).between(some, np.tile(everybody, 100)))
+    places = pd.DataFrame(rng.uniform(0, 1e5, (len(network), 2)), columns=["x", "y"], index=network.nodes)
+    bits = pd.Series(rng.integers(0, 2, len(network)), index=network.nodes)
+    names = np.array(network.nodes, dtype=object)
+    owners, others = rng.integers(0, len(network), (2, RESPONSES))
+    pairs = pd.DataFrame(
+        {"owner": names[owners], "requester": names[np.where(owners == others, owners - 1, others)]}
+    )
+    for what, data, how in (("places", places, {"alpha": 100, "columns": ("x", "y")}), ("bits", bits, {})):
+        mechanism = dh.DiffusionMechanism(network, "exp(2-20d)", distance=resistance, **how)
+        diffusion = dh.Diffusion(data, mechanism)
+        timed(
+            f"{what}: {RESPONSES:,} responses, the first time", lambda made=diffusion: made.responses(pairs)
+        )  # type: ignore[misc]
+        timed(f"{what}: {RESPONSES:,} responses again", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
+        timed(f"{what}: one user's answers", lambda made=diffusion: made.to(network.nodes[0]))  # type: ignore[misc]
+        timed(f"{what}: a signal", lambda made=diffusion: made.signal(network.nodes[0], epsilon=5))  # type: ignore[misc]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{'largest memory of the process':<58}{memory:8.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Diffusion of private data over a network: every response is the nearest one's, with more noise."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.budgets.nano import NANO, allowed
+from deltahist.errors import InputError, fits_memory
+from deltahist.mechanisms.diffusion import DiffusionMechanism
+from deltahist.noise.entropy import source
+from deltahist.noise.paths import BitPaths, VectorPaths
+from deltahist.publishers.keys import KEY, open_key
+from deltahist.publishers.user_data import as_table, bound_by
+from deltahist.releases.signal import Signal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Bytes of a pair while it is answered.
+_BYTES_PER_PAIR = 160
+
+
+class Diffusion:
+    """Users' private data, as others in a network may know them.
+
+    Whoever asks at distance d gets the data with the noise of ε(d), the same whenever they ask. Everybody's noise about
+    one user is one path, so that what several learn together is what the nearest of them knows. Source: 2018, theorem
+    4. Proof: docs/privacy/diffusion.md.
+
+    Parameters
+    ----------
+    data : private, one row for each user: a mapping of users to numbers (or sequences of n numbers, or bits), a series,
+        or a frame with the mechanism's columns; users are its index. Users of the network that have none may still ask.
+    mechanism : what is promised to whom.
+    state : file of the key, which is made with mode 0600 if it is not there. All answers about the same data must come
+        from one key. None: a key that ends with this object; the next one's answers are independent, and ε adds up.
+    rng : a seeded generator, for experiments only: what it answers is not for publication.
+
+    Raises
+    ------
+    InputError
+        If a user has no finite numbers, or other bits than 0 and 1, stands there twice or is not in the network, a
+        column is missing, there are no data, or the key is for other data. Nothing is drawn then, and no file made.
+    DamagedFile
+        If the key's file is cut short or something else.
+
+    >>> import deltahist as dh
+    >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
+    >>> mechanism = dh.DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
+    >>> homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
+    >>> diffusion = Diffusion(homes, mechanism)
+    >>> diffusion
+    Diffusion of 2 users' data over a network of 3
+    >>> diffusion.responses([("ann", "bob"), ("bob", "cem")])[["owner", "requester", "epsilon"]]
+      owner requester   epsilon
+    0   ann       bob  7.389056
+    1   bob       cem  7.389056
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        mechanism: DiffusionMechanism,
+        *,
+        state: str | Path | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        source(rng)
+        if rng is not None and state is not None:
+            raise InputError(
+                "state is given with rng: a key file is for answers, a seeded generator for experiments"
+            )
+        names, values = as_table(data, mechanism)
+        places = mechanism.network.index(names, "user")
+        # Noise goes by the place of a name among them all, which neither the table nor the network decides.
+        order = sorted(range(len(names)), key=names.__getitem__)
+        values, places = values[order], places[order]
+        self.mechanism, self.publishable = mechanism, rng is None
+        self._values = values
+        #: Where the data of each node stand; -1 for none.
+        self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
+        self._rows[places] = np.arange(len(places))
+        self._state = None if state is None else Path(state)
+        self._rng = rng
+        #: Names and data as a key is bound to them.
+        self._bound = bound_by(sorted(names), values, mechanism)
+        if self._state is not None and self._state.exists():
+            _ = self._paths
+
+    @functools.cached_property
+    def _paths(self) -> Any:
+        """All noise. A key's file is made with the first answer, so that a mistaken question makes none."""
+        if self._rng is not None:
+            key = self._rng.bytes(KEY)
+        else:
+            key = os.urandom(KEY) if self._state is None else open_key(self._state, self._bound)
+        mechanism = self.mechanism
+        return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
+
+    @property
+    def owners(self) -> list[str]:
+        """Users who have data, in the network's order."""
+        return [name for name, row in zip(self.mechanism.network.nodes, self._rows, strict=True) if row >= 0]
+
+    def response(self, owner: str, requester: str) -> NDArray[np.float64]:
+        """What a user may know of another's data, (n,) in their units.
+
+        Raises InputError as `responses` does.
+        """
+        return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
+
+    def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
+        """What users may know of others' data.
+
+        Parameters
+        ----------
+        pairs : (m, 2) owners and requesters; of a frame its first two columns.
+
+        Returns
+        -------
+        A frame with a row for each pair: owner, requester, distance, epsilon, the data's columns in their units, and
+        rmse, the root mean square of their distance from the data (for bits flipped, the probability that they are the
+        other one).
+
+        Raises
+        ------
+        InputError
+            If someone is not in the network, has no data or asks themselves, or two are not connected and the least ε
+            is not stated.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame(pairs)
+        if not len(frame):
+            return self._answers(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        if frame.shape[1] < 2:
+            raise InputError(f"pairs have {frame.shape[1]} column(s): there must be two, owner and requester")
+        network = self.mechanism.network
+        owners, requesters = (
+            network.index(frame.iloc[:, side].to_numpy(), what)
+            for side, what in enumerate(("owner", "requester"))
+        )
+        return self._answers(owners, requesters)
+
+    def to(self, requester: str) -> pd.DataFrame:
+        """What one user may know of everybody else's data, as `responses` gives it.
+
+        Who is not connected is left out, unless the least ε is stated.
+
+        Raises InputError if the user is not in the network.
+        """
+        place = int(self.mechanism.network.index([requester], "requester")[0])
+        owners = np.flatnonzero(self._rows >= 0)
+        return self._connected(owners, np.full(len(owners), place))
+
+    def everything(self) -> pd.DataFrame:
+        """What everybody may know of everybody else's data, as `to` gives it.
+
+        Raises InputError if it does not fit into memory.
+        """
+        number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
+        fits_memory(
+            _BYTES_PER_PAIR * number * len(owners),
+            "an answer for every pair",
+            "ask for some pairs, or for one requester",
+        )
+        return self._connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
+
+    def signal(
+        self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None
+    ) -> Signal:
+        """What a user's data give at all levels up to that of a requester, or up to an ε.
+
+        Raises InputError unless one of both is said, or as `responses` does.
+        """
+        if (requester is None) == (epsilon is None):
+            raise InputError("a signal ends at a requester's level or at an epsilon: give one of them")
+        row = int(self._own(self.mechanism.network.index([owner], "owner"))[0])
+        if requester is not None:
+            level = int(self.mechanism.levels([owner], [requester])[0])
+        else:
+            level = allowed(epsilon=epsilon)
+            if level < 1:
+                raise InputError(f"epsilon is {epsilon!r}: it must be a billionth at least")
+        return self._signal(str(owner), row, level)
+
+    def __repr__(self) -> str:
+        number = len(self._values)
+        return f"Diffusion of {number:,} users' data over a network of {len(self._rows):,}"
+
+    def _own(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of the data of nodes; InputError if one has none."""
+        rows = self._rows[owners]
+        if len(rows) and rows.min() < 0:
+            name = self.mechanism.network.nodes[owners[np.argmin(rows)]]
+            raise InputError(f"user {name!r} has no data: ask for others, or add them to the data")
+        return rows
+
+    def _connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
+        others = owners != requesters
+        owners, requesters = owners[others], requesters[others]
+        distances = self.mechanism.distances.between(owners, requesters)
+        if self.mechanism.epsilon.least is None:
+            there = distances < np.inf
+            owners, requesters, distances = owners[there], requesters[there], distances[there]
+        return self._answers(owners, requesters, distances)
+
+    def _answers(
+        self,
+        owners: NDArray[np.int64],
+        requesters: NDArray[np.int64],
+        distances: NDArray[np.float64] | None = None,
+    ) -> pd.DataFrame:
+        import pandas as pd
+
+        mechanism, rows = self.mechanism, self._own(owners)
+        if distances is None:
+            distances = mechanism.distances_between(owners, requesters)
+        levels = mechanism.epsilon.billionths(distances)
+        names = np.array(mechanism.network.nodes, dtype=object)
+        said = {
+            "owner": names[owners],
+            "requester": names[requesters],
+            "distance": distances,
+            "epsilon": levels / NANO,
+        }
+        if mechanism.bits:
+            bits = self._paths.at(rows, levels, self._values[rows, 0])
+            answers = {mechanism.columns[0]: bits, "flipped": mechanism.flipped(levels)}
+        else:
+            noisy = mechanism.in_units(self._values[rows] + self._paths.at(rows, levels))
+            answers = {name: noisy[:, axis] for axis, name in enumerate(mechanism.columns)}
+            answers["rmse"] = mechanism.rmse(levels)
+        frame = pd.DataFrame(said | answers)
+        frame.attrs["publishable"] = self.publishable
+        return frame
+
+    def _signal(self, owner: str, row: int, level: int) -> Signal:
+        if self.mechanism.bits:
+            starts, values = self._paths.signal(row, int(self._values[row, 0]), 1, level)
+            values = np.asarray(values, dtype=np.int64).reshape(-1, 1)
+        else:
+            starts, values = self._paths.signal(row, 1, level)
+            values = values + self._values[row]
+        return Signal(self.mechanism, owner, starts, level, values, self.publishable)

@@ -1,0 +1,105 @@
+"""Signals: one user's responses at all levels up to an ε, to be trimmed and handed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.errors import InputError, positive
+from deltahist.mechanisms.diffusion import DiffusionMechanism
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Billionths of one ε.
+_NANO = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """What one user's data give at every level up to an ε; whoever holds it knows that ε about them, no more.
+
+    It changes in steps: `values[k]` is the response from `starts[k]` to before `starts[k + 1]`, the last one up to and
+    with `most`. Users can pass it on without anybody in the middle: each trims it to what the next one may know.
+    Source: 2018, section IV-A.
+
+    Parameters
+    ----------
+    mechanism : what is promised.
+    owner : whose data they are.
+    starts : (k,) rising levels in whole billionths; the first one is the least that it answers.
+    most : the largest level that it answers.
+    values : (k, n) responses as whole lattice steps, or bits.
+    publishable : whether its noise came from the operating system.
+
+    >>> from deltahist.networks import Network
+    >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
+    >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=10, columns=("age",), step=1)
+    >>> signal = Signal(mechanism, "ann", np.array([1, 10**9]), 2 * 10**9, np.array([[37], [35]]))
+    >>> signal.at(1.5), signal.trim(0.5).at(0.5), signal.trim(0.5).epsilon
+    (array([35.]), array([37.]), Fraction(1, 2))
+    """
+
+    mechanism: DiffusionMechanism
+    owner: str
+    starts: NDArray[np.int64]
+    most: int
+    values: NDArray[np.int64]
+    publishable: bool = True
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The largest ε that it answers, and tells."""
+        return Fraction(self.most, _NANO)
+
+    def at(self, epsilon: float | Fraction) -> NDArray[np.float64]:
+        """The response (n,) at an ε, in the units of the data.
+
+        Raises InputError if it is above the signal's, or below a billionth.
+        """
+        place = int(np.searchsorted(self.starts, self._level(epsilon), side="right")) - 1
+        return self.mechanism.in_units(self.values[place])
+
+    def trim(self, epsilon: float | Fraction) -> Signal:
+        """The part up to an ε, for somebody who may know that much; of what was above it nothing is left.
+
+        Raises InputError if it is above the signal's, or below a billionth.
+        """
+        level = self._level(epsilon)
+        kept = int(np.searchsorted(self.starts, level, side="right"))
+        starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
+        return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
+
+    def to(self, requester: str) -> Signal:
+        """The part that a user of the network may know.
+
+        Raises InputError if they are not in the network, not connected, or may know more than the signal says.
+        """
+        return self.trim(Fraction(int(self.mechanism.levels([self.owner], [requester])[0]), _NANO))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row for each step: epsilon from which on it holds, and the response."""
+        import pandas as pd
+
+        values = self.mechanism.in_units(self.values)
+        columns = {name: values[:, axis] for axis, name in enumerate(self.mechanism.columns)}
+        return pd.DataFrame({"epsilon": self.starts / _NANO, **columns})
+
+    def __repr__(self) -> str:
+        return f"Signal of {self.owner!r} up to ε = {float(self.epsilon):g}, {len(self.starts):,} steps"
+
+    def _level(self, epsilon: float | Fraction) -> int:
+        """Whole billionths of an ε, rounded down."""
+        positive(epsilon=epsilon)
+        exact = epsilon if isinstance(epsilon, Fraction) else Fraction(repr(float(epsilon)))
+        level = exact.numerator * _NANO // exact.denominator
+        if not self.starts[0] <= level <= self.most:
+            raise InputError(
+                f"epsilon is {float(epsilon):g}: it must be from {self.starts[0] / _NANO:g} to "
+                f"{float(self.epsilon):g}, all that the signal of {self.owner!r} has"
+            )
+        return level

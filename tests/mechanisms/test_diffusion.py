@@ -1,0 +1,144 @@
+"""What a diffusion promises before there are data: α in lattice steps, errors, the statement, what is refused."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.publishers.user_data import on_lattice
+
+NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("dia", "eve")])
+RNG = np.random.default_rng(1)
+
+
+def mechanism(alpha=100, columns=("x", "y"), epsilon="exp(3-d)", **more):
+    return dh.DiffusionMechanism(NETWORK, epsilon, alpha, columns=columns, **more)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "step", "columns", "reach"),
+    [
+        (5, 1, ("age",), 5),
+        (5, 2, ("age",), 3),
+        (0.3, 0.1, ("v",), 3),
+        (100, 1, ("x", "y"), 102),
+        (2, 1, "abc", 4),
+    ],
+)
+def test_alpha_is_rounded_up_to_lattice_steps(alpha, step, columns, reach):
+    assert mechanism(alpha, columns, step=step).reach == reach
+
+
+@pytest.mark.parametrize(("alpha", "step"), [(2.5, 1), (1, 1), (0.7, 0.1), (3, 0.25)])
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_data_within_alpha_are_within_reach_on_the_lattice(alpha, step, dimension):
+    """Also at the edges of steps, where rounding takes two that are near each other furthest apart."""
+    promised = mechanism(alpha, tuple("abc"[:dimension]), step=step)
+    edges = (np.arange(-3, 4) + 0.5) * step
+    starts = [
+        RNG.uniform(-2, 2, (200, dimension)),
+        np.array(list(itertools.product(edges, repeat=dimension))),
+    ]
+    for start in starts:
+        way = RNG.normal(size=start.shape)
+        for direction in (way / np.linalg.norm(way, axis=1)[:, None], np.eye(dimension)[:1]):
+            end = start + direction * alpha * (1 - 1e-12)
+            moved = on_lattice(end, promised.lattice) - on_lattice(start, promised.lattice)
+            assert (np.linalg.norm(moved, axis=1) <= promised.reach).all()
+
+
+def test_the_reach_is_needed():
+    """Two values a little less than α apart may be ⌈α / step⌉ steps apart: 2.5 steps are three."""
+    low, high = on_lattice([0.49, 2.9], Fraction(1))
+    assert (low, high) == (0, 3)
+
+
+def test_the_lattice_is_a_power_of_ten_well_below_alpha():
+    for alpha, step in ((100, "1/10"), (999, "1/10"), (0.05, "1/100000"), (5000, "1")):
+        assert mechanism(alpha).lattice == Fraction(step)
+
+
+def test_metres_are_ground_metres_over_the_whole_area_of_the_map():
+    there = mechanism("100m", crs="EPSG:32618")
+    assert there.unit == "m"
+    # The zone's largest scale, at its edge on the equator, is 1.00098.
+    assert there.reach == math.ceil(1000 * 1.0009813 + math.sqrt(2))
+    assert mechanism(100, crs="EPSG:32618").reach == there.reach
+    feet = mechanism("100m", crs="EPSG:2263")
+    assert feet.unit == "US survey foot"
+    assert 328 < feet.reach * feet.lattice < 329
+
+
+def test_errors_are_those_of_the_law():
+    """√(n(n+1)) α/ε: 2018, theorem 4."""
+    found = mechanism(100, step=0.01).rmse([10**9, 4 * 10**9])
+    np.testing.assert_allclose(found, [math.sqrt(6) * 100, math.sqrt(6) * 25], rtol=1e-3)
+    number = mechanism(5, ("age",), step=1).rmse([10**9])
+    np.testing.assert_allclose(number, math.sqrt(50 + 1 / 6))
+    np.testing.assert_allclose(mechanism(None, ("bit",)).flipped([10**9]), 1 / (1 + math.e))
+
+
+def test_levels_are_those_of_the_distances():
+    bit = mechanism(None, ("bit",), "1:3,2:1")
+    assert bit.levels(["ann", "cem"], ["bob", "ann"]).tolist() == [3 * 10**9, 10**9]
+    with pytest.raises(
+        dh.InputError, match=r"no way leads from 'ann' to 'dia' .1 of 2 pairs.: leave them out, or state"
+    ):
+        bit.levels(["ann", "ann"], ["bob", "dia"])
+    with pytest.raises(dh.InputError, match="'ann' is asked for what is their own"):
+        bit.levels(["ann"], ["ann"])
+    least = mechanism(None, ("bit",), dh.PrivacyLevels("1:3,2:1", least=0.25))
+    assert least.levels(["ann"], ["dia"]).tolist() == [250_000_000]
+
+
+def test_the_statement_says_what_is_promised():
+    text = mechanism("100m", crs="EPSG:32618").statement([10**9, 5 * 10**9])
+    for part in (
+        "values up to 100m apart on the ground in each other (α: 1,003 steps of a lattice of 0.1 m)",
+        "ε(d)-private",
+        "exp(3-d)",
+        "hops in a network of 5 users",
+        "the largest ε",
+        "ε from 1 to 5, off by 49.14 to 245.7 m",
+        "99.33071%",
+        "who asks is seen",
+    ):
+        assert part in text
+    bits = mechanism(None, ("ill",)).statement([10**9])
+    assert "0 and 1 in each other" in bits
+    assert "wrong with a probability of 0.269" in bits
+    assert "\nresponses " not in mechanism().statement()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: mechanism(0), "alpha is 0: it must be a finite number above zero"),
+        (lambda: mechanism(math.nan), "alpha is nan"),
+        (lambda: mechanism("100m"), "alpha is '100m', but there is no CRS and so no metres"),
+        (lambda: mechanism("much", crs="EPSG:32618"), "alpha is 'much'"),
+        (lambda: mechanism(1, step=2), "step is 2 with an alpha of 1: it must be no longer"),
+        (
+            lambda: mechanism(1e9, step=1),
+            "alpha has 1,000,000,002 steps of 1: there must be at most 22,369,621",
+        ),
+        (lambda: mechanism(1, step=-1), "step is -1"),
+        (lambda: mechanism(1, ("x", "x")), "each with a name of its own"),
+        (lambda: mechanism(1, ("epsilon",)), "none of owner"),
+        (lambda: mechanism(1, ()), "there must be one at least"),
+        (lambda: mechanism(None), "one column, no step and no crs"),
+        (lambda: mechanism(None, ("bit",), step=1), "one column, no step and no crs"),
+        (lambda: mechanism("100m", crs="EPSG:4326"), "degrees are not lengths"),
+        (lambda: mechanism("100m", ("x",), crs="EPSG:32618"), "for 1 column"),
+        (lambda: mechanism("100m", crs="EPSG:3857"), "no map in one piece: name a projected CRS"),
+        (lambda: mechanism("100m", crs="+proj=utm +zone=18 +units=m"), "does not say what area it is for"),
+        (lambda: mechanism(epsilon="exp(d)"), "epsilon is 'exp.d.'"),
+        (lambda: mechanism(distance="miles"), "distance is 'miles'"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(make, said):
+    with pytest.raises(dh.InputError, match=said):
+        make()

@@ -1,0 +1,240 @@
+"""Diffusion: the same answers whoever asks in whatever way, signals that agree with them, key files, bad input."""
+
+import math
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.publishers.user_data import on_lattice
+
+NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dia"), ("eve", "fay")])
+PLACES = {"ann": (586_000.0, 4_512_000.25), "bob": (583_500, 4_507_000), "cem": (580_000, 4_500_000)}
+PROMISE = dh.DiffusionMechanism(NETWORK, "exp(3-d)", 100, columns=("x", "y"))
+BITS = dh.DiffusionMechanism(NETWORK, "1:3,2:1,3:0.25")
+
+
+def seeded(data=PLACES, mechanism=PROMISE, seed=1):
+    return dh.Diffusion(data, mechanism, rng=np.random.default_rng(seed))
+
+
+@pytest.fixture
+def key(tmp_path):
+    return tmp_path / "share.key"
+
+
+def test_every_way_to_ask_gives_the_same_answer(key):
+    diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
+    everything = diffusion.everything().set_index(["owner", "requester"])
+    assert sorted(everything.index) == sorted(
+        (o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r
+    )
+    for (owner, requester), row in everything.iterrows():
+        assert diffusion.response(owner, requester).tolist() == [row.x, row.y]
+    to = diffusion.to("dia").set_index("owner")
+    assert (to[["x", "y"]] == everything.xs("dia", level="requester")[["x", "y"]]).all(axis=None)
+    # As a frame, in another order, later, from the key alone.
+    again = dh.Diffusion(pd.DataFrame(PLACES, index=["x", "y"]).T.iloc[::-1], PROMISE, state=key)
+    pairs = pd.DataFrame([("cem", "ann"), ("ann", "dia"), ("cem", "ann")])
+    for found in (again.responses(pairs), again.responses(pairs.to_numpy())):
+        expected = everything.loc[list(pairs.itertuples(index=False, name=None))].reset_index()
+        pd.testing.assert_frame_equal(found, expected)
+
+
+def test_answers_say_what_they_are():
+    found = seeded().responses([("ann", "bob"), ("ann", "cem")])
+    assert list(found.columns) == ["owner", "requester", "distance", "epsilon", "x", "y", "rmse"]
+    np.testing.assert_allclose(found["epsilon"], np.exp([2, 1]), atol=1e-9)
+    np.testing.assert_allclose(found["rmse"], math.sqrt(6) * 100 / np.exp([2, 1]), rtol=3e-3)
+    # On the lattice, to the digit that it has.
+    assert (found[["x", "y"]].round(1) == found[["x", "y"]]).all(axis=None)
+    assert found.attrs["publishable"] is False
+    assert dh.Diffusion(PLACES, PROMISE).responses([]).attrs["publishable"] is True
+
+
+def test_errors_are_as_large_as_stated():
+    """Root mean squares over 4,000 users: within 5%, five standard errors."""
+    number = 4000
+    star = dh.Network.from_edges([("hub", i) for i in range(number)])
+    promise = dh.DiffusionMechanism(star, "exp(1-d)", 50, columns=("x", "y"))
+    truth = np.random.default_rng(2).uniform(-1e5, 1e5, (number, 2))
+    data = pd.DataFrame(truth, columns=["x", "y"], index=[str(i) for i in range(number)])
+    found = seeded(data, promise).to("hub")
+    off = found.set_index("owner").loc[data.index, ["x", "y"]].to_numpy() - truth
+    assert np.sqrt((off**2).sum(axis=1).mean()) == pytest.approx(found["rmse"].iloc[0], rel=0.05)
+    bits = pd.Series(np.arange(number) % 2, index=data.index)
+    coarse = seeded(bits, dh.DiffusionMechanism(star, "1:1")).to("hub").set_index("owner")
+    wrong = (coarse.loc[data.index, "bit"] != bits).mean()
+    assert wrong == pytest.approx(coarse["flipped"].iloc[0], abs=0.035)
+
+
+def test_those_who_are_not_connected_are_left_out_or_get_the_least():
+    assert seeded().to("eve").empty
+    with pytest.raises(dh.InputError, match="no way leads from 'ann' to 'eve'"):
+        seeded().response("ann", "eve")
+    far = dh.DiffusionMechanism(NETWORK, dh.PrivacyLevels("exp(3-d)", least=0.01), 100, columns=("x", "y"))
+    found = seeded(mechanism=far).to("eve")
+    assert found["epsilon"].tolist() == [0.01] * 3
+    assert len(seeded(mechanism=far).everything()) == 3 * 5
+
+
+@pytest.mark.parametrize(
+    ("data", "mechanism"), [(PLACES, PROMISE), ({"ann": 1, "bob": 0, "cem": True}, BITS)]
+)
+def test_signals_agree_with_the_central_answers(data, mechanism):
+    diffusion = seeded(data, mechanism)
+    signal = diffusion.signal("ann", "bob")
+    assert signal.epsilon * 10**9 == mechanism.levels(["ann"], ["bob"])[0]
+    for requester in ("bob", "cem", "dia"):
+        part = signal.to(requester)
+        assert part.at(part.epsilon).tolist() == diffusion.response("ann", requester).tolist()
+        # What is handed on is what the owner would have handed over.
+        own = diffusion.signal("ann", requester)
+        assert part.starts.tolist() == own.starts.tolist()
+        assert part.values.tolist() == own.values.tolist()
+        assert part.most == own.most
+    one, other = signal.to("cem").to("dia"), signal.to("dia")
+    assert (one.most, one.values.tolist()) == (other.most, other.values.tolist())
+    assert one.values.base is None or one.values.base is not signal.values
+    up_to = diffusion.signal("ann", epsilon=0.5)
+    assert up_to.at(0.5).tolist() == signal.at(0.5).tolist()
+    with pytest.raises(dh.InputError, match="give one of them"):
+        diffusion.signal("ann")
+    with pytest.raises(dh.InputError, match="a billionth at least"):
+        diffusion.signal("ann", epsilon=1e-10)
+
+
+def test_a_key_is_made_once_and_kept_from_others(key):
+    diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
+    assert not key.exists()
+    first = diffusion.to("dia")
+    assert os.stat(key).st_mode & 0o777 == 0o600
+    content = key.read_bytes()
+    pd.testing.assert_frame_equal(dh.Diffusion(PLACES, PROMISE, state=key).to("dia"), first)
+    assert key.read_bytes() == content
+    assert list(key.parent.iterdir()) == [key]
+    # Without a file every object draws a key of its own.
+    assert not dh.Diffusion(PLACES, PROMISE).to("dia").equals(dh.Diffusion(PLACES, PROMISE).to("dia"))
+
+
+def test_a_network_and_its_levels_may_change_under_a_key(key):
+    before = dh.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
+    # Its users stand in another order, too.
+    nearer = dh.Network.from_edges([("cem", "dia"), ("bob", "cem"), ("ann", "dia")])
+    after = dh.Diffusion(
+        PLACES, dh.DiffusionMechanism(nearer, "exp(2-d)", 100, columns=("x", "y")), state=key
+    )
+    assert after.response("ann", "dia").tolist() == before.at(math.e).tolist()
+
+
+CHANGED = {
+    "a place": (PLACES | {"ann": (586_000.0, 4_512_001.25)}, PROMISE),
+    "a user less": ({name: PLACES[name] for name in ("ann", "bob")}, PROMISE),
+    "another user": ({("fay" if k == "cem" else k): v for k, v in PLACES.items()}, PROMISE),
+    "alpha": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(3-d)", 101, columns=("x", "y"))),
+    "the lattice": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(3-d)", 100, columns=("x", "y"), step=0.01)),
+    "the kind": ({"ann": 1, "bob": 0, "cem": 1}, BITS),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_key_is_for_its_data_and_parameters(key, what):
+    dh.Diffusion(PLACES, PROMISE, state=key).to("dia")
+    with pytest.raises(dh.InputError, match="is for other data, other users, another α or another lattice"):
+        dh.Diffusion(*CHANGED[what], state=key)
+
+
+#: data, mechanism, what is said of them.
+BAD = [
+    ({}, PROMISE, "data are of 0 users"),
+    ([1, 2], PROMISE, "data are a list"),
+    ({"ann": (1, 2, 3)}, PROMISE, "3 number.s. each: .* 2 number.s. for each .x, y."),
+    ({"ann": (1, 2), "bob": (1,)}, PROMISE, "no 2 number.s. for each user"),
+    ({"ann": ("here", 2)}, PROMISE, "no 2 number"),
+    ({"ann": (math.nan, 2)}, PROMISE, "1 of 1 users have missing, NaN or infinite data .the first is 'ann'."),
+    ({"ann": (math.inf, 2)}, PROMISE, "missing, NaN or infinite data"),
+    ({"zoe": (1, 2)}, PROMISE, "user 'zoe' is not in the network"),
+    ({"ann": (1e15, 2)}, PROMISE, "beyond 1,099,511,627,776 steps of 0.1"),
+    (pd.DataFrame({"x": [1.0], "z": [2.0]}, index=["ann"]), PROMISE, "no column 'y': they have x, z"),
+    (pd.DataFrame({"x": ["a"], "y": [2.0]}, index=["ann"]), PROMISE, "data are no numbers"),
+    (
+        pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", "ann"]),
+        PROMISE,
+        "user 'ann' has several rows",
+    ),
+    ({"ann": 2}, BITS, "user 'ann' has the bit 2: it must be 0 or 1; for numbers state alpha"),
+    ({"ann": 0.5}, BITS, "has the bit 0.5"),
+    (
+        PLACES,
+        dh.DiffusionMechanism(NETWORK, "exp(-d)", "100m", columns=("x", "y"), crs="EPSG:27700"),
+        "outside the area",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "mechanism", "said"), BAD, ids=[said for *_, said in BAD])
+def test_bad_data_are_refused_and_no_key_is_made(key, data, mechanism, said):
+    with pytest.raises(dh.InputError, match=said):
+        dh.Diffusion(data, mechanism, state=key)
+    assert not key.exists()
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda d: d.response("ann", "zoe"), "requester 'zoe' is not in the network"),
+        (lambda d: d.response("zoe", "ann"), "owner 'zoe' is not in the network"),
+        (lambda d: d.response("dia", "ann"), "user 'dia' has no data"),
+        (lambda d: d.response("ann", "ann"), "what is their own"),
+        (lambda d: d.response("ann", "fay"), "no way leads"),
+        (lambda d: d.responses([("ann",)]), "pairs have 1 column"),
+        (lambda d: d.to("zoe"), "requester 'zoe'"),
+        (lambda d: d.signal("ann", "eve"), "no way leads"),
+        (lambda d: d.signal("dia", "ann"), "has no data"),
+    ],
+)
+def test_bad_questions_are_refused_and_no_key_is_made(key, ask, said):
+    with pytest.raises(dh.InputError, match=said):
+        ask(dh.Diffusion(PLACES, PROMISE, state=key))
+    assert not key.exists()
+
+
+def test_seeds_are_for_experiments(key):
+    with pytest.raises(dh.InputError, match="state is given with rng"):
+        dh.Diffusion(PLACES, PROMISE, state=key, rng=np.random.default_rng(1))
+    with pytest.raises(dh.InputError, match="rng is 7"):
+        dh.Diffusion(PLACES, PROMISE, rng=7)
+    assert not seeded().signal("ann", "bob").publishable
+    assert seeded().to("dia").equals(seeded().to("dia"))
+
+
+def test_any_names_will_do(key):
+    names = ["a", "a\0", "ä", "Z", "10", "9", "😀"]
+    network = dh.Network.from_edges([(name, "hub") for name in names])
+    promise = dh.DiffusionMechanism(network, "1:1", 5, columns=("age",), step=1)
+    first = dh.Diffusion(dict.fromkeys(names, 30), promise, state=key).to("hub")
+    again = dh.Diffusion(dict.fromkeys(reversed(names), 30), promise, state=key).to("hub")
+    pd.testing.assert_frame_equal(first, again)
+    assert first["age"].nunique() > 3
+
+
+def test_too_many_pairs_are_refused(monkeypatch):
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
+    monkeypatch.setattr("deltahist.errors._LITTLE", 0)
+    with pytest.raises(
+        dh.InputError, match=r"an answer for every pair needs .* ask for some pairs, or for one requester"
+    ):
+        seeded().everything()
+
+
+def test_the_nearest_lattice_step_is_exact():
+    """0.15 is a little less than it says, 0.25 exactly that: floats alone would round 0.15 / 0.1 up."""
+    from fractions import Fraction
+
+    tenth = Fraction(1, 10)
+    assert on_lattice([0.15, 0.25, -0.15, 0.35], tenth).tolist() == [1, 3, -1, 3]
+    values = np.random.default_rng(3).integers(-10_000, 10_000, 500) * 0.05
+    exact = [math.floor(Fraction(v) / tenth + Fraction(1, 2)) for v in values.tolist()]
+    assert on_lattice(values, tenth).tolist() == exact
