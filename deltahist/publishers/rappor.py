@@ -1,0 +1,232 @@
+"""The users' side of Rappor: permanent bits that are kept secret, reports of them, and less noise later on.
+
+Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas 2015, section 4.1.
+Proofs: docs/privacy/rappor.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.errors import InputError
+from deltahist.mechanisms.channels import Channel, Threshold
+from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts
+from deltahist.noise import discrete_laplace
+from deltahist.noise.coins import coins, finer_laplace
+from deltahist.noise.entropy import source
+
+
+class Clients:
+    """Users of a collection, each with a text, in the settings that hold now; private.
+
+    `report` says something new of the permanent bits each time. `relax` makes them less noisy. `refine` then says the
+    last report again, with less noise. However often, all of it costs the `guarantee` of the last settings.
+
+    Parameters
+    ----------
+    texts : one of each user; private.
+    mechanism : the settings.
+    cohorts : (users,) from 0, of any choice that does not look at texts; drawn at random when None. Public.
+    weak_protection_accepted : go on although hardly anything is protected (docs/privacy/weak.md).
+    rng : a seeded generator, for experiments only: all reports are then stamped not for publication.
+
+    Raises
+    ------
+    InputError
+        On what is no text, unknown cohorts or another number of them, or settings that protect hardly anybody.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(1)
+    >>> clients = Clients(["cafe", "museum"] * 500, Rappor(f=0.5, p=0, q=1), rng=rng)
+    >>> first = clients.report(rng=rng)
+    >>> clients = clients.relax(clients.mechanism.relaxed(f=0.25), rng=rng)
+    >>> last = clients.refine(rng=rng)
+    >>> last.decode(["cafe", "museum", "park"])["significant"].tolist()
+    [True, True, False]
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        mechanism: Rappor,
+        cohorts: ArrayLike | None = None,
+        *,
+        weak_protection_accepted: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        _check_protection(mechanism, weak_protection_accepted, rng)
+        if cohorts is None:
+            drawn = source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
+            cohorts = drawn.astype(np.int64)
+        self.mechanism, self.cohorts = mechanism, check_cohorts(cohorts, mechanism)
+        if len(self.cohorts) != len(texts):
+            raise InputError(
+                f"there are {len(texts)} texts and {len(self.cohorts)} cohorts: each user has one of both"
+            )
+        self._true = _filters(texts, mechanism, self.cohorts)
+        self._permanent = _drawn(mechanism.permanent, self._true, rng)
+        self._report: _Report | None = None
+        self._publishable, self._relaxed, self._alone = rng is None, False, threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.cohorts)
+
+    def report(self, *, rng: np.random.Generator | None = None) -> Reports:
+        """A new report of each user, with noise of its own on top of that of the permanent bits.
+
+        Raises
+        ------
+        InputError
+            If the users have moved on to finer settings.
+        """
+        with self._alone:
+            self._check_current()
+            drawn = _drawn(self.mechanism.instantaneous, self._permanent.bits, rng)
+            return self._said(_Report(self.mechanism, drawn), rng)
+
+    def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
+        """The last report again, with the noise of the present settings: the one before is a coarser version of it.
+
+        Raises
+        ------
+        InputError
+            If there was no report before, it has the present settings, or the users have moved on to finer ones.
+        """
+        with self._alone:
+            self._check_current()
+            last = self._report
+            if last is None:
+                raise InputError("there is no report that could be refined: call report() before relax()")
+            if last.mechanism == self.mechanism:
+                raise InputError(
+                    f"the last report has the present settings already (f, p, q = {self.mechanism.numbers}): relax() "
+                    "first, or call report() for a new one"
+                )
+            before = last.mechanism
+            coarse = before.instantaneous if before.form == "laplace" else before.to_report(self.mechanism)
+            drawn = _refined(coarse, self.mechanism.instantaneous, self._permanent.bits, last.drawn, rng)
+            return self._said(_Report(self.mechanism, drawn), rng)
+
+    def relax(
+        self,
+        mechanism: Rappor,
+        *,
+        weak_protection_accepted: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> Clients:
+        """The same users in finer settings: the permanent bits are coarser versions of their new ones.
+
+        It can be done once: two refinements of the same bits would cost more than either. What it is called on is of no
+        use afterwards.
+
+        Parameters
+        ----------
+        mechanism : the same filter and cohorts, with less noise (`Rappor.relaxed`).
+        weak_protection_accepted, rng : as for `Clients`.
+
+        Returns
+        -------
+        Clients.
+
+        Raises
+        ------
+        InputError
+            If the settings are not finer, protect hardly anybody, or the users were relaxed before.
+        """
+        self.mechanism.check_relaxes(mechanism)
+        _check_protection(mechanism, weak_protection_accepted, rng)
+        with self._alone:
+            self._check_current()
+            self._relaxed = True
+            out = object.__new__(Clients)
+            out.mechanism, out.cohorts, out._true = mechanism, self.cohorts, self._true
+            out._permanent = _refined(
+                self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng
+            )
+            out._report, out._relaxed, out._alone = self._report, False, threading.Lock()
+            out._publishable = self._publishable and rng is None
+            return out
+
+    def _check_current(self) -> None:
+        if self._relaxed:
+            raise InputError(
+                f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned; a second "
+                "refinement of the same bits would cost more than either"
+            )
+
+    def _said(self, report: _Report, rng: np.random.Generator | None) -> Reports:
+        self._report = report
+        self._publishable &= rng is None
+        return Reports(self.mechanism, self.cohorts, report.drawn.bits, self._publishable)
+
+    def __getstate__(self) -> None:
+        raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Noisy bits, and the noise where it is the noise that is refined; private."""
+
+    bits: NDArray[np.uint8]
+    noise: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Report:
+    """What was said last, and in which settings."""
+
+    mechanism: Rappor
+    drawn: _Drawn
+
+
+def _drawn(law: Channel | Threshold, true: NDArray[np.uint8], rng: np.random.Generator | None) -> _Drawn:
+    """Noise on bits."""
+    if isinstance(law, Threshold):
+        return _cut(law, true, discrete_laplace(law.scale, true.shape, rng=rng))
+    return _Drawn(coins((law.zero, law.one), true, source(rng)).view(np.uint8))
+
+
+def _refined(
+    coarse: Channel | Threshold,
+    law: Channel | Threshold,
+    true: NDArray[np.uint8],
+    before: _Drawn,
+    rng: np.random.Generator | None,
+) -> _Drawn:
+    """Less noise on bits; `before` is what `coarse` noise, on them or on coarser ones, made."""
+    if law.exact:
+        return _Drawn(true)
+    if isinstance(law, Threshold):
+        assert isinstance(coarse, Threshold)
+        assert before.noise is not None
+        return _cut(law, true, finer_laplace(before.noise, coarse.scale, law.scale, source(rng)))
+    chances = law.refining(coarse.channel)
+    return _Drawn(coins(chances, 2 * true + before.bits, source(rng)).view(np.uint8))
+
+
+def _cut(law: Threshold, true: NDArray[np.uint8], noise: NDArray[np.int64]) -> _Drawn:
+    return _Drawn((true * np.int64(law.steps) + noise >= law.at).view(np.uint8), noise)
+
+
+def _filters(texts: Sequence[str], mechanism: Rappor, cohorts: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Bloom filters, (users, m)."""
+    different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    which = np.fromiter((different[text] for text in texts), dtype=np.int64, count=len(texts))
+    out = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)
+    np.put_along_axis(out, mechanism.positions(list(different))[which, cohorts], 1, axis=1)
+    return out
+
+
+def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
+    """Refuse settings that protect hardly anybody, unless they are accepted or nothing is published."""
+    weak = None if accepted or rng is not None else mechanism.weakness
+    if weak is not None:
+        raise InputError(
+            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weak}; take a larger f, or "
+            "say that it is meant, with weak_protection_accepted=True"
+        )
