@@ -168,17 +168,25 @@ def _least_squares(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Estimates and standard errors of the chosen candidates.
 
-    Two things are random: the channel, and in which cohorts a candidate's users are. Their mean is what the design says.
+    Three things are random: the channel; in which cohorts a candidate's users are, each cohort's number being known;
+    and which bits unlisted texts set. The last is seen in the residuals, and put on the channel.
     """
-    solve = np.linalg.pinv(np.column_stack([design, others]))[:-1]
-    estimate = solve @ seen.whitened(seen.counts)
-    covariance = (solve * seen.whitened(seen.whitened(seen.variance))) @ solve.T
-    there = np.maximum(estimate, 0)
-    for cohort, share in enumerate(seen.share):
-        if share > 0:
-            rows = slice(cohort * seen.bits, (cohort + 1) * seen.bits)
-            # What a candidate's users would add to the estimates if all of them were in this cohort.
-            alone = solve[:, rows] @ design[rows] / share
-            covariance += share * (alone * there) @ alone.T
-    covariance -= np.diag(there)
-    return estimate, np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
+    full = np.column_stack([design, others])
+    solve, target = np.linalg.pinv(full), seen.whitened(seen.counts)
+    found = solve @ target
+    there = np.maximum(found[:-1], 0)
+    there *= min(1, seen.users.sum() / max(there.sum(), 1))
+    together = np.diag(there) - np.outer(there, there) / seen.users.sum()
+    channel = seen.whitened(seen.whitened(seen.variance))
+    covariance, left_over = -together, ((target - full @ found) ** 2).sum()
+    for cohort in np.flatnonzero(seen.users):
+        rows, share = slice(cohort * seen.bits, (cohort + 1) * seen.bits), seen.share[cohort]
+        # What a candidate's users would add to counts and estimates if all of them were in this cohort.
+        here = design[rows] / share
+        alone = solve[:, rows] @ here
+        covariance += share * alone[:-1] @ together @ alone[:-1].T
+        left_over -= share * ((here - full[rows] @ alone) @ together * here).sum()
+    expected = channel @ (1 - np.einsum("ij,ji->i", full, solve))
+    factor = max(1.0, left_over / expected) if expected > 0 else 1.0
+    covariance += factor * (solve[:-1] * channel) @ solve[:-1].T
+    return found[:-1], np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))

@@ -104,9 +104,9 @@ class Channel:
         if finer.one <= finer.zero or self.one < self.zero or not (by_one and by_zero):
             which = 0 if not by_one else 1
             raise InputError(
-                f"a reported {1 - which} is {finer.ratios[which]:.6g} times as likely under a true {1 - which} as under "
-                f"the other bit, and was {self.ratios[which]:.6g} times: what was told cannot be taken back, so that this "
-                "must not fall"
+                f"a reported {1 - which} is {finer.ratios[which]:.6g} times as likely under a true {1 - which} as "
+                f"under the other bit, and was {self.ratios[which]:.6g} times: what was told cannot be taken back, so "
+                "that this must not fall"
             )
         rise = finer.one - finer.zero
         return Channel(
@@ -176,8 +176,8 @@ class Threshold:
         half, low, high = Fraction(1, 2), float(zero), float(1 - one)
         if not (low > 0 and zero < one and high > 0):
             raise InputError(
-                f"a 0 and a 1 are reported as 1 with probability {float(zero):g} and {float(one):g}: with Laplace noise that "
-                "is cut, 0 < p < q < 1 (p = 0 with q = 1 stands for no noise)"
+                f"a 0 and a 1 are reported as 1 with probability {float(zero):g} and {float(one):g}: with Laplace "
+                "noise that is cut, 0 < p < q < 1 (p = 0 with q = 1 stands for no noise)"
             )
         if zero < half < one:
             # The tails are a^at/(1 + a) and a^(steps + 1 − at)/(1 + a) for a = e^(−ε/steps).
@@ -194,7 +194,7 @@ class Threshold:
         exact = Fraction(math.floor(epsilon * _UNIT), _UNIT)
         if not exact > 0:
             raise InputError(
-                f"a 0 and a 1 are reported as 1 with probability {low:.12g} and {float(one):.12g}: that is too much alike"
+                f"a 0 and a 1 are reported as 1 with probability {low:.12g} and {float(one):.12g}: too much alike"
             )
         return cls(exact, round((STEPS + lean / epsilon * STEPS + 1) / 2 if lean else (STEPS + 1) / 2))
 

@@ -35,8 +35,8 @@ class Rappor:
     """What is reported of a user's text, and what that may tell.
 
     A text sets `hashes` of the `bits` of a filter; which ones depends on the user's cohort, too. Each bit is replaced
-    once and for all by a 1 or a 0, with probability f/2 each (the permanent bits, which the user keeps secret). A report
-    says 1 with probability q for a permanent 1, and with probability p for a permanent 0.
+    once and for all by a 1 or a 0, with probability f/2 each (the permanent bits, which the user keeps secret). A
+    report says 1 with probability q for a permanent 1, and with probability p for a permanent 0.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
     wrong = array[(array < 0) | (array >= mechanism.cohorts)]
     if len(wrong):
         raise InputError(
-            f"cohort {int(wrong[0])} is unknown: there are {mechanism.cohorts}, numbered from 0 (do they belong to other "
+            f"cohort {int(wrong[0])} is unknown: there are {mechanism.cohorts}, numbered from 0 (are they of other "
             "settings?)"
         )
     return array.astype(np.int64)

@@ -155,14 +155,15 @@ class Clients:
     def _check_current(self) -> None:
         if self._relaxed:
             raise InputError(
-                f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned; a second "
-                "refinement of the same bits would cost more than either"
+                f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned; a "
+                "second refinement of the same bits would cost more than either"
             )
 
     def _said(self, report: _Report, rng: np.random.Generator | None) -> Reports:
         self._report = report
         self._publishable &= rng is None
-        return Reports(self.mechanism, self.cohorts, report.drawn.bits, self._publishable)
+        # A copy: what is kept must not change with what is handed out.
+        return Reports(self.mechanism, self.cohorts, report.drawn.bits.copy(), self._publishable)
 
     def __getstate__(self) -> None:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
@@ -186,6 +187,8 @@ class _Report:
 
 def _drawn(law: Channel | Threshold, true: NDArray[np.uint8], rng: np.random.Generator | None) -> _Drawn:
     """Noise on bits."""
+    if law.exact:
+        return _Drawn(true)
     if isinstance(law, Threshold):
         return _cut(law, true, discrete_laplace(law.scale, true.shape, rng=rng))
     return _Drawn(coins((law.zero, law.one), true, source(rng)).view(np.uint8))
@@ -227,6 +230,6 @@ def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generato
     weak = None if accepted or rng is not None else mechanism.weakness
     if weak is not None:
         raise InputError(
-            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weak}; take a larger f, or "
-            "say that it is meant, with weak_protection_accepted=True"
+            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weak}; take a larger "
+            "f, or say that it is meant, with weak_protection_accepted=True"
         )
