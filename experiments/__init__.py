@@ -19,4 +19,5 @@ SCRIPTS = (
     "figure6",
     "figure7",
     "figure8",
+    "rappor_relaxing",
 )

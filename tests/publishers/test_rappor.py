@@ -225,7 +225,9 @@ def test_a_seeded_generator_stays_on_record():
     assert clients.report().publishable
     clients = clients.relax(clients.mechanism.relaxed(f=0.4), rng=rng)
     assert not clients.report().publishable
-    assert not Clients(["a"], Rappor(), rng=rng).report().publishable
+    clients = Clients(["a"], Rappor(f=0.5), rng=rng)
+    assert not clients.report().publishable
+    assert not clients.relax(clients.mechanism.relaxed(f=0.4)).report().publishable
     clients = Clients(["a"], Rappor(f=0.5))
     assert not clients.report(rng=rng).publishable
 
