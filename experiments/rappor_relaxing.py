@@ -116,11 +116,13 @@ def mean(rows: Sequence[dict[str, Any]], way: str, epsilon: float, what: str) ->
 def _draw(rows: Sequence[dict[str, Any]], levels: Sequence[float], users: int, file: Path) -> None:
     drawn = figure(11, 4.4)
     panels = drawn.subplots(1, 2)
-    styles = zip(WAYS, ("-", "", "-", "--"), ("o", "x", "s", "^"), (BLUE, "black", ORANGE, GREY), strict=True)
+    styles = zip(
+        WAYS, ("-", "none", "-", "--"), ("o", "x", "s", "^"), (BLUE, "black", ORANGE, GREY), strict=True
+    )
     for way, line, marker, colour in styles:
         for axes, what in zip(panels, ("found", "rmse"), strict=True):
             values = [mean(rows, way, epsilon, what) for epsilon in levels]
-            axes.plot(levels, values, line, marker=marker, color=colour, label=WAYS[way],
+            axes.plot(levels, values, linestyle=line, marker=marker, color=colour, label=WAYS[way],
                       markersize=9 if way == "fresh" else 5, zorder=3 if way == "fresh" else 2)  # fmt: skip
     panels[0].set(title=f"texts found, of {len(TEXTS)}", ylabel="texts", ylim=(0, None))
     panels[1].set(title="root mean square error of a text's users", ylabel="users", ylim=(0, None))
