@@ -154,8 +154,10 @@ def read_columns(file: Any, path: str, names: list[str]) -> Any:
     return table
 
 
-def write_whole(target: Path, write: Callable[[Path], Any]) -> None:
+def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False) -> None:
     """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
+
+    What is secret can be read by the owner alone, from the first byte on.
 
     Raises InputError if the folder does not exist or cannot be written.
     """
@@ -173,9 +175,10 @@ def write_whole(target: Path, write: Callable[[Path], Any]) -> None:
     part = Path(name)
     try:
         write(part)
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
+        if not secret:
+            umask = os.umask(0)
+            os.umask(umask)
+            part.chmod(0o666 & ~umask)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(target)

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +219,20 @@ class Rappor:
     def numbers(self) -> str:
         """f, p and q for messages."""
         return ", ".join(f"{float(x):g}" for x in (self.f, self.p, self.q))
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready public description."""
+        return asdict(self) | {name: str(getattr(self, name)) for name in ("f", "p", "q")}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Rappor:
+        """What `describe` described.
+
+        >>> Rappor.from_description(Rappor(f=0.25).describe()) == Rappor(f=0.25)
+        True
+        """
+        exact = {name: Fraction(description[name]) for name in ("f", "p", "q")}
+        return cls(**(description | exact))
 
     def positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The bits that texts set in each cohort, (texts, cohorts, k): keyed BLAKE2 of cohort and number of the hash.

@@ -7,18 +7,21 @@ Proofs: docs/privacy/rappor.md.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError
+from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.channels import Channel, Threshold
 from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts
 from deltahist.noise import discrete_laplace
 from deltahist.noise.coins import coins, finer_laplace
 from deltahist.noise.entropy import source
+from deltahist.publishers.states import read_state, write_state
 
 
 class Clients:
@@ -71,7 +74,11 @@ class Clients:
         self._true = _filters(texts, mechanism, self.cohorts)
         self._permanent = _drawn(mechanism.permanent, self._true, rng)
         self._report: _Report | None = None
-        self._publishable, self._relaxed, self._alone = rng is None, False, threading.Lock()
+        self._begin(rng is None)
+
+    def _begin(self, publishable: bool, file: Path | None = None, turn: bytes = b"") -> None:
+        self._publishable, self._relaxed, self._alone = publishable, False, threading.Lock()
+        self._file, self._turn = file, turn
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -142,15 +149,80 @@ class Clients:
         _check_protection(mechanism, weak_protection_accepted, rng)
         with self._alone:
             self._check_current()
-            self._relaxed = True
             out = object.__new__(Clients)
             out.mechanism, out.cohorts, out._true = mechanism, self.cohorts, self._true
             out._permanent = _refined(
                 self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng
             )
-            out._report, out._relaxed, out._alone = self._report, False, threading.Lock()
-            out._publishable = self._publishable and rng is None
+            out._report = self._report
+            out._begin(self._publishable and rng is None, self._file, self._turn)
+            out._write()
+            self._relaxed = True
             return out
+
+    def save(self, path: str | Path) -> None:
+        """Keep the state in a file, a secret one, and keep that up to date: it is written before anything is said.
+
+        Raises
+        ------
+        InputError
+            If the folder cannot be written, or the users have moved on to finer settings.
+        """
+        with self._alone:
+            self._check_current()
+            self._file, self._turn = Path(path), b""
+            self._write()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Clients:
+        """The users of a file that `save` wrote, which goes on being kept up to date.
+
+        A state is to be relaxed once: no copy of the file may be used beside it.
+
+        Raises
+        ------
+        InputError
+            If there is no such file.
+        DamagedFile
+            If it is truncated or something else.
+        """
+        description, arrays, turn = read_state(Path(path))
+        out = object.__new__(cls)
+        try:
+            out.mechanism = Rappor.from_description(description["mechanism"])
+            out.cohorts = check_cohorts(arrays["cohorts"], out.mechanism)
+            shape = len(out.cohorts), out.mechanism.bits
+            out._true = _unpacked(arrays["true"], shape)
+            out._permanent = _Drawn.of(arrays, "permanent", shape)
+            out._report = None
+            if description["report"] is not None:
+                out._report = _Report(
+                    Rappor.from_description(description["report"]), _Drawn.of(arrays, "report", shape)
+                )
+            out._begin(bool(description["publishable"]), Path(path), turn)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
+        return out
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        if self._turn and read_state(self._file)[2] != self._turn:
+            raise InputError(
+                f"state {str(self._file)!r} was changed by another run: load it again; to go on from what it was would "
+                "cost more than either"
+            )
+        report = self._report
+        description = {
+            "mechanism": self.mechanism.describe(),
+            "report": None if report is None else report.mechanism.describe(),
+            "publishable": self._publishable,
+        }
+        arrays: dict[str, NDArray[Any]] = {"cohorts": self.cohorts, "true": np.packbits(self._true, axis=1)}
+        arrays |= self._permanent.arrays("permanent") | (
+            {} if report is None else report.drawn.arrays("report")
+        )
+        self._turn = write_state(self._file, description, arrays)
 
     def _check_current(self) -> None:
         if self._relaxed:
@@ -160,8 +232,13 @@ class Clients:
             )
 
     def _said(self, report: _Report, rng: np.random.Generator | None) -> Reports:
-        self._report = report
-        self._publishable &= rng is None
+        before = self._report, self._publishable
+        self._report, self._publishable = report, self._publishable and rng is None
+        try:
+            self._write()
+        except BaseException:
+            self._report, self._publishable = before  # it was not said
+            raise
         # A copy: what is kept must not change with what is handed out.
         return Reports(self.mechanism, self.cohorts, report.drawn.bits.copy(), self._publishable)
 
@@ -175,6 +252,19 @@ class _Drawn:
 
     bits: NDArray[np.uint8]
     noise: NDArray[np.int64] | None = None
+
+    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """For a file."""
+        noise = {} if self.noise is None else {f"{name} noise": self.noise}
+        return {name: np.packbits(self.bits, axis=1), **noise}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> _Drawn:
+        """From a file, or ValueError."""
+        noise = arrays.get(f"{name} noise")
+        if noise is not None and (noise.shape != shape or noise.dtype != np.int64):
+            raise ValueError(f"noise of the shape {noise.shape}")
+        return cls(_unpacked(arrays[name], shape), noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +300,13 @@ def _refined(
         return _cut(law, true, finer_laplace(before.noise, coarse.scale, law.scale, source(rng)))
     chances = law.refining(coarse.channel)
     return _Drawn(coins(chances, 2 * true + before.bits, source(rng)).view(np.uint8))
+
+
+def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]:
+    """Bits of a file, or ValueError."""
+    if packed.dtype != np.uint8 or packed.shape != (shape[0], -(-shape[1] // 8)):
+        raise ValueError(f"bits of the shape {packed.shape}")
+    return np.unpackbits(packed, axis=1, count=shape[1])
 
 
 def _cut(law: Threshold, true: NDArray[np.uint8], noise: NDArray[np.int64]) -> _Drawn:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filters
 
-from deltahist.errors import InputError
+from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.channels import Threshold
 from deltahist.mechanisms.rappor import Rappor
-from deltahist.publishers import rappor as publishing
+from deltahist.publishers import rappor as publishing, states
 from deltahist.publishers.rappor import Clients
 
 F = Fraction
@@ -114,14 +114,17 @@ def test_a_report_can_be_refined_over_two_steps_at_once(monkeypatch):
     assert largest_ratio(*laws) == odds(clients.mechanism.report)
 
 
-def test_new_reports_at_each_level_cost_more_than_one():
-    """What `report_guarantee` does not promise: two reports of the same permanent bits, by their law."""
-    permanent, report = F(1, 4), Rappor(hashes=1, f=F(1, 2), p=F(1, 4), q=F(3, 4))
-    two = {}
-    for bit in (0, 1):
-        one = 1 - permanent if bit else permanent
-        two[bit] = one * F(3, 4) ** 2 + (1 - one) * F(1, 4) ** 2
-    assert two[1] / two[0] > report.report.one / report.report.zero
+def test_new_reports_cost_more_than_one_and_at_most_their_sum(monkeypatch):
+    """A report at each of two levels, the second one new: what `report_guarantee` does not promise."""
+    laws = []
+    start = Rappor(bits=2, hashes=1, cohorts=1, f=F(4, 5), p=F(1, 2), q=F(3, 4))
+    for text in map(texts_of_filters(start).get, [(1, 0), (0, 1)]):
+        script, clients = clients_of(monkeypatch, text, start, 4)
+        said = [clients.report().bits]
+        clients = clients.relax(clients.mechanism.relaxed(f=F(2, 5)))
+        laws.append(script.law(*said, clients.report().bits))
+    last = odds(clients.mechanism.report)
+    assert last < largest_ratio(*laws) <= last * odds(start.report)
 
 
 # ------------------------------------------------------------------------------ Laplace noise that is cut
@@ -230,6 +233,92 @@ def test_a_seeded_generator_stays_on_record():
     assert not clients.relax(clients.mechanism.relaxed(f=0.4)).report().publishable
     clients = Clients(["a"], Rappor(f=0.5))
     assert not clients.report(rng=rng).publishable
+
+
+# ------------------------------------------------------------------------------------------------- in a file
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+def test_a_state_goes_on_from_its_file(form, tmp_path):
+    file, rng = tmp_path / "users.state", np.random.default_rng(5)
+    clients = Clients(["a", "b"] * 30, Rappor(bits=20, f=0.5, p=0.2, q=0.7, form=form), rng=rng)
+    clients.save(file)
+    said = clients.report(rng=rng)
+    clients = Clients.load(file)
+    assert (clients._report.drawn.bits == said.bits).all()
+    finer = clients.mechanism.relaxed(f=0.25)
+    clients = clients.relax(finer, rng=np.random.default_rng(6))
+    again = Clients.load(file)
+    assert again.mechanism == finer
+    assert (again._permanent.bits == clients._permanent.bits).all()
+    assert (again._true == clients._true).all()
+    assert (again.cohorts == clients.cohorts).all()
+    found = again.refine()
+    assert not found.publishable
+    assert (found.bits == Clients.load(file)._report.drawn.bits).all()
+
+
+def test_a_state_is_for_its_owner_s_eyes(tmp_path):
+    Clients(["a"], Rappor()).save(tmp_path / "users.state")
+    assert (tmp_path / "users.state").stat().st_mode & 0o777 == 0o600
+    assert [f.name for f in tmp_path.iterdir()] == ["users.state"]
+
+
+def test_two_runs_cannot_go_on_from_one_file(tmp_path):
+    file = tmp_path / "users.state"
+    Clients(["a"], Rappor(f=0.5)).save(file)
+    first, second = Clients.load(file), Clients.load(file)
+    finer = first.mechanism.relaxed(f=0.4)
+    first.relax(finer)
+    with pytest.raises(InputError, match=r"users.state' was changed by another run: load it again"):
+        second.relax(finer)
+    with pytest.raises(InputError, match="was changed by another run"):
+        second.report()
+
+
+def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
+    file = tmp_path / "users.state"
+    clients = Clients(["a"], Rappor(f=0.5))
+    clients.save(file)
+
+    def full(*given):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(publishing, "write_state", full)
+    for change in (clients.report, lambda: clients.relax(clients.mechanism.relaxed(f=0.4))):
+        with pytest.raises(OSError, match="no space left"):
+            change()
+    assert clients._report is None
+    monkeypatch.undo()
+    assert len(clients.relax(clients.mechanism.relaxed(f=0.4)).report()) == 1
+
+
+def test_files_that_are_no_states(tmp_path):
+    file = tmp_path / "users.state"
+    with pytest.raises(InputError, match=r"users.state' does not exist"):
+        Clients.load(file)
+    with pytest.raises(InputError, match="make it first"):
+        Clients(["a"], Rappor()).save(tmp_path / "none" / "users.state")
+    Clients(["a", "b"], Rappor()).save(file)
+    whole = file.read_bytes()
+    for damaged in (whole[:-30], b"", b"PK nonsense", whole[: len(whole) // 2]):
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedFile, match=r"users.state' is truncated or no state"):
+            Clients.load(file)
+    description, arrays, _ = states.read_state(_written(file, whole))
+    for name in ("true", "permanent", "cohorts"):
+        states.write_state(file, description, {**arrays, name: arrays[name][:1]})
+        with pytest.raises(DamagedFile, match="contradicts itself: "):
+            Clients.load(file)
+    for changed in ({"report": {}}, {"mechanism": {"f": "2"}}, {"mechanism": 5}):
+        states.write_state(file, description | changed, arrays)
+        with pytest.raises(DamagedFile, match="contradicts itself: "):
+            Clients.load(file)
+
+
+def _written(file, content):
+    file.write_bytes(content)
+    return file
 
 
 # ------------------------------------------------------------------------------------------- what is refused
