@@ -155,8 +155,8 @@ class Clients:
                 self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng
             )
             out._report = self._report
-            out._begin(self._publishable and rng is None, self._file, self._turn)
-            out._write()
+            out._begin(self._publishable and rng is None)
+            out._write(self._file, self._turn)
             self._relaxed = True
             return out
 
@@ -170,8 +170,7 @@ class Clients:
         """
         with self._alone:
             self._check_current()
-            self._file, self._turn = Path(path), b""
-            self._write()
+            self._write(Path(path), b"")
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
@@ -204,12 +203,13 @@ class Clients:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
         return out
 
-    def _write(self) -> None:
-        if self._file is None:
+    def _write(self, file: Path | None, turn: bytes) -> None:
+        """Bring the file up to date, if there is one, unless it is no longer the writing `turn` (empty: any)."""
+        if file is None:
             return
-        if self._turn and read_state(self._file)[2] != self._turn:
+        if turn and read_state(file)[2] != turn:
             raise InputError(
-                f"state {str(self._file)!r} was changed by another run: load it again; to go on from what it was would "
+                f"state {str(file)!r} was changed by another run: load it again; to go on from what it was would "
                 "cost more than either"
             )
         report = self._report
@@ -222,7 +222,8 @@ class Clients:
         arrays |= self._permanent.arrays("permanent") | (
             {} if report is None else report.drawn.arrays("report")
         )
-        self._turn = write_state(self._file, description, arrays)
+        self._turn = write_state(file, description, arrays)
+        self._file = file
 
     def _check_current(self) -> None:
         if self._relaxed:
@@ -235,7 +236,7 @@ class Clients:
         before = self._report, self._publishable
         self._report, self._publishable = report, self._publishable and rng is None
         try:
-            self._write()
+            self._write(self._file, self._turn)
         except BaseException:
             self._report, self._publishable = before  # it was not said
             raise

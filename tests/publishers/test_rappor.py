@@ -290,7 +290,10 @@ def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
             change()
     assert clients._report is None
     monkeypatch.undo()
+    with pytest.raises(InputError, match="make it first"):
+        clients.save(tmp_path / "none" / "users.state")
     assert len(clients.relax(clients.mechanism.relaxed(f=0.4)).report()) == 1
+    assert Clients.load(file).mechanism.f == F(0.4)
 
 
 def test_files_that_are_no_states(tmp_path):
