@@ -213,8 +213,8 @@ def check_secret(path: Path, what: str) -> None:
     mode = path.stat().st_mode
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InputError(
-            f"{what} {str(path)!r} can be read by others (mode {stat.S_IMODE(mode):o}): whoever has it takes the noise off "
-            "all that came of it; `chmod 600` it if nobody has seen it yet"
+            f"{what} {str(path)!r} can be read by others (mode {stat.S_IMODE(mode):o}): whoever has it takes the noise "
+            "off all that came of it; `chmod 600` it if nobody has seen it yet"
         )
 
 

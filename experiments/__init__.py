@@ -21,4 +21,5 @@ SCRIPTS = (
     "figure8",
     "gradual_city",
     "sample_paths",
+    "rappor_relaxing",
 )

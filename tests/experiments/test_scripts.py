@@ -34,6 +34,7 @@ COLUMNS = {
     "standard error of online|largest window",
     "gradual_city": "epsilon|chain|fresh|composition|last part|expected",
     "sample_paths": "dimension|sample|from level|radius|first coordinate",
+    "rappor_relaxing": "way|epsilon|seed|found|found that nobody has|rmse",
     "figure6": "points|delta|beta|mean smooth sensitivity|"
     + "|".join(f"error of {name}" for name in ("smooth-student", "inverse", "exponential", "global")),
 }
@@ -238,6 +239,18 @@ def test_offline_is_better_than_equal_shares_and_online_lies_between(results):
     for row in table(results, "figure8"):
         assert float(row["offline"]) < float(row["online"]) < float(row["equal"])
         assert float(row["largest window"]) <= 1 + 1e-9
+
+
+def test_relaxing_is_as_good_as_asking_once_and_better_than_asking_again(results):
+    """At ε = 4, of 4,000 users; a fresh report has the chain's law, so that only chance tells them apart."""
+    rows = {
+        r["way"]: (int(r["found"]), float(r["rmse"]))
+        for r in table(results, "rappor_relaxing")
+        if float(r["epsilon"]) == 4
+    }
+    assert rows["channels"][1] == pytest.approx(rows["fresh"][1], rel=0.25)
+    assert rows["composition"][1] > 1.15 * max(rows["channels"][1], rows["fresh"][1])
+    assert rows["composition"][0] < rows["channels"][0]
 
 
 def test_years_of_daily_maps(tmp_path, capsys):

@@ -1,0 +1,242 @@
+"""Noisy bits, and when one is a coarser version of another: binary channels, and Laplace noise cut at a threshold.
+
+A channel says how often a 0 and a 1 are reported as 1. A coarser channel that is a finer one followed by something
+that never looks at the true bit tells nothing beyond the finer one (docs/privacy/rappor.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from deltahist.errors import InputError, is_number, positive, whole
+
+#: Lattice steps between the two values of a bit in `Threshold`: odd, so that no step lies on ½.
+STEPS = (1 << 16) + 1
+#: ε of a threshold is a multiple of this.
+_UNIT = 1 << 40
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A binary channel.
+
+    Parameters
+    ----------
+    zero : P(1 | 0), from 0 to 1. one : P(1 | 1), from 0 to 1.
+
+    Raises
+    ------
+    InputError
+        On what is no probability.
+
+    Flips one of a quarter and one of an eighth: the first is the second, flipped again with probability 1/6.
+
+    >>> Channel.flips(Fraction(1, 4)).remainder(Channel.flips(Fraction(1, 8)))
+    Channel(zero=Fraction(1, 6), one=Fraction(5, 6))
+    """
+
+    zero: Fraction
+    one: Fraction
+
+    def __post_init__(self) -> None:
+        for name in ("zero", "one"):
+            object.__setattr__(self, name, probability(**{name: getattr(self, name)}))
+
+    @classmethod
+    def flips(cls, chance: Fraction) -> Channel:
+        """Either bit is flipped with the same probability."""
+        return cls(chance, 1 - chance)
+
+    @property
+    def channel(self) -> Channel:
+        """Itself."""
+        return self
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """How much likelier a reported 1 is under a true 1, and a reported 0 under a true 0; may be infinite."""
+        return _ratio(self.one, self.zero), _ratio(1 - self.zero, 1 - self.one)
+
+    @property
+    def log_odds(self) -> float:
+        """ln(one (1 − zero) / (zero (1 − one))), what a 1 and a 0 cost together; for 0 < zero ≤ one < 1."""
+        odds = self.one * (1 - self.zero) / (self.zero * (1 - self.one))
+        if odds > 1 << 1000:
+            return math.log(odds.numerator) - math.log(odds.denominator)
+        return math.log1p(float(odds - 1))
+
+    @property
+    def silent(self) -> bool:
+        """Whether it says nothing of the true bit."""
+        return self.zero == self.one
+
+    @property
+    def exact(self) -> bool:
+        """Whether it reports the true bit."""
+        return self.zero == 0 and self.one == 1
+
+    def then(self, after: Channel) -> Channel:
+        """This channel followed by another one.
+
+        >>> Channel.flips(Fraction(1, 4)).then(Channel.flips(Fraction(1, 4))).zero
+        Fraction(3, 8)
+        """
+        rise = after.one - after.zero
+        return Channel(after.zero + rise * self.zero, after.zero + rise * self.one)
+
+    def remainder(self, finer: Channel) -> Channel:
+        """The channel that makes this one of a finer one: `finer.then(...)` is this channel.
+
+        Solved from P(1 | 0) and P(1 | 1), its probabilities are between 0 and 1 exactly if neither of `ratios` is
+        larger here than in the finer channel.
+
+        Raises
+        ------
+        InputError
+            If there is none: one of the ratios is larger here.
+        """
+        if finer.silent and self.silent:
+            return self if self != finer else Channel(Fraction(0), Fraction(1))
+        by_one = self.one * finer.zero <= finer.one * self.zero
+        by_zero = (1 - self.zero) * (1 - finer.one) <= (1 - finer.zero) * (1 - self.one)
+        if finer.one <= finer.zero or self.one < self.zero or not (by_one and by_zero):
+            which = 0 if not by_one else 1
+            raise InputError(
+                f"a reported {1 - which} is {finer.ratios[which]:.6g} times as likely under a true {1 - which} as "
+                f"under the other bit, and was {self.ratios[which]:.6g} times: what was told cannot be taken back, so "
+                "that this must not fall"
+            )
+        rise = finer.one - finer.zero
+        return Channel(
+            (self.zero * finer.one - self.one * finer.zero) / rise,
+            (self.one * (1 - finer.zero) - self.zero * (1 - finer.one)) / rise,
+        )
+
+    def refining(self, coarse: Channel) -> tuple[Fraction, ...]:
+        """P(this channel's bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes.
+
+        Where x never gives y, the chance is that of x alone.
+
+        >>> Channel.flips(Fraction(1, 8)).refining(Channel.flips(Fraction(1, 4)))
+        (Fraction(1, 36), Fraction(5, 12), Fraction(7, 12), Fraction(35, 36))
+        """
+        after = coarse.remainder(self)
+        chances = []
+        for one in (self.zero, self.one):
+            for given_zero, given_one in ((1 - after.zero, 1 - after.one), (after.zero, after.one)):
+                seen = (1 - one) * given_zero + one * given_one
+                chances.append(one * given_one / seen if seen else one)
+        return tuple(chances)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A bit plus Laplace noise, cut at a threshold; on a lattice, so that it is exact.
+
+    A bit b stands at b · `steps`; two-sided geometric noise of scale steps/ε is added, and 1 is reported from `at` on.
+    As the lattice gets finer this is 1[b + V ≥ at/steps] with V ~ Laplace(1/ε) (docs/rappor.md).
+
+    Parameters
+    ----------
+    epsilon : what it costs to know the noisy number, per bit.
+    at : the threshold in lattice steps. steps : lattice steps between the two bits.
+
+    Raises
+    ------
+    InputError
+        On an ε that is not above zero or numbers that are not whole.
+
+    >>> Threshold(Fraction(2), at=32_769).channel.zero, math.exp(-1) / 2
+    (Fraction(..., ...), 0.18393972058572117)
+    """
+
+    epsilon: Fraction
+    at: int
+    steps: int = STEPS
+
+    def __post_init__(self) -> None:
+        positive(epsilon=self.epsilon)
+        whole(steps=self.steps)
+
+    @classmethod
+    def near(cls, channel: Channel) -> Threshold:
+        """The threshold of a channel's probabilities.
+
+        One that flips both bits alike is met within 10⁻¹¹, of others P(1 | 0) and P(0 | 1) by a factor within
+        1 ± ε / `STEPS`.
+
+        Raises
+        ------
+        InputError
+            If a probability is 0 or 1, or the two are as good as equal: no Laplace noise does that.
+        """
+        zero, one = channel.zero, channel.one
+        half, low, high = Fraction(1, 2), float(zero), float(1 - one)
+        if not (low > 0 and zero < one and high > 0):
+            raise InputError(
+                f"a 0 and a 1 are reported as 1 with probability {float(zero):g} and {float(one):g}: with Laplace "
+                "noise that is cut, 0 < p < q < 1 (p = 0 with q = 1 stands for no noise)"
+            )
+        if zero < half < one:
+            # The tails are a^at/(1 + a) and a^(steps + 1 − at)/(1 + a) for a = e^(−ε/steps).
+            rate = -math.log(4 * low * high)
+            lean = math.log(high / low)
+        else:
+            # Both beyond the threshold on one side: their ratio is e^ε.
+            rate = math.log(float(one / zero if one <= half else (1 - zero) / (1 - one)))
+            lean = 2 * (-math.log(2 * low) if one <= half else rate + math.log(2 * high)) - rate
+        # 2 cosh(ε / (2 steps)) √(low · high) = e^(−ε/2): two rounds suffice, ε/steps being small.
+        epsilon = rate
+        for _ in range(3 if zero < half < one else 0):
+            epsilon = rate - 2 * math.log(math.cosh(epsilon / (2 * STEPS)))
+        exact = Fraction(math.floor(epsilon * _UNIT), _UNIT)
+        if not exact > 0:
+            raise InputError(
+                f"a 0 and a 1 are reported as 1 with probability {low:.12g} and {float(one):.12g}: too much alike"
+            )
+        return cls(exact, round((STEPS + lean / epsilon * STEPS + 1) / 2 if lean else (STEPS + 1) / 2))
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the integer noise."""
+        return self.steps / Fraction(self.epsilon)
+
+    @property
+    def exact(self) -> bool:
+        """Never: there is noise."""
+        return False
+
+    @property
+    def channel(self) -> Channel:
+        """How often either bit is reported as 1, to the last digits of floats."""
+        return Channel(*(Fraction(self._beyond(self.at - b * self.steps)) for b in (0, 1)))
+
+    def _beyond(self, least: int) -> float:
+        """P(noise ≥ least)."""
+        rate = float(self.epsilon) / self.steps
+        if least <= 0:
+            return 1 - self._beyond(1 - least)
+        return math.exp(-rate * least) / (1 + math.exp(-rate))
+
+
+def probability(**parameter: Fraction | float) -> Fraction:
+    """Return the one keyword's value as the exact fraction it stands for, or raise InputError unless it is from 0 to 1.
+
+    >>> probability(p=0.25)
+    Fraction(1, 4)
+    """
+    ((name, value),) = parameter.items()
+    if not is_number(value) or not 0 <= value <= 1:
+        raise InputError(f"{name} is {value!r}: it must be a probability, from 0 to 1")
+    return Fraction(value)
+
+
+def _ratio(above: Fraction, below: Fraction) -> float:
+    if below == 0:
+        return math.inf if above else 1.0
+    try:
+        return float(above / below)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,339 @@
+"""The users' side of Rappor: permanent bits that are kept secret, reports of them, and less noise later on.
+
+Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas 2015, section 4.1.
+Proofs: docs/privacy/rappor.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.budgets.sqlite import hold
+from deltahist.errors import DamagedFile, InputError
+from deltahist.mechanisms.channels import Channel, Threshold
+from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts
+from deltahist.noise import discrete_laplace
+from deltahist.noise.coins import coins
+from deltahist.noise.entropy import source
+from deltahist.noise.process import Lattice
+from deltahist.publishers.states import read_state, write_state
+
+
+class Clients:
+    """Users of a collection, each with a text, in the settings that hold now; private.
+
+    `report` says something new of the permanent bits each time. `relax` makes them less noisy. `refine` then says the
+    last report again, with less noise. However often, all of it costs the `guarantee` of the last settings.
+
+    Parameters
+    ----------
+    texts : one of each user; private.
+    mechanism : the settings.
+    cohorts : (users,) from 0, of any choice that does not look at texts; drawn at random when None. Public.
+    weak_protection_accepted : go on although hardly anything is protected (docs/privacy/weak.md).
+    rng : a seeded generator, for experiments only: all reports are then stamped not for publication.
+
+    Raises
+    ------
+    InputError
+        On what is no text, unknown cohorts or another number of them, or settings that protect hardly anybody.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(1)
+    >>> clients = Clients(["cafe", "museum"] * 500, Rappor(f=0.5, p=0, q=1), rng=rng)
+    >>> first = clients.report(rng=rng)
+    >>> clients = clients.relax(clients.mechanism.relaxed(f=0.25), rng=rng)
+    >>> last = clients.refine(rng=rng)
+    >>> last.decode(["cafe", "museum", "park"])["significant"].tolist()
+    [True, True, False]
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        mechanism: Rappor,
+        cohorts: ArrayLike | None = None,
+        *,
+        weak_protection_accepted: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        _check_protection(mechanism, weak_protection_accepted, rng)
+        if cohorts is None:
+            drawn = source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
+            cohorts = drawn.astype(np.int64)
+        self.mechanism, self.cohorts = mechanism, check_cohorts(cohorts, mechanism)
+        if len(self.cohorts) != len(texts):
+            raise InputError(
+                f"there are {len(texts)} texts and {len(self.cohorts)} cohorts: each user has one of both"
+            )
+        self._true = _filters(texts, mechanism, self.cohorts)
+        self._permanent = _drawn(mechanism.permanent, self._true, rng)
+        self._report: _Report | None = None
+        self._begin(rng is None)
+
+    def _begin(self, publishable: bool, file: Path | None = None, turn: bytes = b"") -> None:
+        self._publishable, self._relaxed, self._alone = publishable, False, threading.Lock()
+        self._file, self._turn = file, turn
+
+    def __len__(self) -> int:
+        return len(self.cohorts)
+
+    def report(self, *, rng: np.random.Generator | None = None) -> Reports:
+        """A new report of each user, with noise of its own on top of that of the permanent bits.
+
+        Raises
+        ------
+        InputError
+            If the users have moved on to finer settings.
+        """
+        with self._alone:
+            self._check_current()
+            drawn = _drawn(self.mechanism.instantaneous, self._permanent.bits, rng)
+            return self._said(_Report(self.mechanism, drawn), rng)
+
+    def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
+        """The last report again, with the noise of the present settings: the one before is a coarser version of it.
+
+        Raises
+        ------
+        InputError
+            If there was no report before, it has the present settings, or the users have moved on to finer ones.
+        """
+        with self._alone:
+            self._check_current()
+            last = self._report
+            if last is None:
+                raise InputError("there is no report that could be refined: call report() before relax()")
+            if last.mechanism == self.mechanism:
+                raise InputError(
+                    f"the last report has the present settings already (f, p, q = {self.mechanism.numbers}): relax() "
+                    "first, or call report() for a new one"
+                )
+            before = last.mechanism
+            coarse = before.instantaneous if before.form == "laplace" else before.to_report(self.mechanism)
+            drawn = _refined(coarse, self.mechanism.instantaneous, self._permanent.bits, last.drawn, rng)
+            return self._said(_Report(self.mechanism, drawn), rng)
+
+    def relax(
+        self,
+        mechanism: Rappor,
+        *,
+        weak_protection_accepted: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> Clients:
+        """The same users in finer settings: the permanent bits are coarser versions of their new ones.
+
+        It can be done once: two refinements of the same bits would cost more than either. What it is called on is of no
+        use afterwards.
+
+        Parameters
+        ----------
+        mechanism : the same filter and cohorts, with less noise (`Rappor.relaxed`).
+        weak_protection_accepted, rng : as for `Clients`.
+
+        Returns
+        -------
+        Clients.
+
+        Raises
+        ------
+        InputError
+            If the settings are not finer, protect hardly anybody, or the users were relaxed before.
+        """
+        self.mechanism.check_relaxes(mechanism)
+        _check_protection(mechanism, weak_protection_accepted, rng)
+        with self._alone:
+            self._check_current()
+            out = object.__new__(Clients)
+            out.mechanism, out.cohorts, out._true = mechanism, self.cohorts, self._true
+            out._permanent = _refined(
+                self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng
+            )
+            out._report = self._report
+            out._begin(self._publishable and rng is None)
+            out._write(self._file, self._turn)
+            self._relaxed = True
+            return out
+
+    def save(self, path: str | Path) -> None:
+        """Keep the state in a file, a secret one, and keep that up to date: it is written before anything is said.
+
+        Raises
+        ------
+        InputError
+            If the folder cannot be written, there is another file already, or the users moved on to finer settings.
+        """
+        with self._alone:
+            self._check_current()
+            self._write(Path(path), self._turn if Path(path) == self._file else b"")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Clients:
+        """The users of a file that `save` wrote, which goes on being kept up to date.
+
+        A state is to be relaxed once: no copy of the file may be used beside it.
+
+        Raises
+        ------
+        InputError
+            If there is no such file.
+        DamagedFile
+            If it is truncated or something else.
+        """
+        description, arrays, turn = read_state(Path(path))
+        out = object.__new__(cls)
+        try:
+            out.mechanism = Rappor.from_description(description["mechanism"])
+            out.cohorts = check_cohorts(arrays["cohorts"], out.mechanism)
+            shape = len(out.cohorts), out.mechanism.bits
+            out._true = _unpacked(arrays["true"], shape)
+            out._permanent = _Drawn.of(arrays, "permanent", shape)
+            out._report = None
+            if description["report"] is not None:
+                out._report = _Report(
+                    Rappor.from_description(description["report"]), _Drawn.of(arrays, "report", shape)
+                )
+            out._begin(bool(description["publishable"]), Path(path), turn)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
+        return out
+
+    def _write(self, file: Path | None, turn: bytes) -> None:
+        """Bring the file up to date, if there is one, unless it is no longer the writing `turn` (empty: any)."""
+        if file is None:
+            return
+        report = self._report
+        description = {
+            "mechanism": self.mechanism.describe(),
+            "report": None if report is None else report.mechanism.describe(),
+            "publishable": self._publishable,
+        }
+        arrays: dict[str, NDArray[Any]] = {"cohorts": self.cohorts, "true": np.packbits(self._true, axis=1)}
+        arrays |= self._permanent.arrays("permanent") | (
+            {} if report is None else report.drawn.arrays("report")
+        )
+        with hold(file, "state") if turn else contextlib.nullcontext():
+            if turn and read_state(file)[2] != turn:
+                raise InputError(
+                    f"state {str(file)!r} was changed by another run: load it again; to go on from what it was would "
+                    "cost more than either"
+                )
+            self._turn = write_state(file, description, arrays, new=not turn)
+        self._file = file
+
+    def _check_current(self) -> None:
+        if self._relaxed:
+            raise InputError(
+                f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned; a "
+                "second refinement of the same bits would cost more than either"
+            )
+
+    def _said(self, report: _Report, rng: np.random.Generator | None) -> Reports:
+        before = self._report, self._publishable
+        self._report, self._publishable = report, self._publishable and rng is None
+        try:
+            self._write(self._file, self._turn)
+        except BaseException:
+            self._report, self._publishable = before  # it was not said
+            raise
+        # A copy: what is kept must not change with what is handed out.
+        return Reports(self.mechanism, self.cohorts, report.drawn.bits.copy(), self._publishable)
+
+    def __getstate__(self) -> None:
+        raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Noisy bits, and the noise where it is the noise that is refined; private."""
+
+    bits: NDArray[np.uint8]
+    noise: NDArray[np.int64] | None = None
+
+    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """For a file."""
+        noise = {} if self.noise is None else {f"{name} noise": self.noise}
+        return {name: np.packbits(self.bits, axis=1), **noise}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> _Drawn:
+        """From a file, or ValueError."""
+        noise = arrays.get(f"{name} noise")
+        if noise is not None and (noise.shape != shape or noise.dtype != np.int64):
+            raise ValueError(f"noise of the shape {noise.shape}")
+        return cls(_unpacked(arrays[name], shape), noise)
+
+
+@dataclass(frozen=True, eq=False)
+class _Report:
+    """What was said last, and in which settings."""
+
+    mechanism: Rappor
+    drawn: _Drawn
+
+
+def _drawn(law: Channel | Threshold, true: NDArray[np.uint8], rng: np.random.Generator | None) -> _Drawn:
+    """Noise on bits."""
+    if law.exact:
+        return _Drawn(true)
+    if isinstance(law, Threshold):
+        return _cut(law, true, discrete_laplace(law.scale, true.shape, rng=rng))
+    return _Drawn(coins((law.zero, law.one), true, source(rng)).view(np.uint8))
+
+
+def _refined(
+    coarse: Channel | Threshold,
+    law: Channel | Threshold,
+    true: NDArray[np.uint8],
+    before: _Drawn,
+    rng: np.random.Generator | None,
+) -> _Drawn:
+    """Less noise on bits; `before` is what `coarse` noise, on them or on coarser ones, made."""
+    if law.exact:
+        return _Drawn(true)
+    if isinstance(law, Threshold):
+        assert isinstance(coarse, Threshold)
+        assert before.noise is not None
+        if coarse.scale == law.scale:
+            return _cut(law, true, before.noise)
+        return _cut(law, true, Lattice().refine(before.noise, 1 / coarse.scale, 1 / law.scale, rng=rng))
+    chances = law.refining(coarse.channel)
+    return _Drawn(coins(chances, 2 * true + before.bits, source(rng)).view(np.uint8))
+
+
+def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]:
+    """Bits of a file, or ValueError."""
+    if packed.dtype != np.uint8 or packed.shape != (shape[0], -(-shape[1] // 8)):
+        raise ValueError(f"bits of the shape {packed.shape}")
+    return np.unpackbits(packed, axis=1, count=shape[1])
+
+
+def _cut(law: Threshold, true: NDArray[np.uint8], noise: NDArray[np.int64]) -> _Drawn:
+    return _Drawn((true * np.int64(law.steps) + noise >= law.at).view(np.uint8), noise)
+
+
+def _filters(texts: Sequence[str], mechanism: Rappor, cohorts: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Bloom filters, (users, m)."""
+    different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    which = np.fromiter((different[text] for text in texts), dtype=np.int64, count=len(texts))
+    out = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)
+    np.put_along_axis(out, mechanism.positions(list(different))[which, cohorts], 1, axis=1)
+    return out
+
+
+def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
+    """Refuse settings that protect hardly anybody, unless they are accepted or nothing is published."""
+    weak = None if accepted or rng is not None else mechanism.weakness
+    if weak is not None:
+        raise InputError(
+            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weak}; take a larger "
+            "f, or say that it is meant, with weak_protection_accepted=True"
+        )

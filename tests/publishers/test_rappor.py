@@ -1,0 +1,385 @@
+"""Clients of Rappor: what all of their reports tell, over all outcomes in fractions; and what is refused."""
+
+import itertools
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filters
+
+from deltahist.errors import DamagedFile, InputError
+from deltahist.mechanisms.channels import Threshold
+from deltahist.mechanisms.rappor import Rappor
+from deltahist.publishers import rappor as publishing, states
+from deltahist.publishers.rappor import Clients
+
+F = Fraction
+
+
+def clients_of(monkeypatch, text, mechanism, calls):
+    """All outcomes of one user, as users."""
+    script = Script(mechanism.bits, calls)
+    monkeypatch.setattr(publishing, "coins", script.coins)
+    zeros = np.zeros(script.users, dtype=int)
+    return script, Clients([text] * script.users, mechanism, zeros, weak_protection_accepted=True)
+
+
+def odds(channel):
+    return channel.one * (1 - channel.zero) / (channel.zero * (1 - channel.one))
+
+
+# ------------------------------------------------------------------------------------------ exact audits
+
+
+@pytest.mark.parametrize("flips", [(F(4, 5), F(1, 5)), (F(1), F(3, 4), F(1, 2))])
+def test_a_chain_of_permanent_bits_costs_its_last_level_between_all_texts(monkeypatch, flips):
+    """Reports without noise of their own, refined: ((1 − f/2)/(f/2)) to the number of bits that differ, exactly."""
+    start = Rappor(bits=3, hashes=2, cohorts=1, f=flips[0], p=0, q=1)
+    laws = {}
+    for bits, text in texts_of_filters(start).items():
+        script, clients = clients_of(monkeypatch, text, start, len(flips))
+        said = [clients.report().bits]
+        for f in flips[1:]:
+            clients = clients.relax(clients.mechanism.relaxed(f=f), weak_protection_accepted=True)
+            said.append(clients.refine().bits)
+        laws[bits] = script.law(*said)
+    assert len(laws) == 6
+    each = (1 - flips[-1] / 2) / (flips[-1] / 2)
+    for first, second in itertools.combinations(laws, 2):
+        differ = sum(a != b for a, b in zip(first, second, strict=True))
+        assert largest_ratio(laws[first], laws[second]) == each**differ
+        assert differ <= 2 * start.hashes
+    assert float(clients.mechanism.guarantee.epsilon) == pytest.approx(4 * math.log(each), rel=1e-12)
+
+
+LEVELS = {
+    "all three": ((F(4, 5), F(1, 4), F(3, 4)), (F(2, 5), F(1, 5), F(4, 5)), (F(1, 5), F(1, 8), F(4, 5))),
+    "f alone": ((F(4, 5), F(1, 2), F(3, 4)), (F(2, 5), F(1, 2), F(3, 4)), (F(1, 5), F(1, 2), F(3, 4))),
+    "q alone": ((F(1, 2), F(1, 2), F(5, 8)), (F(1, 2), F(1, 2), F(3, 4)), (F(1, 2), F(1, 2), F(7, 8))),
+}
+
+
+@pytest.mark.parametrize("levels", LEVELS.values(), ids=LEVELS)
+def test_a_refined_report_costs_one_report_of_the_last_level(monkeypatch, levels):
+    """Two texts that differ in two bits: k = 1. Equality, over all outcomes of three versions of one report."""
+    laws = []
+    start = Rappor(bits=2, hashes=1, cohorts=1, **dict(zip("fpq", levels[0], strict=True)))
+    for text in map(texts_of_filters(start).get, [(1, 0), (0, 1)]):
+        script, clients = clients_of(monkeypatch, text, start, 6)
+        said = [clients.report().bits]
+        for f, p, q in levels[1:]:
+            clients = clients.relax(clients.mechanism.relaxed(f=f, p=p, q=q), weak_protection_accepted=True)
+            said.append(clients.refine().bits)
+        laws.append(script.law(*said))
+        last = script.law(said[-1])
+    report = clients.mechanism.report
+    assert last[((0, 1),)] == report.one * (
+        1 - report.zero
+    )  # the last version alone is as if there were no other
+    assert largest_ratio(*laws) == odds(report)
+    assert float(clients.mechanism.report_guarantee.epsilon) == pytest.approx(
+        math.log(odds(report)), rel=1e-12
+    )
+
+
+def test_all_reports_together_cost_no_more_than_the_permanent_bits(monkeypatch):
+    """A report, a second one, less noise, and a refinement of the second: below ε_∞, above ε_1."""
+    laws = []
+    start = Rappor(bits=2, hashes=1, cohorts=1, f=F(4, 5), p=F(1, 4), q=F(3, 4))
+    for text in map(texts_of_filters(start).get, [(1, 0), (0, 1)]):
+        script, clients = clients_of(monkeypatch, text, start, 5)
+        said = [clients.report().bits, clients.report().bits]
+        clients = clients.relax(clients.mechanism.relaxed(f=F(2, 5)))
+        said += [clients.refine().bits]
+        laws.append(script.law(*said))
+        everything = script.law(clients._permanent.bits, *said)
+        laws.append(everything)
+    permanent = odds(clients.mechanism.permanent)
+    assert odds(clients.mechanism.report) < largest_ratio(laws[0], laws[2]) < permanent
+    assert largest_ratio(laws[1], laws[3]) == permanent
+
+
+def test_a_report_can_be_refined_over_two_steps_at_once(monkeypatch):
+    laws = []
+    start = Rappor(bits=2, hashes=1, cohorts=1, f=F(4, 5), p=F(1, 4), q=F(3, 4))
+    for text in map(texts_of_filters(start).get, [(1, 0), (0, 1)]):
+        script, clients = clients_of(monkeypatch, text, start, 5)
+        said = [clients.report().bits]
+        for f in (F(3, 5), F(2, 5)):
+            clients = clients.relax(clients.mechanism.relaxed(f=f))
+        said.append(clients.refine().bits)
+        laws.append(script.law(*said))
+    assert largest_ratio(*laws) == odds(clients.mechanism.report)
+
+
+def test_new_reports_cost_more_than_one_and_at_most_their_sum(monkeypatch):
+    """A report at each of two levels, the second one new: what `report_guarantee` does not promise."""
+    laws = []
+    start = Rappor(bits=2, hashes=1, cohorts=1, f=F(4, 5), p=F(1, 2), q=F(3, 4))
+    for text in map(texts_of_filters(start).get, [(1, 0), (0, 1)]):
+        script, clients = clients_of(monkeypatch, text, start, 4)
+        said = [clients.report().bits]
+        clients = clients.relax(clients.mechanism.relaxed(f=F(2, 5)))
+        laws.append(script.law(*said, clients.report().bits))
+    last = odds(clients.mechanism.report)
+    assert last < largest_ratio(*laws) <= last * odds(start.report)
+
+
+# ------------------------------------------------------------------------------ Laplace noise that is cut
+
+
+def reports_of_cut_noise(bit, permanent, instantaneous, steps, at):
+    """P(S₁, S₂) of one bit: both noises refined by themselves, as in 2015, section 4.1."""
+    middle = (steps + 1) // 2
+    kept = cut_pairs(permanent, (bit, bit), (middle, middle), steps)
+    return sum(
+        kept[y] * cut_pairs(instantaneous, y, (at, at), steps) for y in itertools.product((0, 1), repeat=2)
+    )
+
+
+def ratio_of(first, second):
+    return max((first / second).max(), (second / first).max())
+
+
+def test_a_chain_of_cut_noise_costs_more_than_its_last_bits_and_less_than_its_noise():
+    """Two levels of permanent bits: above ln((1 − π)/π), which holds for the channels, and below ε."""
+    steps, (coarse, fine) = 51, (math.exp(-1 / 51), math.exp(-2 / 51))
+    pairs = laplace_pairs(coarse, fine, 900)
+    laws = [cut_pairs(pairs, (b, b), (26, 26), steps) for b in (0, 1)]
+    flips = float(Threshold(F(2), 26, 51).channel.zero)
+    assert math.log((1 - flips) / flips) == pytest.approx(1.4901, abs=1e-4)
+    assert math.log(ratio_of(*laws)) == pytest.approx(1.5514, abs=1e-4)
+
+
+def test_refining_both_noises_costs_more_than_the_report_of_the_last_level():
+    """p = ¼ and q = ¾ stay, f falls: where S₁ ≠ S₂ the attacker knows that the instantaneous noise was small."""
+    steps, at = 51, 26
+    permanent = laplace_pairs(math.exp(-1 / steps), math.exp(-2 / steps), 900)
+    rate = Threshold.near(Rappor(p=0.25, q=0.75).instantaneous).epsilon / steps
+    instantaneous = laplace_pairs(math.exp(-rate), math.exp(-rate), 900)
+    laws = [reports_of_cut_noise(b, permanent, instantaneous, steps, at) for b in (0, 1)]
+    last = [law.sum(axis=0) for law in laws]
+    assert math.log(ratio_of(*last)) == pytest.approx(0.6547, abs=1e-4)
+    assert math.log(ratio_of(*laws)) == pytest.approx(1.2798, abs=1e-4)  # of the ε = 2 that is promised
+
+
+# ------------------------------------------------------------------------------------- what users go through
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+def test_every_version_has_the_rates_of_its_level(form):
+    """20,000 users of one text; each share within five standard errors (one false alarm in 10⁵)."""
+    rng = np.random.default_rng(1)
+    clients = Clients(["cafe"] * 20_000, Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.6, form=form), rng=rng)
+    reports = [clients.report(rng=rng)]
+    for change in ({"f": 0.5}, {"f": 0.3, "p": 0.2, "q": 0.7}):
+        clients = clients.relax(clients.mechanism.relaxed(**change), rng=rng)
+        reports += [clients.refine(rng=rng), clients.report(rng=rng)]
+    true = np.isin(np.arange(8), clients.mechanism.positions(["cafe"])[0, 0])
+    for said in reports:
+        channel = said.mechanism.report
+        expected = np.where(true, float(channel.one), float(channel.zero))
+        error = np.sqrt(expected * (1 - expected) / len(said))
+        assert (np.abs(said.bits.mean(axis=0) - expected) < 5 * error).all()
+    refined, new = reports[3].bits, reports[4].bits
+    assert (reports[2].bits == refined).mean() > (reports[2].bits == new).mean() + 0.05
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+def test_relaxing_to_the_same_settings_changes_nothing(form):
+    mechanism = Rappor(bits=16, f=0.5, p=0.25, q=0.75, form=form)
+    clients = Clients(["a"] * 50, mechanism)
+    first = clients.report()
+    clients = clients.relax(mechanism.relaxed(q=0.8))
+    assert (first.bits != clients.refine().bits).any()
+    kept = clients._permanent.bits
+    assert (clients.relax(clients.mechanism)._permanent.bits == kept).all()
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+def test_noise_of_reports_can_go_away_altogether(form):
+    clients = Clients(["a", "b"] * 20, Rappor(f=0.5, p=0.25, q=0.75, form=form))
+    clients.report()
+    clients = clients.relax(clients.mechanism.relaxed(p=0, q=1))
+    assert (clients.refine().bits == clients._permanent.bits).all()
+    assert (clients.report().bits == clients._permanent.bits).all()
+
+
+def test_what_is_handed_out_is_not_what_is_kept():
+    clients = Clients(["a"] * 5, Rappor(f=0.5, p=0, q=1))
+    said = clients.report()
+    kept = said.bits.copy()
+    said.bits[:] = 1
+    assert (clients.report().bits == kept).all()
+
+
+def test_cohorts_are_drawn_evenly_or_given():
+    drawn = Clients(["a"] * 8000, Rappor(cohorts=8), rng=np.random.default_rng(2)).report().users
+    assert (np.abs(drawn - 1000) < 160).all()  # five standard deviations
+    assert Clients(["a", "b"], Rappor(cohorts=3), [2, 0]).cohorts.tolist() == [2, 0]
+    assert len(Clients([], Rappor())) == 0
+
+
+def test_a_seeded_generator_stays_on_record():
+    rng = np.random.default_rng(1)
+    clients = Clients(["a"], Rappor(f=0.5))
+    assert clients.report().publishable
+    clients = clients.relax(clients.mechanism.relaxed(f=0.4), rng=rng)
+    assert not clients.report().publishable
+    clients = Clients(["a"], Rappor(f=0.5), rng=rng)
+    assert not clients.report().publishable
+    assert not clients.relax(clients.mechanism.relaxed(f=0.4)).report().publishable
+    clients = Clients(["a"], Rappor(f=0.5))
+    assert not clients.report(rng=rng).publishable
+
+
+# ------------------------------------------------------------------------------------------------- in a file
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+def test_a_state_goes_on_from_its_file(form, tmp_path):
+    file, rng = tmp_path / "users.state", np.random.default_rng(5)
+    clients = Clients(["a", "b"] * 30, Rappor(bits=20, f=0.5, p=0.2, q=0.7, form=form), rng=rng)
+    clients.save(file)
+    said = clients.report(rng=rng)
+    clients = Clients.load(file)
+    assert (clients._report.drawn.bits == said.bits).all()
+    finer = clients.mechanism.relaxed(f=0.25)
+    clients = clients.relax(finer, rng=np.random.default_rng(6))
+    again = Clients.load(file)
+    assert again.mechanism == finer
+    assert (again._permanent.bits == clients._permanent.bits).all()
+    assert (again._true == clients._true).all()
+    assert (again.cohorts == clients.cohorts).all()
+    found = again.refine()
+    assert not found.publishable
+    assert (found.bits == Clients.load(file)._report.drawn.bits).all()
+
+
+def test_a_state_is_for_its_owner_s_eyes(tmp_path):
+    Clients(["a"], Rappor()).save(tmp_path / "users.state")
+    assert (tmp_path / "users.state").stat().st_mode & 0o777 == 0o600
+    assert [f.name for f in tmp_path.iterdir()] == ["users.state"]
+
+
+def test_two_runs_cannot_go_on_from_one_file(tmp_path):
+    file = tmp_path / "users.state"
+    Clients(["a"], Rappor(f=0.5)).save(file)
+    first, second = Clients.load(file), Clients.load(file)
+    finer = first.mechanism.relaxed(f=0.4)
+    first.relax(finer)
+    with pytest.raises(InputError, match=r"users.state' was changed by another run: load it again"):
+        second.relax(finer)
+    with pytest.raises(InputError, match="was changed by another run"):
+        second.report()
+
+
+def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
+    file = tmp_path / "users.state"
+    clients = Clients(["a"], Rappor(f=0.5))
+    clients.save(file)
+
+    def full(*given, **how):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(publishing, "write_state", full)
+    for change in (clients.report, lambda: clients.relax(clients.mechanism.relaxed(f=0.4))):
+        with pytest.raises(OSError, match="no space left"):
+            change()
+    assert clients._report is None
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="make it first"):
+        clients.save(tmp_path / "none" / "users.state")
+    assert len(clients.relax(clients.mechanism.relaxed(f=0.4)).report()) == 1
+    assert Clients.load(file).mechanism.f == F(0.4)
+
+
+def test_files_that_are_no_states(tmp_path):
+    file = tmp_path / "users.state"
+    with pytest.raises(InputError, match=r"users.state' does not exist"):
+        Clients.load(file)
+    with pytest.raises(InputError, match="make it first"):
+        Clients(["a"], Rappor()).save(tmp_path / "none" / "users.state")
+    Clients(["a", "b"], Rappor()).save(file)
+    whole = file.read_bytes()
+    for damaged in (whole[:-30], b"", b"PK nonsense", whole[: len(whole) // 2]):
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedFile, match=r"users.state' is truncated or no state"):
+            Clients.load(file)
+    description, arrays, _ = states.read_state(_written(file, whole))
+    for name in ("true", "permanent", "cohorts"):
+        states.write_state(file, description, {**arrays, name: arrays[name][:1]})
+        with pytest.raises(DamagedFile, match="contradicts itself: "):
+            Clients.load(file)
+    for changed in ({"report": {}}, {"mechanism": {"f": "2"}}, {"mechanism": 5}):
+        states.write_state(file, description | changed, arrays)
+        with pytest.raises(DamagedFile, match="contradicts itself: "):
+            Clients.load(file)
+
+
+def _written(file, content):
+    file.write_bytes(content)
+    return file
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+
+
+def test_users_move_on_once():
+    clients = Clients(["a"] * 3, Rappor(f=0.5))
+    clients.report()
+    finer = clients.mechanism.relaxed(f=0.4)
+    clients.relax(finer)
+    for again in (lambda: clients.relax(finer), clients.report, clients.refine):
+        with pytest.raises(
+            InputError, match=r"moved on from f, p, q = 0.5, 0.5, 0.75: use what relax\(\) returned"
+        ):
+            again()
+    with pytest.raises(TypeError, match="a copy could be refined a second time"):
+        pickle.dumps(clients)
+
+
+def test_a_refusal_leaves_the_users_as_they_were():
+    clients = Clients(["a"] * 3, Rappor(f=0.5))
+    with pytest.raises(InputError, match=r"f is 0.6, and was 0.5: it may only fall"):
+        clients.relax(Rappor(f=0.6))
+    with pytest.raises(InputError, match=r"cohorts is 4, and was 8"):
+        clients.relax(Rappor(cohorts=4, f=0.4))
+    with pytest.raises(
+        InputError, match=r"epsilon is 21.17\d* for all reports.*weak_protection_accepted=True"
+    ):
+        clients.relax(Rappor(f=0.01))
+    assert len(clients.relax(Rappor(f=0.01), weak_protection_accepted=True).report()) == 3
+
+
+def test_there_must_be_a_report_of_before_to_refine():
+    clients = Clients(["a"], Rappor())
+    with pytest.raises(InputError, match=r"no report that could be refined: call report\(\) before relax"):
+        clients.refine()
+    clients.report()
+    with pytest.raises(InputError, match=r"has the present settings already \(f, p, q = 0.5, 0.5, 0.75\)"):
+        clients.refine()
+
+
+@pytest.mark.parametrize(
+    ("texts", "cohorts", "message"),
+    [
+        (["a", 5], None, r"value 1 is 5: it must be text; write numbers as text, str\(...\)"),
+        (["a"], [8], r"cohort 8 is unknown: there are 8, numbered from 0"),
+        (["a"], [-1], "cohort -1 is unknown"),
+        (["a", "b"], [1], "there are 2 texts and 1 cohorts: each user has one of both"),
+        (["a"], [0.5], "cohorts are an array of float64"),
+    ],
+)
+def test_what_users_cannot_have(texts, cohorts, message):
+    with pytest.raises(InputError, match=message):
+        Clients(texts, Rappor(), cohorts)
+
+
+def test_weak_protection_is_said_to_be_meant():
+    with pytest.raises(InputError, match=r"epsilon is 9.\d+ for all reports of a user: .* take a larger f"):
+        Clients(["a"], Rappor(f=0.17))
+    Clients(["a"], Rappor(f=0.17), weak_protection_accepted=True)
+    Clients(["a"], Rappor(f=0.17), rng=np.random.default_rng(0))
