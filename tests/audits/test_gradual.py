@@ -198,3 +198,19 @@ def test_an_understated_sensitivity_beneath_a_chain_is_caught(tmp_path, monkeypa
 
     understated_sensitivity(monkeypatch)
     assert refuted(joint_audit(tmp_path, EPSILONS[:2]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+def test_false_alarms_and_power(tmp_path, monkeypatch, unit):
+    """30 audits each with other seeds: no sound chain is refuted, and every planted bug is caught."""
+    amounts = EPSILONS[:2] if unit == "epsilon" else (Fraction(1, 4), Fraction(1, 2))
+    size = {"releases": 60_000 if unit == "epsilon" else 20_000}
+
+    def refutations():
+        return sum(refuted(joint_audit(tmp_path, amounts, unit, seed=seed, **size)) for seed in range(100, 130))
+
+    assert refutations() == 0
+    for bug in BUGS.values():
+        monkeypatch.setattr(Lattice if unit == "epsilon" else Brownian, "refine", bug)
+        assert refutations() == 30

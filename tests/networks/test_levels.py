@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 import deltahist as dh
 from deltahist.networks import PrivacyLevels
@@ -42,6 +42,8 @@ def test_limits_cut_and_the_least_is_for_whoever_is_not_connected():
 
 
 @given(st.floats(1e-9, 1e6))
+@example(8.2)
+@example(0.3)
 def test_levels_are_never_above_what_is_promised(epsilon):
     (level,) = PrivacyLevels(lambda d: epsilon + 0 * d).billionths([1]).tolist()
     assert Fraction(level, 10**9) <= Fraction(repr(epsilon)) < Fraction(level + 1, 10**9)
