@@ -115,7 +115,7 @@ class PrivacyLevels:
         """ε at each distance in whole billionths, rounded down, one at least."""
         epsilon = self.at(distances)
         out = np.floor(epsilon * _NANO)
-        # A product may be rounded either way: a float stands for the decimal that it prints as, and no level is above that.
+        # A product may be rounded either way; a float stands for the decimal that it prints as, no level is above it.
         out -= out / _NANO > epsilon
         out += (out + 1) / _NANO <= epsilon
         return np.maximum(out, 1).astype(np.int64)
