@@ -161,7 +161,7 @@ class Network:
 
         return pd.Index(self.nodes, dtype=object)
 
-    def index(self, users: Sequence[Any] | NDArray[Any], what: str = "user") -> NDArray[np.int64]:
+    def index(self, users: Sequence[Any] | NDArray[Any] | pd.Series[Any], what: str = "user") -> NDArray[np.int64]:
         """Places (m,) of users among the nodes.
 
         Raises InputError, which calls them `what`, if some are not in the network.
@@ -171,7 +171,9 @@ class Network:
         """
         import pandas as pd
 
-        codes, distinct = pd.factorize(pd.Series(users, dtype=object), use_na_sentinel=False)
+        # A column keeps its type; of a list each name is read as it is.
+        column = users if isinstance(users, pd.Series) else pd.Series(users, dtype=object)
+        codes, distinct = pd.factorize(column, use_na_sentinel=False)
         named = np.array([str(user) for user in distinct], dtype=object)
         found = np.asarray(self._places.get_indexer(pd.Index(named, dtype=object)), dtype=np.int64)
         places = found[codes]

@@ -145,7 +145,7 @@ class Diffusion:
             raise InputError(f"pairs have {frame.shape[1]} column(s): there must be two, owner and requester")
         network = self.mechanism.network
         owners, requesters = (
-            network.index(frame.iloc[:, side].to_numpy(), what)
+            network.index(frame.iloc[:, side], what)
             for side, what in enumerate(("owner", "requester"))
         )
         return self._answers(owners, requesters)
@@ -225,10 +225,10 @@ class Diffusion:
         if distances is None:
             distances = mechanism.distances_between(owners, requesters)
         levels = mechanism.epsilon.billionths(distances)
-        names = np.array(mechanism.network.nodes, dtype=object)
+        names = pd.Series(mechanism.network.nodes, dtype=str).array
         said = {
-            "owner": names[owners],
-            "requester": names[requesters],
+            "owner": names.take(owners),
+            "requester": names.take(requesters),
             "distance": distances,
             "epsilon": levels / NANO,
         }
