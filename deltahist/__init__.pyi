@@ -27,6 +27,7 @@ from .mechanisms import (
     DiffusionMechanism as DiffusionMechanism,
     Mechanism as Mechanism,
     QuantileMechanism as QuantileMechanism,
+    Rappor as Rappor,
     SortedMechanism as SortedMechanism,
 )
 from .mechanisms.calibration import sensitivity as sensitivity
@@ -42,6 +43,7 @@ from .planning import (
 )
 from .privacy import Guarantee as Guarantee
 from .publishers import (
+    Clients as Clients,
     Diffusion as Diffusion,
     publish as publish,
     publish_quantile as publish_quantile,

@@ -130,7 +130,7 @@ def check_format(description: dict[str, Any], path: str, *, form: str, version: 
     stated = whole(version=description["version"])
     if stated > version:
         raise InputError(
-            f"release file {path!r} is of version {stated}: this program reads versions up to {version}; update it"
+            f"file {path!r} is of version {stated}: this program reads versions up to {version}; update it"
         )
 
 

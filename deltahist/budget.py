@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import InputError, exact, one_of, positive, whole
+from deltahist.errors import InputError, as_printed, exact, one_of, positive, whole
 from deltahist.privacy import Guarantee
 
 
@@ -49,7 +49,7 @@ def _staying_charged(name: str) -> Callable[[Charge, Any], Any]:
         if isinstance(other, Charge) and other.unit != self.unit:
             raise InputError(f"amounts of {self.unit} and of {other.unit} were charged: they do not add up")
         if isinstance(other, float):  # as people mean it: floats would round upwards
-            other = Fraction(repr(float(other)))
+            other = as_printed(other)
         out = plain(self, other)
         paid = Fraction(self) + (Fraction(other) if isinstance(other, Charge) else 0)
         if isinstance(out, Fraction) and out > paid:

@@ -155,6 +155,17 @@ def exact(**parameter: Any) -> Fraction:
     return Fraction(float(value))
 
 
+def as_printed(value: Any) -> Fraction:
+    """A number as the fraction that people mean by it: a float stands for the decimal that it prints as.
+
+    >>> as_printed(0.1), as_printed(Fraction(1, 3))
+    (Fraction(1, 10), Fraction(1, 3))
+    """
+    if isinstance(value, numbers.Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(repr(float(value)))
+
+
 #: What a container may use and uses, in bytes: control groups of version 2 and 1.
 _LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),

@@ -156,8 +156,7 @@ class Guarantee:
 
     @property
     def certainty(self) -> float:
-        """How often whoever holds two neighbouring data sets for equally likely guesses right from a release, at
-        most.
+        """How often whoever holds two neighbouring data sets for equally likely guesses right from a release, at most.
 
         That is (1 + their total variation) / 2: e^ε / (1 + e^ε) for pure ε, reached by randomised response, and
         Φ(√(ρ/2)) for Gaussian noise of ρ; integer noise far below one can be 0.006 above that (docs/privacy/weak.md).

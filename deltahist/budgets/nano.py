@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numbers
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import InputError, is_number
+from deltahist.errors import InputError, as_printed, is_number
 
 #: Units of one ε, or one ρ.
 NANO = 10**9
@@ -27,9 +26,7 @@ def as_said(**amount: Any) -> Fraction:
     ((name, value),) = amount.items()
     if not is_number(value) or value != value or not 0 <= value <= _MOST:
         raise InputError(f"{name} is {value!r}: it must be a finite number from 0 to 10^9")
-    if isinstance(value, numbers.Rational):
-        return Fraction(int(value.numerator), int(value.denominator))
-    return Fraction(repr(float(value)))
+    return as_printed(value)
 
 
 def charged(**amount: Any) -> int:

@@ -17,7 +17,8 @@ from deltahist.errors import BudgetExceeded, InputError
 if TYPE_CHECKING:
     from deltahist.budgets import Account
 
-_LETTERS = {"epsilon": "ε", "rho": "ρ"}
+#: Of the units of budgets.
+LETTERS = {"epsilon": "ε", "rho": "ρ"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,7 @@ class Keeping:
         else:
             left = options.amount(self.limit, "--limit")
         if amount > left:
-            letter = _LETTERS[unit]
+            letter = LETTERS[unit]
             raise BudgetExceeded(
                 f"--{unit} is {float(amount):.10g}, but account {self.account!r} of {str(self.ledger)!r} has "
                 f"{letter} = {float(left):.10g} left; nothing was published or charged"
@@ -168,7 +169,7 @@ def ledger(
         (
             r["account"],
             "altogether" if r["steps"] is None else f"in {r['steps']:,} steps",
-            *(f"{_LETTERS[r['unit']]} = {r[key]:.10g}" for key in ("limit", "spent", "left")),
+            *(f"{LETTERS[r['unit']]} = {r[key]:.10g}" for key in ("limit", "spent", "left")),
         )
         for r in records
     ]

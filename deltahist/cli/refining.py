@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from deltahist.cli import console, options
 from deltahist.cli.asking import AskedQueries
 from deltahist.cli.groups import Overwrite, ReleaseFile, Spending, WeakProtection, argument, option, spread
-from deltahist.cli.keeping import Keeping
+from deltahist.cli.keeping import LETTERS, Keeping
 from deltahist.cli.reading import open_release
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
-
-_LETTERS = {"epsilon": "ε", "rho": "ρ"}
 
 StateFile = Annotated[
     Path | None,
@@ -74,10 +72,10 @@ class _Relaxing(Spending):
         found = budget_for(mechanism, float(options.amount(self.until, "--until")), work)
         if found.amount <= mechanism.budget.amount:
             raise InputError(
-                f"--until is {self.until!r} over {name}, which {_LETTERS[found.unit]} = {float(found.amount):g} "
+                f"--until is {self.until!r} over {name}, which {LETTERS[found.unit]} = {float(found.amount):g} "
                 f"meets, and the release has {float(mechanism.budget.amount):g}: it need not be refined"
             )
-        amount = f"{_LETTERS[found.unit]} = {float(found.amount):g}"
+        amount = f"{LETTERS[found.unit]} = {float(found.amount):g}"
         console.note(f"{amount} for an error of {self.until} points over {name}")
         return {found.unit: found.amount}
 
@@ -169,7 +167,7 @@ def tighten(
 
 
 def _summary(release: BaseRelease, out: Path, state: Path | None) -> str:
-    chain, letter = release.mechanism.chain, _LETTERS[release.mechanism.budget.unit]
+    chain, letter = release.mechanism.chain, LETTERS[release.mechanism.budget.unit]
     assert chain is not None
     facts = {"published": str(out), "guarantee": release.mechanism.promise, "chain": chain.words(letter)}
     if release.payment is not None:

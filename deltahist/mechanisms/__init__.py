@@ -4,6 +4,7 @@ from deltahist.mechanisms.base import BaseMechanism
 from deltahist.mechanisms.diffusion import DiffusionMechanism
 from deltahist.mechanisms.histogram import Mechanism
 from deltahist.mechanisms.quantile import QuantileMechanism
+from deltahist.mechanisms.rappor import Rappor
 from deltahist.mechanisms.sorted import SortedMechanism
 
-__all__ = ["BaseMechanism", "DiffusionMechanism", "Mechanism", "QuantileMechanism", "SortedMechanism"]
+__all__ = ["BaseMechanism", "DiffusionMechanism", "Mechanism", "QuantileMechanism", "Rappor", "SortedMechanism"]

@@ -56,8 +56,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
     >>> near = dh.Neighbourhood(domain, delta=0.25, sources="left")
-    >>> int(sensitivity(dh.strategies.Cumulative(domain), near)), int(sensitivity(dh.strategies.Identity(domain),
-    near)) (1, 2)
+    >>> int(sensitivity(dh.strategies.Cumulative(domain), near)), int(sensitivity(dh.strategies.Identity(domain), near))
+    (1, 2)
     """
     one_of((1, 2), norm=norm)
     if strategy.domain != near.domain:

@@ -16,12 +16,10 @@ from deltahist.domain import Domain
 from deltahist.domain.crs import unit_of
 from deltahist.domain.extents import extent_on
 from deltahist.domain.operations import read_crs
-from deltahist.errors import InputError, exact, is_number
-from deltahist.networks import Distances, Network, PrivacyLevels, distances_of
+from deltahist.errors import InputError, as_printed, positive
+from deltahist.networks import NANO, Distances, Network, PrivacyLevels, distances_of
 from deltahist.privacy import Guarantee
 
-#: Billionths of one ε.
-_NANO = 10**9
 #: Lattice steps in α, at least, where nothing is said.
 _STEPS = 1000
 #: α in lattice steps times n + 1, at most: responses at the least level still fit into 64 bits.
@@ -137,7 +135,7 @@ class DiffusionMechanism:
             raise InputError(
                 f"alpha is {self.alpha!r}, but there is no CRS and so no metres: give a plain number"
             )
-        return _as_said(alpha=self.alpha)
+        return as_printed(positive(alpha=self.alpha))
 
     @functools.cached_property
     def lattice(self) -> Fraction:
@@ -145,7 +143,7 @@ class DiffusionMechanism:
         if self.bits:
             return Fraction(1)
         if self.step is not None:
-            return _as_said(step=self.step)
+            return as_printed(positive(step=self.step))
         return Fraction(10) ** math.floor(math.log10(float(self._radius / _STEPS)))
 
     @functools.cached_property
@@ -212,13 +210,13 @@ class DiffusionMechanism:
 
         Source: 2018, theorem 4. Data and noise are both rounded to the lattice.
         """
-        epsilon = np.asarray(levels, dtype=np.float64) / _NANO
+        epsilon = np.asarray(levels, dtype=np.float64) / NANO
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2
         return float(self.lattice) * np.asarray(np.sqrt(noise + self.dimension / 6))
 
     def flipped(self, levels: ArrayLike) -> NDArray[np.float64]:
         """Probability that the response to a bit is the other one, 1/(1 + e^ε)."""
-        return 1 / (1 + np.exp(np.minimum(np.asarray(levels, dtype=np.float64) / _NANO, 700.0)))
+        return 1 / (1 + np.exp(np.minimum(np.asarray(levels, dtype=np.float64) / NANO, 700.0)))
 
     def in_units(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Whole lattice steps in the units of the data, to the last digit."""
@@ -238,9 +236,9 @@ class DiffusionMechanism:
         }
         if np.size(levels):
             most, least = int(np.max(levels)), int(np.min(levels))
-            right = Guarantee(epsilon=Fraction(most, _NANO)).certainty
+            right = Guarantee(epsilon=Fraction(most, NANO)).certainty
             lines["responses"] = (
-                f"ε from {least / _NANO:.4g} to {most / _NANO:.4g}, {self._error(most, least)}"
+                f"ε from {least / NANO:.4g} to {most / NANO:.4g}, {self._error(most, least)}"
             )
             lines["at most"] = (
                 f"of two values that are hidden in each other, held for equally likely, all of them together tell the "
@@ -266,9 +264,3 @@ class DiffusionMechanism:
             return f"wrong with a probability of {self.flipped(most):.3g} to {self.flipped(least):.3g}"
         small, large = (f"{float(self.rmse(level)):.4g}" for level in (most, least))
         return f"off by {small} to {large} {self.unit}".rstrip() + " (root mean square)"
-
-
-def _as_said(**length: Any) -> Fraction:
-    """A length as the decimal number that it prints as."""
-    ((name, value),) = length.items()
-    return Fraction(repr(float(exact(**{name: value})))) if is_number(value) else exact(**{name: value})

@@ -20,7 +20,7 @@ _EXPONENTIAL = re.compile(
     re.IGNORECASE,
 )
 #: Billionths of one ε: levels are whole numbers of them.
-_NANO = 10**9
+NANO = 10**9
 #: The largest ε; beyond it nothing is protected, and a float would not tell billionths apart.
 _MOST = 1e6
 _FORMS = "exp(4-3.3d), or distances with their ε such as 1:15,2:8,4:0.5"
@@ -114,10 +114,10 @@ class PrivacyLevels:
     def billionths(self, distances: ArrayLike) -> NDArray[np.int64]:
         """ε at each distance in whole billionths, rounded down, one at least."""
         epsilon = self.at(distances)
-        out = np.floor(epsilon * _NANO)
+        out = np.floor(epsilon * NANO)
         # A product may be rounded either way; a float stands for the decimal that it prints as, no level is above it.
-        out -= out / _NANO > epsilon
-        out += (out + 1) / _NANO <= epsilon
+        out -= out / NANO > epsilon
+        out += (out + 1) / NANO <= epsilon
         return np.maximum(out, 1).astype(np.int64)
 
     @property
@@ -190,7 +190,7 @@ def _exponential(scale: float, start: float, rate: float | None, unit: float | N
         raise InputError(f"epsilon is {text!r}: it must fall with the distance")
     if scale + start > math.log(_MOST):
         raise InputError(f"epsilon is {text!r}: at distance 0 it must be at most 10^6")
-    return lambda distances: np.maximum(np.exp(scale + start - slope * distances), 1 / _NANO)
+    return lambda distances: np.maximum(np.exp(scale + start - slope * distances), 1 / NANO)
 
 
 def _table(levels: Mapping[float, float]) -> Function:

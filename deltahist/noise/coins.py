@@ -9,9 +9,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.noise.discrete import _BLOCK
 from deltahist.noise.entropy import Words
-from deltahist.noise.exact import _TABLE_BITS, certified, less_than
+from deltahist.noise.exact import TABLE_BITS, certified, less_than
+
+#: Coins thrown at a time, so that the working memory does not grow with the array.
+_BLOCK = 1 << 20
 
 
 def coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:
@@ -31,7 +33,7 @@ def coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -
            [ True, False]])
     """
     bounds = [functools.partial(_rational_bounds, chance) for chance in chances]
-    thresholds = certified([b(_TABLE_BITS) for b in bounds], lambda k, bits: bounds[k](bits))
+    thresholds = certified([b(TABLE_BITS) for b in bounds], lambda k, bits: bounds[k](bits))
     flat, out = which.reshape(-1), np.empty(which.size, dtype=bool)
     for start in range(0, flat.size, _BLOCK):
         chosen = flat[start : start + _BLOCK]

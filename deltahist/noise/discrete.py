@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError, positive
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import (
-    _TABLE_BITS,
+    TABLE_BITS,
     Table,
     certified,
     complement,
@@ -202,7 +202,7 @@ def _digits(scale: Fraction) -> tuple[tuple[Table, ...], Table]:
 
 def _powers(scale: Fraction, number: int) -> list[tuple[int, int]]:
     """Bounds at 192 bits of e^(−k / scale) for k = 1, ..., number."""
-    step = exp_bounds(1 / scale, _TABLE_BITS)
+    step = exp_bounds(1 / scale, TABLE_BITS)
     out = [step]
     while len(out) < number:
         out.append(times(out[-1], step))
@@ -220,7 +220,7 @@ def _geometric_table(scale: Fraction) -> Table:
     def exact(k: int, bits: int) -> tuple[int, int]:
         return complement(exp_bounds((k + 1) / scale, bits), bits)
 
-    fast = [complement(p, _TABLE_BITS) for p in _powers(scale, _length(scale))]
+    fast = [complement(p, TABLE_BITS) for p in _powers(scale, _length(scale))]
     return Table(certified(fast, exact), exact)
 
 
@@ -235,8 +235,8 @@ def _digit_table(scale: Fraction) -> Table:
         part = complement(exp_bounds((k + 1) / scale, more), more)
         return ratio(part, complement(exp_bounds(_BASE / scale, more), more), bits)
 
-    powers = [complement(p, _TABLE_BITS) for p in _powers(scale, _BASE)]
-    fast = [ratio(p, powers[-1], _TABLE_BITS) for p in powers[:-1]]
+    powers = [complement(p, TABLE_BITS) for p in _powers(scale, _BASE)]
+    fast = [ratio(p, powers[-1], TABLE_BITS) for p in powers[:-1]]
     # The last threshold is one: no word is beyond it, so it need not stand in the table.
     return Table(certified(fast, exact), exact)
 
@@ -253,8 +253,8 @@ def _magnitude_table(scale: Fraction) -> Table:
         return complement(ratio((2 * part[0], 2 * part[1]), whole, bits), bits)
 
     powers = _powers(scale, _length(scale))
-    whole = (1 << _TABLE_BITS) + powers[0][0], (1 << _TABLE_BITS) + powers[0][1]
-    fast = [complement(ratio((2 * p[0], 2 * p[1]), whole, _TABLE_BITS), _TABLE_BITS) for p in powers]
+    whole = (1 << TABLE_BITS) + powers[0][0], (1 << TABLE_BITS) + powers[0][1]
+    fast = [complement(ratio((2 * p[0], 2 * p[1]), whole, TABLE_BITS), TABLE_BITS) for p in powers]
     return Table(certified(fast, exact), exact)
 
 
@@ -295,11 +295,11 @@ def _gaussian_table(variance: Fraction) -> Table:
         return _gaussian_bounds(variance, k, bits)
 
     fast = []
-    more = _TABLE_BITS + 64 + 2 * max(0, math.ceil(variance)).bit_length()
+    more = TABLE_BITS + 64 + 2 * max(0, math.ceil(variance)).bit_length()
     sums, whole = _gaussian_sums(variance, more)
     for part in sums:
-        fast.append(ratio(part, whole, _TABLE_BITS))
-        if (1 << _TABLE_BITS) - fast[-1][1] < 1 << (_TABLE_BITS - 66):
+        fast.append(ratio(part, whole, TABLE_BITS))
+        if (1 << TABLE_BITS) - fast[-1][1] < 1 << (TABLE_BITS - 66):
             break
     return Table(certified(fast, exact), exact)
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError, exact, whole
 from deltahist.noise.discrete import Shape
 from deltahist.noise.entropy import Words, source
+from deltahist.noise.process import rising
 from deltahist.noise.reals import Reals, Uniforms, exp, expm1, norm, pairs, sqrt
 
 #: Rows that are worked on at a time: their arrays fit into a processor's cache.
@@ -185,7 +186,7 @@ class Euclidean:
 
         Raises InputError unless finer > level > 0 and the values are finite numbers with n in the last axis.
         """
-        low, high = _rising(level, finer)
+        low, high = map(float, rising(level, finer))
         return self._moved(values, source(rng), lambda rows, words: self._refined(rows, low, high, words))
 
     def tighten(
@@ -195,7 +196,7 @@ class Euclidean:
 
         Raises InputError unless level > coarser > 0 and the values are finite numbers with n in the last axis.
         """
-        low, high = _falling(level, coarser)
+        low, high = map(float, rising(coarser, level, "coarser", "level"))
         return self._moved(values, source(rng), lambda rows, words: self._tightened(rows, high, low, words))
 
     def jumps(
@@ -209,7 +210,7 @@ class Euclidean:
         >>> levels.round(1), values.shape
         (array([2.4, 2.9, 3.3, 3.6, 5.2, 5.9, 6.4, 9.3]), (8, 3))
         """
-        low, high = _rising(level, finer)
+        low, high = map(float, rising(level, finer))
         met: list[tuple[float, NDArray[np.float64]]] = []
         words = source(rng)
         row = _rows(value, self.dimension)
@@ -293,26 +294,6 @@ def _blocks(rows: int) -> list[slice]:
 
 def _uniforms(words: Words, rows: int, slots: int) -> Uniforms:
     return Uniforms(words.words(rows * slots).reshape(rows, slots, 1))
-
-
-def _rising(level: Level, finer: Level) -> tuple[float, float]:
-    low, high = exact(level=level), exact(finer=finer)
-    if high <= low:
-        raise InputError(
-            f"finer is {finer} and level {level}: it must be greater (a level is 1/scale: the larger, the less noise; "
-            "the other way is to tighten)"
-        )
-    return float(low), float(high)
-
-
-def _falling(level: Level, coarser: Level) -> tuple[float, float]:
-    high, low = exact(level=level), exact(coarser=coarser)
-    if low >= high:
-        raise InputError(
-            f"coarser is {coarser} and level {level}: it must be smaller (a level is 1/scale: the larger, the less "
-            "noise; the other way is to refine)"
-        )
-    return float(low), float(high)
 
 
 def _rows(values: Any, dimension: int) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deltahist.noise.entropy import Words
 
 #: Bits of the fixed-point numbers from which tables are made; 64 are used, the rest takes up rounding.
-_TABLE_BITS = 192
+TABLE_BITS = 192
 
 #: Certified bounds low ≤ 2^bits · value ≤ high of a real number, closer for more bits.
 Bounds = Callable[[int], tuple[int, int]]
@@ -117,7 +117,7 @@ def certified(
     out = np.empty(len(bounds), dtype=np.uint64)
     most = (1 << 64) - 1
     for k, (low, high) in enumerate(bounds):
-        bits = _TABLE_BITS
+        bits = TABLE_BITS
         while low >> (bits - 64) != high >> (bits - 64) and high >> (bits - 64) <= most:
             bits += 64
             low, high = exact(k, bits)
@@ -127,7 +127,7 @@ def certified(
 
 def times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
     """Bounds of a product of two numbers in [0, 1] at 192 bits."""
-    return a[0] * b[0] >> _TABLE_BITS, (a[1] * b[1] >> _TABLE_BITS) + 1
+    return a[0] * b[0] >> TABLE_BITS, (a[1] * b[1] >> TABLE_BITS) + 1
 
 
 def ratio(above: tuple[int, int], below: tuple[int, int], bits: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from deltahist.errors import InputError, exact, whole
 from deltahist.noise.discrete import Shape, discrete_gaussian, discrete_laplace, geometric
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import (
-    _TABLE_BITS,
+    TABLE_BITS,
     Bounds,
     Table,
     certified,
@@ -85,7 +85,7 @@ class Lattice:
     >>> process = Lattice()
     >>> coarse = process.start(0.5, 5, rng=np.random.default_rng(2))
     >>> coarse.tolist(), process.refine(coarse, 0.5, 2, rng=np.random.default_rng(2)).tolist()
-    ([1, 0, 2, 0, -2], [0, 0, 0, 0, -1])
+    ([1, -1, -3, 0, -2], [0, 0, -1, 0, 0])
     """
 
     def start(self, level: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
@@ -96,7 +96,7 @@ class Lattice:
         self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
     ) -> Integers:
         """The same noise at a higher level."""
-        a, b = _rising(level, finer)
+        a, b = rising(level, finer)
         words = source(rng)
         return _in_blocks(values, lambda part: _refined(part, a, b, words))
 
@@ -104,7 +104,7 @@ class Lattice:
         self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
     ) -> Integers:
         """The same noise at a lower level."""
-        a, b = _rising(coarser, level, "coarser", "level")
+        a, b = rising(coarser, level, "coarser", "level")
         stays, words = _stays_when_tightened(a, b), source(rng)
 
         def tightened(part: Integers) -> Integers:
@@ -169,7 +169,7 @@ def _guard(x: Fraction) -> int:
 
 def _chance(bounds: Bounds) -> Table:
     """0 with a probability that is known by its bounds, else 1."""
-    return Table(certified([bounds(_TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
+    return Table(certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
 
 
 @functools.lru_cache(maxsize=64)
@@ -195,10 +195,10 @@ def _first_table(a: Fraction, b: Fraction) -> Table:
         left = complement(both, more)
         return left[0] >> 64, (left[1] >> 64) + 1
 
-    step, left = exp_bounds(b - a, _TABLE_BITS), _share(a + b, 2 * b, _TABLE_BITS)
+    step, left = exp_bounds(b - a, TABLE_BITS), _share(a + b, 2 * b, TABLE_BITS)
     fast = []
     for _ in range(math.ceil(_SPREAD / (b - a)) + 1):
-        fast.append(complement(left, _TABLE_BITS))
+        fast.append(complement(left, TABLE_BITS))
         left = times(left, step)
     return Table(certified(fast, bounds), bounds)
 
@@ -237,7 +237,7 @@ class Brownian:
     >>> coarse = process.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))
     >>> fine = process.refine(coarse, Fraction(1, 100), Fraction(1, 4), rng=np.random.default_rng(1))
     >>> process.nearest(coarse).tolist(), process.nearest(fine).tolist()
-    ([-7, -4, 21, -10], [0, -3, 3, 0])
+    ([-3, -18, -5, -2], [0, 0, 1, -1])
     """
 
     bits: int
@@ -262,7 +262,7 @@ class Brownian:
         self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
     ) -> Integers:
         """The same noise at a higher level: Gaussian around the part of each value that remains on average."""
-        a, b = _rising(level, finer)
+        a, b = rising(level, finer)
         variance = self._enough(self.variance(b) * (1 - a / b), a, b)
         words = source(rng)
         return _in_blocks(values, lambda part: _gaussian_around(part, a / b, variance, words))
@@ -271,7 +271,7 @@ class Brownian:
         self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
     ) -> Integers:
         """The same noise at a lower level: independent noise is added."""
-        a, b = _rising(coarser, level, "coarser", "level")
+        a, b = rising(coarser, level, "coarser", "level")
         self._enough(self.variance(b) * (1 - a / b), a, b)
         array = _whole(values)
         return array + discrete_gaussian(
@@ -327,10 +327,14 @@ def _gaussian_around(values: Integers, share: Fraction, variance: Fraction, word
     return out
 
 
-def _rising(
+def rising(
     low: float | Fraction, high: float | Fraction, first: str = "level", second: str = "finer"
 ) -> tuple[Fraction, Fraction]:
-    """Two levels as fractions; InputError unless the second is above the first."""
+    """Two levels as fractions; InputError, which calls them `first` and `second`, unless the second is above the first.
+
+    >>> rising(1, 2.5)
+    (Fraction(1, 1), Fraction(5, 2))
+    """
     a, b = exact(**{first: low}), exact(**{second: high})
     if not a < b:
         raise InputError(

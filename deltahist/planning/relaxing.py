@@ -39,7 +39,7 @@ def budget_for(mechanism: Mechanism, rmse: float, workload: Workload | None = No
     >>> mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=0.1))
     >>> found = budget_for(mechanism, 10)
     >>> found.epsilon, bool(9.9 < mechanism.spending(found).rmse(dh.workloads.all_ranges(near.domain)) <= 10)
-    (Fraction(603, 500), True)
+    (Fraction(1409, 1000), True)
     """
     positive(rmse=rmse)
     work = all_ranges(mechanism.domain) if workload is None else workload

@@ -4,10 +4,12 @@ from deltahist.publishers.diffusion import Diffusion
 from deltahist.publishers.gradual import refine, tighten
 from deltahist.publishers.histogram import publish
 from deltahist.publishers.quantile import publish_quantile, smooth_sensitivity
+from deltahist.publishers.rappor import Clients
 from deltahist.publishers.sorted import publish_sorted
 from deltahist.publishers.stream import Stream
 
 __all__ = [
+    "Clients",
     "Diffusion",
     "Stream",
     "publish",

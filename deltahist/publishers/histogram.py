@@ -91,11 +91,10 @@ def publish(
     BudgetExceeded
         If the account has less left than the release spends.
     InputError
-        On counts of another shape or type, a budget that is not finite and above zero, was charged as something
-        else or is so large that hardly anything is protected, a state that exists already, Gaussian noise with pure
-        ε, a strategy whose groups do not hold
-        every draw once, a way to the map that tears points apart by more than a hundredth of δ, or a grid too large
-        for memory.
+        On counts of another shape or type, a budget that is not finite and above zero, was charged as something else or
+        is so large that hardly anything is protected, a state that exists already, Gaussian noise with pure ε, a
+        strategy whose groups do not hold every draw once, a way to the map that tears points apart by more than a
+        hundredth of δ, or a grid too large for memory.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)

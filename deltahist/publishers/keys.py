@@ -12,7 +12,8 @@ from deltahist.errors import DamagedFile, InputError
 
 #: Bytes of a key.
 KEY = 32
-_FORM = b"deltahist diffusion key 1"
+#: What a key file begins with, and its version.
+_KIND, _VERSION = b"deltahist diffusion key ", b"1"
 #: A whole file has fewer bytes.
 _MOST_BYTES = 1 << 10
 
@@ -33,7 +34,7 @@ def open_key(path: Path, bound: bytes) -> bytes:
     DamagedFile
         If the file is cut short, changed or something else.
     InputError
-        If it is for other parameters or data, others can read it, or its folder cannot be written.
+        If it is for other parameters or data, of a newer version, others can read it, or its folder cannot be written.
     """
     if not path.exists():
         key = os.urandom(KEY)
@@ -44,7 +45,7 @@ def open_key(path: Path, bound: bytes) -> bytes:
 
 
 def _content(key: bytes, bound: bytes) -> bytes:
-    lines = [_FORM, key.hex().encode(), _digest(key, bound)]
+    lines = [_KIND + _VERSION, key.hex().encode(), _digest(key, bound)]
     return b"\n".join([*lines, _check(lines), b""])
 
 
@@ -64,16 +65,21 @@ def _read(path: Path, bound: bytes) -> bytes:
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     lines = content.split(b"\n")
-    if not content.startswith(_FORM):
+    if not content.startswith(_KIND):
         why = "it is empty" if not content else "it is something else"
         raise DamagedFile(
             f"{what} is no key of a diffusion ({why}, or cut short): nothing was answered; name the "
             "right file"
         )
-    if len(content) > _MOST_BYTES or len(lines) != 5 or lines[4] or _check(lines[:3]) != lines[3]:
+    if len(content) > _MOST_BYTES or len(lines) < 5 or lines[-1] or _check(lines[:-2]) != lines[-2]:
         raise DamagedFile(
             f"{what} is damaged or cut short: nothing was answered. A new key would be a second answer about the same "
             "data: bring the file back from where it was kept"
+        )
+    if lines[0] != _KIND + _VERSION:
+        raise InputError(
+            f"{what} is of version {lines[0].removeprefix(_KIND).decode()}: this program reads version "
+            f"{_VERSION.decode()}; update it"
         )
     key = bytes.fromhex(lines[1].decode())
     if not hmac.compare_digest(_digest(key, bound), lines[2]):

@@ -24,7 +24,10 @@ from deltahist.noise import discrete_laplace
 from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source
 from deltahist.noise.process import Lattice
-from deltahist.publishers.states import read_state, write_state
+from deltahist.publishers.state_files import new_token, read_state, write_state
+
+#: Name of the file format of their states.
+_FORMAT = "deltahist-rappor-state"
 
 
 class Clients:
@@ -79,9 +82,9 @@ class Clients:
         self._report: _Report | None = None
         self._begin(rng is None)
 
-    def _begin(self, publishable: bool, file: Path | None = None, turn: bytes = b"") -> None:
+    def _begin(self, publishable: bool, file: Path | None = None, token: str = "") -> None:
         self._publishable, self._relaxed, self._alone = publishable, False, threading.Lock()
-        self._file, self._turn = file, turn
+        self._file, self._token = file, token
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -159,7 +162,7 @@ class Clients:
             )
             out._report = self._report
             out._begin(self._publishable and rng is None)
-            out._write(self._file, self._turn)
+            out._write(self._file, self._token)
             self._relaxed = True
             return out
 
@@ -173,7 +176,7 @@ class Clients:
         """
         with self._alone:
             self._check_current()
-            self._write(Path(path), self._turn if Path(path) == self._file else b"")
+            self._write(Path(path), self._token if Path(path) == self._file else "")
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
@@ -184,11 +187,11 @@ class Clients:
         Raises
         ------
         InputError
-            If there is no such file.
+            If there is no such file, others than its owner can read it, or it is of a newer version.
         DamagedFile
             If it is truncated or something else.
         """
-        description, arrays, turn = read_state(Path(path))
+        description, arrays, token = read_state(Path(path), _FORMAT)
         out = object.__new__(cls)
         try:
             out.mechanism = Rappor.from_description(description["mechanism"])
@@ -201,13 +204,13 @@ class Clients:
                 out._report = _Report(
                     Rappor.from_description(description["report"]), _Drawn.of(arrays, "report", shape)
                 )
-            out._begin(bool(description["publishable"]), Path(path), turn)
+            out._begin(bool(description["publishable"]), Path(path), token)
         except (KeyError, TypeError, ValueError) as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
         return out
 
-    def _write(self, file: Path | None, turn: bytes) -> None:
-        """Bring the file up to date, if there is one, unless it is no longer the writing `turn` (empty: any)."""
+    def _write(self, file: Path | None, token: str) -> None:
+        """Bring the file up to date, if there is one, unless it is no longer the writing `token`; "" for a new file."""
         if file is None:
             return
         report = self._report
@@ -220,14 +223,15 @@ class Clients:
         arrays |= self._permanent.arrays("permanent") | (
             {} if report is None else report.drawn.arrays("report")
         )
-        with hold(file, "state") if turn else contextlib.nullcontext():
-            if turn and read_state(file)[2] != turn:
+        with hold(file, "state") if token else contextlib.nullcontext():
+            if token and read_state(file, _FORMAT)[2] != token:
                 raise InputError(
                     f"state {str(file)!r} was changed by another run: load it again; to go on from what it was would "
                     "cost more than either"
                 )
-            self._turn = write_state(file, description, arrays, new=not turn)
-        self._file = file
+            written = new_token()
+            write_state(file, _FORMAT, description, arrays, written, new=not token)
+        self._file, self._token = file, written
 
     def _check_current(self) -> None:
         if self._relaxed:
@@ -240,7 +244,7 @@ class Clients:
         before = self._report, self._publishable
         self._report, self._publishable = report, self._publishable and rng is None
         try:
-            self._write(self._file, self._turn)
+            self._write(self._file, self._token)
         except BaseException:
             self._report, self._publishable = before  # it was not said
             raise

@@ -12,16 +12,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_format
 from deltahist.budgets.sqlite import hold
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.chain import Chain
-from deltahist.publishers.states import new_turn, read_state, write_state
+from deltahist.publishers.state_files import new_token, read_state, write_state
 from deltahist.releases import BaseRelease, Release, SortedRelease
 from deltahist.releases.files import from_bytes
 
-_FORMAT, _VERSION = "deltahist-state", 1
+#: Name of the file format.
+_FORMAT = "deltahist-state"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class State:
     Parameters
     ----------
     release : the last release of the chain. draws : (draws,) its noise; private.
-    turn : names this state in ledgers; another one for each release of the chain.
+    token : names this state in ledgers; another one for each release of the chain.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -47,7 +47,7 @@ class State:
 
     release: Release | SortedRelease
     draws: NDArray[np.int64] = field(repr=False)
-    turn: bytes = field(repr=False, default_factory=new_turn)
+    token: str = field(repr=False, default_factory=new_token)
 
     def __repr__(self) -> str:
         return f"State(release {self.chain.number} of chain {self.chain.name})"
@@ -64,11 +64,6 @@ class State:
         """What was published, all but the numbers."""
         return self.release.mechanism
 
-    @property
-    def token(self) -> str:
-        """The turn, as ledgers keep it."""
-        return self.turn.hex()
-
     @classmethod
     def load(cls, path: str | Path) -> State:
         """Read a state.
@@ -80,32 +75,31 @@ class State:
         InputError
             If it is missing, of a newer version, or can be read by others.
         """
-        description, arrays, turn = read_state(Path(path))
+        _, arrays, token = read_state(Path(path), _FORMAT)
         try:
-            check_format(description, str(path), form=_FORMAT, version=_VERSION)
             release, draws = from_bytes(arrays["release"].tobytes(), path), arrays["draws"]
         except KeyError as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
-        return cls(_in_chain(release, draws, path), draws, turn)
+        return cls(_in_chain(release, draws, path), draws, token)
 
     def begin(self, path: str | Path) -> None:
         """Write the state of a first release, durably; a file that exists is never overwritten."""
-        write_state(Path(path), *self._parts(), turn=self.turn, new=True)
+        self._write(path, new=True)
 
     def follow(self, path: str | Path) -> None:
         """Put the state of a finer release in the place of the one before, which is `held` meanwhile."""
-        write_state(Path(path), *self._parts(), turn=self.turn)
+        self._write(path, new=False)
 
     def next(self, release: Release | SortedRelease, draws: NDArray[np.int64]) -> Self:
         """The state of a finer release."""
-        return replace(self, release=release, draws=draws, turn=new_turn())
+        return replace(self, release=release, draws=draws, token=new_token())
 
-    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def _write(self, path: str | Path, *, new: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             self.release.save(f"{folder}/release")
             content = Path(folder, "release").read_bytes()
         arrays: dict[str, NDArray[Any]] = {"release": np.frombuffer(content, dtype=np.uint8), "draws": self.draws}
-        return {"format": _FORMAT, "version": _VERSION}, arrays
+        write_state(Path(path), _FORMAT, {}, arrays, self.token, new=new)
 
 
 def check_new(path: str | Path) -> None:

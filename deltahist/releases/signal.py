@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, positive
+from deltahist.errors import InputError, as_printed, positive
 from deltahist.mechanisms.diffusion import DiffusionMechanism
+from deltahist.networks import NANO
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: Billionths of one ε.
-_NANO = 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +52,7 @@ class Signal:
     @property
     def epsilon(self) -> Fraction:
         """The largest ε that it answers, and tells."""
-        return Fraction(self.most, _NANO)
+        return Fraction(self.most, NANO)
 
     def at(self, epsilon: float | Fraction) -> NDArray[np.float64]:
         """The response (n,) at an ε, in the units of the data.
@@ -79,7 +77,7 @@ class Signal:
 
         Raises InputError if they are not in the network, not connected, or may know more than the signal says.
         """
-        return self.trim(Fraction(int(self.mechanism.levels([self.owner], [requester])[0]), _NANO))
+        return self.trim(Fraction(int(self.mechanism.levels([self.owner], [requester])[0]), NANO))
 
     def to_pandas(self) -> pd.DataFrame:
         """A row for each step: epsilon from which on it holds, and the response."""
@@ -87,19 +85,18 @@ class Signal:
 
         values = self.mechanism.in_units(self.values)
         columns = {name: values[:, axis] for axis, name in enumerate(self.mechanism.columns)}
-        return pd.DataFrame({"epsilon": self.starts / _NANO, **columns})
+        return pd.DataFrame({"epsilon": self.starts / NANO, **columns})
 
     def __repr__(self) -> str:
         return f"Signal of {self.owner!r} up to ε = {float(self.epsilon):g}, {len(self.starts):,} steps"
 
     def _level(self, epsilon: float | Fraction) -> int:
         """Whole billionths of an ε, rounded down."""
-        positive(epsilon=epsilon)
-        exact = epsilon if isinstance(epsilon, Fraction) else Fraction(repr(float(epsilon)))
-        level = exact.numerator * _NANO // exact.denominator
+        exact = as_printed(positive(epsilon=epsilon))
+        level = exact.numerator * NANO // exact.denominator
         if not self.starts[0] <= level <= self.most:
             raise InputError(
-                f"epsilon is {float(epsilon):g}: it must be from {self.starts[0] / _NANO:g} to "
+                f"epsilon is {float(epsilon):g}: it must be from {self.starts[0] / NANO:g} to "
                 f"{float(self.epsilon):g}, all that the signal of {self.owner!r} has"
             )
         return level

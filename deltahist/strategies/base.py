@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import numbers
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from deltahist.domain import Domain
-from deltahist.errors import InputError, exact, fits_memory, positive, whole
+from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -268,10 +267,7 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
     if len(shares) != number:
         raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
     # A float is read as the decimal that it prints as: 0.1 is a tenth.
-    checked = [positive(share=s) for s in shares]
-    return tuple(
-        exact(share=s) if isinstance(s, numbers.Rational) else Fraction(repr(float(s))) for s in checked
-    )
+    return tuple(as_printed(positive(share=s)) for s in shares)
 
 
 def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:

@@ -186,6 +186,7 @@ def test_bugs_beneath_a_gaussian_chain_are_caught(tmp_path, monkeypatch, bug):
     assert refuted(joint_audit(tmp_path, (Fraction(1, 4), Fraction(1, 2)), "rho", releases=20_000))
 
 
+@pytest.mark.slow
 def test_a_wrong_atom_is_caught(tmp_path, monkeypatch):
     """What neither jumps over zero nor goes towards it always stays: the value is kept too often."""
     never = Table(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))

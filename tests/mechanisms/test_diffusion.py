@@ -26,6 +26,8 @@ def mechanism(alpha=100, columns=("x", "y"), epsilon="exp(3-d)", **more):
         (0.3, 0.1, ("v",), 3),
         (100, 1, ("x", "y"), 102),
         (2, 1, "abc", 4),
+        (1, Fraction(1, 3), ("v",), 3),
+        (5 + Fraction(1, 10**17), 1, ("age",), 6),  # prints as 5.0
     ],
 )
 def test_alpha_is_rounded_up_to_lattice_steps(alpha, step, columns, reach):

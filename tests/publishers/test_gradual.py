@@ -10,7 +10,7 @@ import pytest
 import deltahist as dh
 from deltahist.publishers import chains, gradual, state as states
 from deltahist.publishers.state import State
-from deltahist.publishers.states import read_state, write_state
+from deltahist.publishers.state_files import read_state, write_state
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
 LINE = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)
@@ -295,17 +295,21 @@ def test_damaged_states_are_refused(chain, tmp_path):
 @pytest.mark.parametrize(
     ("description", "left_out", "message"),
     [
-        ({"format": "deltahist-state", "version": 99}, None, "of version 99: this program reads versions up to 1"),
-        ({"format": "other", "version": 1}, None, "is 'other': it must be 'deltahist-state'"),
-        ({}, None, "contradicts itself: it has no 'format'"),
-        ({"format": "deltahist-state", "version": 1}, "draws", "contradicts itself: it has no 'draws'"),
+        ({"version": 99}, None, "of version 99: this program reads versions up to 1"),
+        ({"format": "deltahist-rappor-state"}, None, "is 'deltahist-rappor-state': it must be 'deltahist-state'"),
+        ({}, "description", "is truncated or no state: 'description'"),
+        ({}, "draws", "contradicts itself: it has no 'draws'"),
     ],
 )
 def test_states_that_contradict_themselves(chain, tmp_path, description, left_out, message):
     path, release = chain
-    _, arrays, turn = read_state(path)
-    arrays.pop(left_out, None)
-    write_state(tmp_path / "other.state", description, arrays, turn=turn)
+    other = tmp_path / "other.state"
+    said, arrays, token = read_state(path, "deltahist-state")
+    write_state(other, "deltahist-state", said | description, arrays, token)
+    with np.load(other) as file:
+        left = {name: file[name] for name in file.files if name != left_out}
+    with other.open("wb") as file:
+        np.savez(file, **left)
     with pytest.raises(dh.InputError, match=message):
         dh.refine(release, tmp_path / "other.state", epsilon=2)
 

@@ -47,6 +47,14 @@ def test_a_key_is_for_what_it_was_made_for(path):
         open_key(path, BOUND + b"!")
 
 
+def test_a_key_of_a_newer_version_is_named(path, monkeypatch):
+    monkeypatch.setattr(keys, "_VERSION", b"12")
+    open_key(path, BOUND)
+    monkeypatch.undo()
+    with pytest.raises(dh.InputError, match=r"share.key' is of version 12: this program reads version 1; update it"):
+        open_key(path, BOUND)
+
+
 def test_every_truncation_and_every_change_is_found(path):
     open_key(path, BOUND)
     content = path.read_bytes()

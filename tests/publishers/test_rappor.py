@@ -12,7 +12,7 @@ from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filte
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.channels import Threshold
 from deltahist.mechanisms.rappor import Rappor
-from deltahist.publishers import rappor as publishing, states
+from deltahist.publishers import rappor as publishing, state_files
 from deltahist.publishers.rappor import Clients
 
 F = Fraction
@@ -308,15 +308,28 @@ def test_files_that_are_no_states(tmp_path):
         file.write_bytes(damaged)
         with pytest.raises(DamagedFile, match=r"users.state' is truncated or no state"):
             Clients.load(file)
-    description, arrays, _ = states.read_state(_written(file, whole))
+    form = "deltahist-rappor-state"
+    description, arrays, token = state_files.read_state(_written(file, whole), form)
     for name in ("true", "permanent", "cohorts"):
-        states.write_state(file, description, {**arrays, name: arrays[name][:1]})
+        state_files.write_state(file, form, description, {**arrays, name: arrays[name][:1]}, token)
         with pytest.raises(DamagedFile, match="contradicts itself: "):
             Clients.load(file)
     for changed in ({"report": {}}, {"mechanism": {"f": "2"}}, {"mechanism": 5}):
-        states.write_state(file, description | changed, arrays)
+        state_files.write_state(file, form, description | changed, arrays, token)
         with pytest.raises(DamagedFile, match="contradicts itself: "):
             Clients.load(file)
+
+
+def test_states_of_other_forms_and_newer_versions_are_refused(tmp_path):
+    file, form = tmp_path / "users.state", "deltahist-rappor-state"
+    Clients(["a", "b"], Rappor()).save(file)
+    description, arrays, token = state_files.read_state(file, form)
+    state_files.write_state(file, form, description | {"version": 2}, arrays, token)
+    with pytest.raises(InputError, match=r"users.state' is of version 2: this program reads versions up to 1"):
+        Clients.load(file)
+    state_files.write_state(file, form, description | {"format": "deltahist-state"}, arrays, token)
+    with pytest.raises(DamagedFile, match=r"users.state' is 'deltahist-state': it must be 'deltahist-rappor"):
+        Clients.load(file)
 
 
 def _written(file, content):

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.mechanisms.rappor import Rappor
+from deltahist.publishers.rappor import Clients
+from deltahist.publishers.state import State
 from deltahist.releases import SortedRelease
 
 V1 = Path(__file__).parent.parent / "fixtures" / "v1"
@@ -71,6 +74,52 @@ def test_other_noise_than_stated_is_no_old_fault(tmp_path, change):
     pq.write_table(table.replace_schema_metadata(meta), tmp_path / "r.parquet")
     with pytest.raises(dh.InputError, match=r"does not follow|damaged"):
         dh.Release.load(tmp_path / "r.parquet")
+
+
+def test_chains_of_version_1_say_which_release_they_are():
+    amounts = (Fraction(1, 2), Fraction(1))
+    chains = {name: dh.load(V1 / f"{name}.parquet").mechanism.chain for name in ("chain", "copy", "sorted_chain")}
+    assert chains["chain"].amounts == chains["sorted_chain"].amounts == amounts
+    assert (chains["copy"].name, chains["copy"].amounts) == (chains["chain"].name, amounts)
+    assert chains["copy"].copied == Fraction(1, 4)
+
+
+@pytest.mark.parametrize(("name", "more"), [("chain", {"epsilon": 2}), ("chain_gaussian", {"rho": 2})])
+def test_states_of_version_1_go_on(name, more, tmp_path):
+    release = dh.load(V1 / f"{name}.parquet")
+    state = secret(f"{name}.state", tmp_path)
+    assert State.load(state).release.values.tolist() == release.values.tolist()
+    finer = dh.refine(release, state, **more)
+    assert (finer.mechanism.chain.number, finer.total) == (3, release.total)
+
+
+def test_users_of_version_1_go_on(tmp_path):
+    clients = Clients.load(secret("users.state", tmp_path))
+    assert clients.mechanism == Rappor(bits=16, cohorts=2, f=0.5, p=0, q=1, form="laplace")
+    assert [row.sum() for row in clients._report.drawn.bits] == [6, 7, 6]
+    # With hardly any noise the bits are those of the texts.
+    texts, cohorts = ["cafe", "museum", "park"], [0, 1, 0]
+    last = clients.relax(clients.mechanism.relaxed(f=1e-12), weak_protection_accepted=True).refine()
+    for text, cohort, bits in zip(texts, cohorts, last.bits, strict=True):
+        at = clients.mechanism.positions([text])[0, cohort]
+        assert np.flatnonzero(bits).tolist() == sorted(set(at.tolist()))
+
+
+def test_keys_of_version_1_answer_as_before(tmp_path):
+    """Another answer about the same data would be a second look at them."""
+    network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
+    mechanism = dh.DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
+    homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
+    answers = dh.Diffusion(homes, mechanism, state=secret("homes.key", tmp_path)).to("cem")
+    assert answers[["x", "y"]].to_numpy().tolist() == [[585946.9, 4511986.8], [583496.2, 4506989.6]]
+
+
+def secret(name, folder):
+    """A copy that its owner alone can read, as it must be."""
+    copy = folder / name
+    copy.write_bytes((V1 / name).read_bytes())
+    copy.chmod(0o600)
+    return copy
 
 
 def test_ledgers_of_version_1_keep_their_charges(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,33 +12,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_secret, write_whole
+from deltahist._files import check_format, check_secret, write_whole
 from deltahist.errors import DamagedFile, InputError, fits_memory
 
-#: Name of the description among the arrays, and of what changes with every writing.
-_DESCRIPTION, _TURN = "description", "turn"
+#: Version of all kinds of states; older ones stay readable.
+_VERSION = 1
+#: Name of the description among the arrays.
+_DESCRIPTION = "description"
 
 
-def new_turn() -> bytes:
-    """What tells a writing from all others."""
-    return os.urandom(16)
+def new_token() -> str:
+    """What tells a writing from all others: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
 
 
 def write_state(
     path: Path,
-    description: dict[str, Any],
+    form: str,
+    description: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
+    token: str,
     *,
-    turn: bytes = b"",
     new: bool = False,
-) -> bytes:
-    """Write a state, durably, and return what tells this writing from all others: `turn`, if it is said.
+) -> None:
+    """Write a state of a form, durably; its token tells this writing from all others.
 
     Raises InputError if the folder does not exist or cannot be written; if the state is `new` and there is one already.
     """
-    turn = turn or new_turn()
-    text = np.frombuffer(json.dumps(description).encode(), dtype=np.uint8)
-    named = {_DESCRIPTION: text, _TURN: np.frombuffer(turn, dtype=np.uint8), **arrays}
+    said = {"format": form, "version": _VERSION, "token": token, **description}
+    named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
@@ -49,18 +51,17 @@ def write_state(
             f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new "
             "file, or go on with that one"
         )
-    return turn
 
 
-def read_state(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], bytes]:
-    """Description, arrays and turn of a state.
+def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
+    """Description, arrays and token of a state.
 
     Raises
     ------
     InputError
-        If there is no such file, or others than its owner can read it.
+        If there is no such file, others than its owner can read it, or it is of a newer version.
     DamagedFile
-        If it is truncated or something else.
+        If it is truncated, of another form or something else.
     """
     if not path.is_file():
         raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
@@ -70,11 +71,12 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], byt
             fits_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        turn = arrays.pop(_TURN).tobytes()
-        return json.loads(arrays.pop(_DESCRIPTION).tobytes()), arrays, turn
+        description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
+        check_format(description, str(path), form=form, version=_VERSION)
+        return description, arrays, str(description["token"])
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as problem:
         raise DamagedFile(
             f"state {str(path)!r} is truncated or no state: {problem}; nothing was drawn or spent"
         ) from None
