@@ -34,7 +34,8 @@ class State:
     Parameters
     ----------
     release : the last release of the chain. draws : (draws,) its noise; private.
-    turn : names this state in ledgers; another one for each release of the chain.
+    turn : names this state in ledgers; another one for each release of the chain. source : token of the state that it
+        came of; None for the first.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -48,6 +49,7 @@ class State:
     release: Release | SortedRelease
     draws: NDArray[np.int64] = field(repr=False)
     turn: bytes = field(repr=False, default_factory=new_turn)
+    source: str | None = field(repr=False, default=None)
 
     def __repr__(self) -> str:
         return f"State(release {self.chain.number} of chain {self.chain.name})"
@@ -86,7 +88,7 @@ class State:
             release, draws = from_bytes(arrays["release"].tobytes(), path), arrays["draws"]
         except KeyError as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
-        return cls(_in_chain(release, draws, path), draws, turn)
+        return cls(_in_chain(release, draws, path), draws, turn, description.get("source"))
 
     def begin(self, path: str | Path) -> None:
         """Write the state of a first release, durably; a file that exists is never overwritten."""
@@ -98,14 +100,14 @@ class State:
 
     def next(self, release: Release | SortedRelease, draws: NDArray[np.int64]) -> Self:
         """The state of a finer release."""
-        return replace(self, release=release, draws=draws, turn=new_turn())
+        return replace(self, release=release, draws=draws, turn=new_turn(), source=self.token)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with tempfile.TemporaryDirectory() as folder:
             self.release.save(f"{folder}/release")
             content = Path(folder, "release").read_bytes()
         arrays: dict[str, NDArray[Any]] = {"release": np.frombuffer(content, dtype=np.uint8), "draws": self.draws}
-        return {"format": _FORMAT, "version": _VERSION}, arrays
+        return {"format": _FORMAT, "version": _VERSION, "source": self.source}, arrays
 
 
 def check_new(path: str | Path) -> None:

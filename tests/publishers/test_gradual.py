@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.publishers import chains, gradual, state as states
+from deltahist.publishers import chains, gradual, once_more, state as states
 from deltahist.publishers.state import State
 from deltahist.publishers.states import read_state, write_state
 
@@ -217,6 +217,16 @@ def test_a_process_that_dies_never_leads_to_another_draw(chain, monkeypatch, at)
     assert dh.refine(once_more, path, epsilon=Fraction(21, 10)).mechanism.chain.amounts == (1, 2, Fraction(21, 10))
 
 
+def test_a_link_to_a_state_stays_one(chain, tmp_path):
+    """Were the link replaced, the state behind it could be refined a second time."""
+    path, release = chain
+    (tmp_path / "link").symlink_to(path)
+    dh.refine(release, tmp_path / "link", epsilon=2)
+    assert State.load(path).chain.number == 2
+    with pytest.raises(dh.InputError, match="was refined already"):
+        dh.refine(release, path, epsilon=1.5)
+
+
 def test_nothing_is_left_beside_a_state_but_its_lock(chain):
     path, release = chain
     dh.refine(release, path, epsilon=2)
@@ -421,6 +431,73 @@ def test_of_two_states_that_await_settling_one_comes_first(tmp_path, account, mo
     dh.refine(release, tmp_path / "copy", epsilon=2, account=account)
     with pytest.raises(dh.InputError, match="has been used already"):
         dh.refine(release, tmp_path / "s", epsilon=2, account=account)
+
+
+def unsettled(path, account, monkeypatch, release):
+    """A process dies after its state is written, before its account knows of it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(dh.Account, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            _ = dh.refine(release, path, epsilon=1.5, account=account) if release else start(path, account)
+
+
+def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
+    """Of two states that came of one the second is not settled later either, when the first one is charged again."""
+    release = start(tmp_path / "s", account)
+    shutil.copy(tmp_path / "s", tmp_path / "copy")
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
+    with monkeypatch.context() as patch:
+        patch.setattr(gradual, "refine_draws", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            dh.refine(None, tmp_path / "copy", epsilon=2, account=account)
+    for again in (
+        lambda: dh.refine(release, tmp_path / "s", epsilon=1.5, account=account),
+        lambda: dh.refine(None, tmp_path / "s", epsilon=2, account=account),
+        lambda: once_more(tmp_path / "s", account=account),
+    ):
+        with pytest.raises(dh.InputError, match="has been used already"):
+            again()
+    assert once_more(tmp_path / "copy", account=account).guarantee.epsilon == Fraction(3, 2)
+    assert dh.refine(None, tmp_path / "copy", epsilon=2, account=account).payment.spent == 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_state_that_was_not_settled_goes_on(tmp_path, account, monkeypatch, number):
+    release = start(tmp_path / "s", account) if number == 2 else None
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    assert dh.refine(None, tmp_path / "s", epsilon=2, account=account).mechanism.chain.number == number + 1
+    assert account.spent == 2
+
+
+def test_the_release_of_a_state_is_not_handed_out_unsettled(tmp_path, account, monkeypatch):
+    """Else a copy of the state before could be refined, too, for the same charge."""
+    release = start(tmp_path / "s", account)
+    shutil.copy(tmp_path / "s", tmp_path / "copy")
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    with pytest.raises(dh.InputError, match="account 'people' paid for this chain, and none is given"):
+        once_more(tmp_path / "s")
+    once_more(tmp_path / "s", account=account)
+    with pytest.raises(dh.InputError, match="has been used already"):
+        dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
+
+
+def test_who_paid_for_the_last_release_is_asked(tmp_path, account, monkeypatch):
+    """Nobody paid for the release that is given, but somebody for the one that its state has come to."""
+    release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "s")
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    with pytest.raises(dh.InputError, match="account 'people' paid for this chain, and none is given"):
+        dh.refine(release, tmp_path / "s", epsilon=1.5)
+
+
+def test_levels_that_are_too_near_are_not_charged(tmp_path):
+    account = dh.Account.total(rho=1)
+    billionth = Fraction(1, 10**9)
+    start(tmp_path / "s", account, epsilon=None, rho=billionth)
+    dh.refine(None, tmp_path / "s", rho=0.01, account=account)
+    with pytest.raises(dh.InputError, match="too near to each other"):
+        dh.refine(None, tmp_path / "s", rho=Fraction(1, 100) + billionth, account=account)
+    assert account.spent == Fraction(1, 100)
 
 
 def test_it_is_charged_before_noise_is_drawn(tmp_path, account, monkeypatch):
