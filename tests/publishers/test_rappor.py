@@ -276,6 +276,21 @@ def test_two_runs_cannot_go_on_from_one_file(tmp_path):
         second.report()
 
 
+def test_users_are_kept_in_one_file(tmp_path):
+    """Of two files each could be loaded, and relaxed by itself; a link leads to the same one."""
+    file, link = tmp_path / "users.state", tmp_path / "link"
+    clients = Clients(["a"], Rappor(f=0.5))
+    clients.save(file)
+    with pytest.raises(InputError, match=r"kept in '.*users.state' already, and '.*other' is given"):
+        clients.save(tmp_path / "other")
+    clients.save(file)
+    link.symlink_to(file)
+    first, second = Clients.load(link), Clients.load(file)
+    first.relax(first.mechanism.relaxed(f=0.4))
+    with pytest.raises(InputError, match="was changed by another run"):
+        second.relax(first.mechanism.relaxed(f=0.4))
+
+
 def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
     file = tmp_path / "users.state"
     clients = Clients(["a"], Rappor(f=0.5))
@@ -291,7 +306,7 @@ def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
     assert clients._report is None
     monkeypatch.undo()
     with pytest.raises(InputError, match="make it first"):
-        clients.save(tmp_path / "none" / "users.state")
+        Clients(["a"], Rappor(f=0.5)).save(tmp_path / "none" / "users.state")
     assert len(clients.relax(clients.mechanism.relaxed(f=0.4)).report()) == 1
     assert Clients.load(file).mechanism.f == F(0.4)
 
