@@ -176,7 +176,8 @@ class Window:
         Raises InputError if another one came first.
         """
         if self.ledger is None:
-            self._chains[chain] = self.paid(chain).settled(token, source, chain)
+            with self._turn:
+                self._chains[chain] = self.paid(chain).settled(token, source, chain)
             return
         with self._ledger.transaction() as change:
             known = Paid(**(change.fact(self.name, _fact(chain)) or {}))

@@ -143,6 +143,7 @@ def test_every_kind_of_release_of_a_chain_loads(name, tmp_path):
 def test_the_noise_of_experiments_stays_marked(tmp_path):
     path = tmp_path / "s"
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path, rng=rng())
+    assert not dh.tighten(release, epsilon=0.5).publishable
     assert not dh.refine(release, path, epsilon=2).publishable
 
 
@@ -415,7 +416,8 @@ def test_a_charge_without_a_release_is_used_again(tmp_path, account, monkeypatch
         with pytest.raises(KeyboardInterrupt):
             dh.refine(release, tmp_path / "s", epsilon=2, account=account)
     assert account.spent == 2
-    assert dh.refine(release, tmp_path / "s", epsilon=2, account=account).payment.spent == 2
+    assert dh.refine(release, tmp_path / "s", epsilon=1.5, account=account).payment.spent == 2
+    assert dh.refine(None, tmp_path / "s", epsilon=2, account=account).payment.spent == 2
     assert account.spent == 2
 
 
@@ -544,6 +546,17 @@ def test_copies_have_the_noise_they_say():
         copy = dh.tighten(release, **{unit: Fraction(amount, 4)}, rng=rng(2))
         noise = copy.values if strategy == "identity" else np.cumsum(copy.values)[:-1]
         assert noise.astype(float).var() == pytest.approx(copy.laws[0].variance(), rel=0.07)
+
+
+def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
+    """Two Gaussian noises on whole numbers add up to nearly one: a 2^30th more variance pays for that."""
+    near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
+    release = dh.publish(np.zeros(4, dtype=int), near, "identity", rho=Fraction(1, 50))
+    drawn = []
+    monkeypatch.setattr(gradual, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0)
+    copy = dh.tighten(release, rho=Fraction(1, 100))
+    (before,), (after,) = release.laws, copy.laws
+    assert drawn == [after.parameter * (1 + Fraction(1, 1 << 30)) - before.parameter]
 
 
 def test_releases_that_do_not_keep_their_noise():
