@@ -92,7 +92,7 @@ class Diffusion:
         self._rng = rng
         #: Names and data as a key is bound to them.
         self._bound = bound_by(sorted(names), values, mechanism)
-        # Without a file the key is drawn here: copies, forks and threads that drew their own would answer independently.
+        # Without a file the key is drawn here: copies, forks or threads that drew their own would answer twice.
         if self._state is None or self._state.exists():
             _ = self._paths
 
