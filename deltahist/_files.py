@@ -169,10 +169,12 @@ def write_whole(
     """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
 
     What is secret can be read by its owner alone, from the first byte on, and is durable, with its name, when this
-    returns. Without `replace` a file that is there already stays, and the answer is False.
+    returns; a link to it stays one, so that no older secret stays behind it. Without `replace` a file that is there
+    already stays, and the answer is False.
 
     Raises InputError if the folder does not exist or cannot be written.
     """
+    target = target.resolve() if secret else target
     if not target.parent.is_dir():
         raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
     if target.is_dir():

@@ -14,7 +14,7 @@ class Paid:
 
     A charge is made before noise is drawn, when the state that will hold the noise is not there yet. Until that is
     settled the charge may be used again, by who refines the same state: whatever was drawn meanwhile was not handed
-    out.
+    out. Settled is a state that says it came of that one; of several the first.
 
     Parameters
     ----------
@@ -22,8 +22,9 @@ class Paid:
     source : token of the state that was refined last; None for a chain that begins.
     token : of the state that came of it; None while a charge awaits its state.
 
-    >>> Paid().charged(1_000, None, "a" * 32).settled("one", "a" * 32).due(3_000)
-    2000
+    >>> first = Paid().charged(1_000, None, None, "a" * 32).settled("one", None, "a" * 32)
+    >>> first.due(3_000), first.charged(3_000, "one", None, "a" * 32).settled("two", "one", "a" * 32).token
+    (2000, 'two')
     """
 
     nano: int = 0
@@ -34,21 +35,28 @@ class Paid:
         """Billionths that are still to be charged for a chain to cost `nano` in all."""
         return max(0, nano - self.nano)
 
-    def charged(self, nano: int, token: str | None, chain: str) -> Paid:
-        """Once `due` is charged for a release from the state with a token.
+    def charged(self, nano: int, token: str | None, source: str | None, chain: str) -> Paid:
+        """Once `due` is charged for a release from the state with a token, which came of the state `source`.
 
         Raises InputError if another state has followed that one: it is a copy, and a second release from it would
         not be paid for.
         """
-        if self.nano and token != (self.token or self.source):
+        if self.nano and not self._goes_on(token, source):
             raise _used(chain)
         return Paid(max(nano, self.nano), token, None)
 
-    def settled(self, token: str, chain: str) -> Paid:
+    def settled(self, token: str, source: str | None, chain: str) -> Paid:
         """Once the state of the release is written; InputError if another one came first."""
-        if self.token not in (None, token):
+        if self.nano and not self._goes_on(token, source):
             raise _used(chain)
-        return Paid(self.nano, self.source, token)
+        # A charge from this very state still awaits the next one.
+        return self if self.token is None and token == self.source else Paid(self.nano, source, token)
+
+    def _goes_on(self, token: str | None, source: str | None) -> bool:
+        """Whether a state is the last one, or may be: the first that came of what was charged last."""
+        if self.token is not None:
+            return token == self.token
+        return token == self.source or source == self.source
 
     def describe(self) -> dict[str, Any]:
         """As a ledger keeps it."""

@@ -65,9 +65,9 @@ class Account:
         """
         return cls(Window(None, epsilon, rho, ledger=ledger, name=name))
 
-    def settle(self, chain: str, token: str) -> None:
-        """Keep which state of a chain is its last one; InputError if another one came first."""
-        self.window.settle(chain, token)
+    def settle(self, chain: str, token: str, source: str | None = None) -> None:
+        """Keep which state of a chain is its last one, and of which it came; InputError if another one came first."""
+        self.window.settle(chain, token, source)
 
     def paid(self, chain: str) -> Fraction:
         """What has been charged for a chain so far."""
@@ -98,12 +98,18 @@ class Account:
         return self.window.available(self.step)
 
     def pay(
-        self, guarantee: Guarantee, *, chain: str | None = None, token: str | None = None
+        self,
+        guarantee: Guarantee,
+        *,
+        chain: str | None = None,
+        token: str | None = None,
+        source: str | None = None,
     ) -> Payment:
         """Charge what a release promises, and say what has been spent then.
 
         Whatever happens afterwards, it stays charged. For a release of a chain only what it costs more than those
-        before it is charged; `token` names the state that is refined (None for the first release).
+        before it is charged; `token` names the state that is refined (None for the first release), `source` the one
+        that it came of.
 
         Raises
         ------
@@ -126,6 +132,6 @@ class Account:
         if chain is None:
             _, spent = self.window.charge_and_sum(self.step, amount)
         else:
-            spent = self.window.charge_up_to(amount, chain, token)
+            spent = self.window.charge_up_to(amount, chain, token, source)
         self.payments.append(Payment(self.name, unit, self.limit, spent, self.window.length))
         return self.payments[-1]

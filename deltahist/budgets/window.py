@@ -147,13 +147,15 @@ class Window:
         nano = charged(amount=amount)
         return Charge(Fraction(nano, NANO), self.unit), self._charge(step, nano, amount)
 
-    def charge_up_to(self, amount: float | Fraction, chain: str, token: str | None) -> Fraction:
+    def charge_up_to(
+        self, amount: float | Fraction, chain: str, token: str | None, source: str | None = None
+    ) -> Fraction:
         """Charge what a chain of releases lacks, and say what has been spent then.
 
         Parameters
         ----------
         amount : what all releases of the chain cost together, the next one with them. chain : its name.
-        token : of the state that is refined; None for a chain that begins.
+        token : of the state that is refined; None for a chain that begins. source : of the state that it came of.
 
         Raises
         ------
@@ -166,19 +168,20 @@ class Window:
                 f"account {self.name!r} is the window of a stream: a chain of releases is paid by a total "
                 "(`Account.total`)"
             )
-        return self._charge(0, charged(amount=amount), amount, (chain, token))
+        return self._charge(0, charged(amount=amount), amount, (chain, token, source))
 
-    def settle(self, chain: str, token: str) -> None:
-        """Keep which state of a chain is its last one, before its release is handed out.
+    def settle(self, chain: str, token: str, source: str | None = None) -> None:
+        """Keep which state of a chain is its last one, before its release is handed out; `source` is where it came of.
 
         Raises InputError if another one came first.
         """
         if self.ledger is None:
-            self._chains[chain] = self.paid(chain).settled(token, chain)
+            with self._turn:
+                self._chains[chain] = self.paid(chain).settled(token, source, chain)
             return
         with self._ledger.transaction() as change:
             known = Paid(**(change.fact(self.name, _fact(chain)) or {}))
-            change.store(self.name, _fact(chain), known.settled(token, chain).describe())
+            change.store(self.name, _fact(chain), known.settled(token, source, chain).describe())
 
     def paid(self, chain: str) -> Paid:
         """What has been charged for a chain."""
@@ -187,15 +190,15 @@ class Window:
         return Paid(**(self._ledger.fact(self.name, _fact(chain)) or {}))
 
     def _charge(
-        self, step: int, nano: int, amount: Any, chain: tuple[str, str | None] | None = None
+        self, step: int, nano: int, amount: Any, chain: tuple[str, str | None, str | None] | None = None
     ) -> Fraction:
-        """Charge billionths, or those that a chain lacks (its name, and the state); what has been spent then."""
+        """Charge billionths, or those that a chain lacks (its name, state and source); what has been spent then."""
         if self.ledger is None:
             with self._turn:
                 if chain is not None:
-                    name, token = chain
+                    name, token, source = chain
                     paid = self.paid(name)
-                    after, nano = paid.charged(nano, token, name), paid.due(nano)
+                    after, nano = paid.charged(nano, token, source, name), paid.due(nano)
                 self._allow(self._memory, step, nano, amount)
                 if chain is not None:
                     self._chains[name] = after
@@ -214,9 +217,9 @@ class Window:
                     "(closed meanwhile?): nothing was charged; open it again"
                 )
             if chain is not None:
-                name, token = chain
+                name, token, source = chain
                 paid = Paid(**(change.fact(self.name, _fact(name)) or {}))
-                change.store(self.name, _fact(name), paid.charged(nano, token, name).describe())
+                change.store(self.name, _fact(name), paid.charged(nano, token, source, name).describe())
                 nano = paid.due(nano)
             charges = change.charges(self.name)
             self._allow(charges, step, nano, amount)

@@ -98,8 +98,9 @@ def refine(
     """Publish a finer release of the same data: all releases of the chain together cost what this one does.
 
     The data are not read again: the state holds the noise, and goes on to the new release. The error is that of a
-    single release at the new budget. Without a budget the state's own release is written once more, which is how
-    nothing is lost where a run ended in the middle. The account that paid for the first release pays the difference.
+    single release at the new budget. The account that paid for the first release pays the difference. Without a budget
+    the state's own release is written once more, which is how nothing is lost where a run ended in the middle; with
+    the account, if one paid.
 
     \b
     Examples:
@@ -110,15 +111,19 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers import refine as finer
+    from deltahist.publishers import once_more, refine as finer
     from deltahist.publishers.state import State
 
     console.check_target(out, state, *asked.files(), *([] if release is None else [release]), replace=overwrite)
     given: Any = State.load(state).release if release is None else open_release(release)
     if relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None and release is None:
-        given.save(out)
-        print(_summary(given, out, state))
-        return given
+        spent = {given.mechanism.budget.unit: given.mechanism.budget.amount}
+        keeping.check(spent, given.mechanism.chain.name)
+        with keeping.paying(spent) as account:
+            made = once_more(state, account=account)
+            made.save(out)
+        print(_summary(made, out, state))
+        return made
     budget = relaxing.amounts(given, asked)
     chain = given.mechanism.chain
     keeping.check(budget, None if chain is None else chain.name)

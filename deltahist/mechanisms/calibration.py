@@ -14,6 +14,9 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import ROUNDED, Guarantee, Law, gaussian_epsilon
 from deltahist.strategies.base import Strategy, whole_shares
 
+#: Variance, in steps of its lattice, that the noise of a chain's first release has at least (`noise/process.py`).
+_FINEST = 2.0**46
+
 
 class Root(float):
     """The square root of an exact number: a float that keeps the exact square.
@@ -121,17 +124,24 @@ def noise_laws(
 
 
 def approximate_epsilon(
-    laws: Sequence[Law], strategy: Strategy, guarantee: Guarantee, probability: float
+    laws: Sequence[Law],
+    strategy: Strategy,
+    guarantee: Guarantee,
+    probability: float,
+    times: Fraction = Fraction(1),
 ) -> float:
     """ε of the (ε, δ_prob) guarantee of a release at a failure probability δ_prob; for pure ε itself.
 
-    The better of what zCDP implies and of what is proved for Gaussian noise itself.
+    The better of what zCDP implies and of what is proved for Gaussian noise itself. `times` : the budget of the first
+    release of its chain goes so many times into its own.
     """
     known = guarantee.approximate(probability)
-    # Noise that is rounded is no worse than what it was rounded from, whose lattice is so fine that it does not
-    # matter.
-    finest = {"gaussian": 1.0, ROUNDED: 2.0**40}
-    variances = [finest[law.kind] * float(law.parameter) for law in laws if law.kind in finest and law.parameter]
+    # Noise that is rounded is no worse than what it was rounded from, on a lattice that stays what it was at first.
+    variances = [
+        _FINEST / float(times) if law.kind == ROUNDED else float(law.parameter)
+        for law in laws
+        if law.kind in ("gaussian", ROUNDED) and law.parameter
+    ]
     if guarantee.rho is None or not variances:
         return known
     tight = gaussian_epsilon(

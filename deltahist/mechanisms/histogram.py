@@ -199,7 +199,8 @@ class Mechanism(BaseMechanism):
         return self.budget.amount * Fraction(wide) / Fraction(own)
 
     def approximate(self, probability: float) -> float:
-        return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability)
+        times = Fraction(1) if self.chain is None else self.budget.amount / self.chain.amounts[0]
+        return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability, times)
 
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
         """Expected squared error of the answer to each query (m,), in points squared; no data is looked at.

@@ -193,11 +193,12 @@ class Network:
     def with_users(self, users: Iterable[Any]) -> Network:
         """The network with further users, who know nobody; those who are in it already change nothing.
 
+        They are put in the order of their names: that of a private table may tell about its rows.
+
         >>> Network.from_edges([("ann", "bob")]).with_users(["bob", "cem"])
         Network of 3 users and 1 edge
         """
-        known = set(self.nodes)
-        more = [name for name in dict.fromkeys(map(str, users)) if name not in known]
+        more = sorted(set(map(str, users)).difference(self.nodes))
         matrix = self.adjacency.copy()
         matrix.resize((len(self) + len(more),) * 2)
         return Network((*self.nodes, *more), matrix, self.directed)

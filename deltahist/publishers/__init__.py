@@ -1,7 +1,7 @@
 """Publishers: the private side. They see counts, draw noise and make releases."""
 
 from deltahist.publishers.diffusion import Diffusion
-from deltahist.publishers.gradual import refine, tighten
+from deltahist.publishers.gradual import once_more, refine, tighten
 from deltahist.publishers.histogram import publish
 from deltahist.publishers.quantile import publish_quantile, smooth_sensitivity
 from deltahist.publishers.rappor import Clients
@@ -12,6 +12,7 @@ __all__ = [
     "Clients",
     "Diffusion",
     "Stream",
+    "once_more",
     "publish",
     "publish_quantile",
     "publish_sorted",

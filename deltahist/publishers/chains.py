@@ -76,6 +76,13 @@ def refine_draws(before: Additive, after: Additive, draws: Draws, rng: np.random
     return out
 
 
+def check_refines(before: Additive, after: Additive) -> None:
+    """InputError if noise cannot be refined so far, or so little: before anything is charged."""
+    for (_, law), (_, finer) in zip(before.noise_groups, after.noise_groups, strict=True):
+        if law.parameter:
+            process_of(before, law).refine(np.zeros(0, dtype=np.int64), _level(law), _level(finer))
+
+
 def tighten_draws(before: Additive, after: Additive, draws: Draws, rng: np.random.Generator | None) -> Draws:
     """Noise (draws,) of a more private copy, given that of the release."""
     out = np.zeros_like(draws)

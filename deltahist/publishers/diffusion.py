@@ -92,12 +92,13 @@ class Diffusion:
         self._rng = rng
         #: Names and data as a key is bound to them.
         self._bound = bound_by(sorted(names), values, mechanism)
-        if self._state is not None and self._state.exists():
+        # Without a file the key is drawn here: copies, forks or threads that drew their own would answer twice.
+        if self._state is None or self._state.exists():
             _ = self._paths
 
     @functools.cached_property
     def _paths(self) -> Any:
-        """All noise. A key's file is made with the first answer, so that a mistaken question makes none."""
+        """All noise. A file of a key is made with the first answer, so that a mistaken question makes none."""
         if self._rng is not None:
             key = self._rng.bytes(KEY)
         else:

@@ -17,7 +17,7 @@ from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.chain import Chain
 from deltahist.noise import discrete_gaussian
 from deltahist.noise.process import Lattice
-from deltahist.publishers.chains import entering, refine_draws, tighten_draws
+from deltahist.publishers.chains import check_refines, entering, refine_draws, tighten_draws
 from deltahist.publishers.histogram import check_protection
 from deltahist.publishers.state import State, held
 from deltahist.releases import BaseRelease, Release, SortedRelease
@@ -85,14 +85,16 @@ def refine(
                 f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}: its noise is made for "
                 "that unit"
             )
-        _check_account(given, account)
+        _check_account(known.release, account)
         if chain != known.chain:  # the state went on, and maybe its release was never saved
             return _once_more(known, chain, budget.amount, account)
         finer = known.mechanism.in_chain(chain.finer(budget.amount))
         check_protection(finer, weak_protection_accepted, rng)
-        payment = (
-            None if account is None else account.pay(finer.guarantee, chain=chain.name, token=known.token)
-        )
+        check_refines(known.mechanism, finer)
+        payment = None
+        if account is not None:
+            how = {"chain": chain.name, "token": known.token, "source": known.source}
+            payment = account.pay(finer.guarantee, **how)
         draws = refine_draws(known.mechanism, finer, known.draws, rng)
         values = known.release.values - entering(known.mechanism, known.draws) + entering(finer, draws)
         publishable = known.release.publishable and rng is None
@@ -101,8 +103,23 @@ def refine(
         following = known.next(out, draws)
         following.follow(state)
         if account is not None:
-            account.settle(chain.name, following.token)
+            account.settle(chain.name, following.token, following.source)
     return out
+
+
+def once_more(state: str | Path, *, account: Account | None = None) -> Any:
+    """The release that a state belongs to, once more: where a run ended before it was saved, or its file was lost.
+
+    Parameters
+    ----------
+    state : file of the state. account : the one that paid for the chain, if one did: it must know of this state before
+        the release is handed out, since a copy of the state before may have gone another way.
+
+    Raises InputError if the account did not pay for the chain, or another state came first; as `refine` on the state.
+    """
+    with held(state) as known:
+        _check_account(known.release, account)
+        return _settled(known, account)
 
 
 def tighten(
@@ -245,8 +262,13 @@ def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | 
             f"with this state: go on with release {last.number} (release None takes it from the state); nothing was "
             "drawn or spent"
         )
-    if account is not None:
-        account.settle(chain.name, known.token)
+    return _settled(known, account)
+
+
+def _settled(known: State, account: Account | None) -> BaseRelease:
+    """The state's own release, which an earlier run may have left before its account knew of the state."""
+    if account is not None and known.release.payment is not None:
+        account.settle(known.chain.name, known.token, known.source)
     return known.release
 
 

@@ -172,11 +172,18 @@ class Clients:
         Raises
         ------
         InputError
-            If the folder cannot be written, there is another file already, or the users moved on to finer settings.
+            If the folder cannot be written, there is another file already, they are kept in another one, or the users
+            moved on to finer settings.
         """
         with self._alone:
             self._check_current()
-            self._write(Path(path), self._token if Path(path) == self._file else "")
+            file = Path(path)
+            if self._file is not None and file != self._file:
+                raise InputError(
+                    f"these users are kept in {str(self._file)!r} already, and {str(path)!r} is given: each of "
+                    "two files could be relaxed, which would cost more than either"
+                )
+            self._write(file, self._token if self._file else "")
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:

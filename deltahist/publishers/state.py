@@ -34,7 +34,8 @@ class State:
     Parameters
     ----------
     release : the last release of the chain. draws : (draws,) its noise; private.
-    token : names this state in ledgers; another one for each release of the chain.
+    token : names this state in ledgers; another one for each release of the chain. source : token of the state that it
+        came of; None for the first.
 
     >>> import tempfile, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -48,6 +49,7 @@ class State:
     release: Release | SortedRelease
     draws: NDArray[np.int64] = field(repr=False)
     token: str = field(repr=False, default_factory=new_token)
+    source: str | None = field(repr=False, default=None)
 
     def __repr__(self) -> str:
         return f"State(release {self.chain.number} of chain {self.chain.name})"
@@ -75,12 +77,12 @@ class State:
         InputError
             If it is missing, of a newer version, or can be read by others.
         """
-        _, arrays, token = read_state(Path(path), _FORMAT)
+        description, arrays, token = read_state(Path(path), _FORMAT)
         try:
             release, draws = from_bytes(arrays["release"].tobytes(), path), arrays["draws"]
         except KeyError as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
-        return cls(_in_chain(release, draws, path), draws, token)
+        return cls(_in_chain(release, draws, path), draws, token, description.get("source"))
 
     def begin(self, path: str | Path) -> None:
         """Write the state of a first release, durably; a file that exists is never overwritten."""
@@ -92,14 +94,14 @@ class State:
 
     def next(self, release: Release | SortedRelease, draws: NDArray[np.int64]) -> Self:
         """The state of a finer release."""
-        return replace(self, release=release, draws=draws, token=new_token())
+        return replace(self, release=release, draws=draws, token=new_token(), source=self.token)
 
     def _write(self, path: str | Path, *, new: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             self.release.save(f"{folder}/release")
             content = Path(folder, "release").read_bytes()
         arrays: dict[str, NDArray[Any]] = {"release": np.frombuffer(content, dtype=np.uint8), "draws": self.draws}
-        write_state(Path(path), _FORMAT, {}, arrays, self.token, new=new)
+        write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
 
 
 def check_new(path: str | Path) -> None:

@@ -73,6 +73,17 @@ def test_a_run_that_ended_in_the_middle(capsys, monkeypatch):
     assert "was refined already, up to 1, with this state: go on with release 2" in said(capsys)
 
 
+def test_a_state_whose_release_was_paid_for(capsys):
+    account = ("--ledger", "l", "--account", "people")
+    publish(*account, "--limit", "2")
+    assert refine(release=(), out="again.parquet") == 2
+    assert "account 'people' paid for this chain, and none is given" in said(capsys)
+    assert refine("--ledger", "other", "--account", "people", release=(), out="again.parquet") == 2
+    assert "--limit is missing: account 'people' is new in 'other'" in said(capsys)
+    assert refine(*account, release=(), out="again.parquet") == 0
+    assert (dh.load("again.parquet").values == dh.load("city.parquet").values).all()
+
+
 def _dies_on(name, save):
     def saves(self, path):
         if str(path) == name:

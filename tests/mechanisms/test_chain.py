@@ -8,7 +8,8 @@ from scipy import stats
 
 import deltahist as dh
 from deltahist.mechanisms.chain import Chain
-from deltahist.privacy import ROUNDED, Law
+from deltahist.noise.process import Brownian
+from deltahist.privacy import ROUNDED, Law, gaussian_epsilon
 
 NAME = "0123456789abcdef" * 2
 
@@ -96,3 +97,15 @@ def test_the_statement_says_that_noise_is_rounded():
     assert f"release 1 of chain {NAME}; it may be refined" in mechanism.statement()
     assert mechanism.approximate(1e-6) <= mechanism.guarantee.approximate(1e-6)
     assert "gaussian noise on whole numbers" in dh.Mechanism(near, cells, dh.Budget(rho=1)).statement()
+
+
+@pytest.mark.parametrize("first", [Fraction(1, 10**9), Fraction(1, 1000), Fraction(1, 2)])
+def test_a_failure_probability_is_that_of_noise_on_its_lattice(first):
+    """The lattice stays that of the first release: far from it the noise is not as fine as the real numbers."""
+    line = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)
+    mechanism = dh.Mechanism(line, dh.strategies.Identity(line.domain), dh.Budget(rho=1))
+    mechanism = mechanism.in_chain(Chain("0" * 32, (first, Fraction(1))))
+    process = Brownian.at(first / mechanism.laws[0].parameter)
+    steps = float(process.variance(1 / mechanism.laws[0].parameter))
+    least = gaussian_epsilon(1.0, 1e-6, least_variance=steps, draws=mechanism.draws)
+    assert least <= mechanism.approximate(1e-6) < 1.001 * least

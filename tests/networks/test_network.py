@@ -44,6 +44,8 @@ def test_names_are_text():
     assert network.index([np.int64(8), "7"]).tolist() == [1, 0]
     assert network.with_users([9, 11]).nodes == (*network.nodes, "11")
     assert network.with_users([]).nodes == network.nodes
+    # The order of a private table, by income perhaps, is not that of the answers.
+    assert network.with_users(["y", 11, "x"]).nodes == (*network.nodes, "11", "x", "y")
 
 
 def test_directed_edges_lead_one_way():

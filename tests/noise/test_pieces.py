@@ -117,6 +117,17 @@ def test_requests_next_to_a_jump(monkeypatch):
     assert (VectorPaths(KEY, 2, 1000).at(users, levels) == true).all()
 
 
+def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
+    """At the billionth below it the response would tell of a level that is above what was promised."""
+    monkeypatch.setattr(module, "Steps", Recorded)
+    for paths, bit in ((VectorPaths(KEY, 2, 1000), ()), (BitPaths(KEY), (1,))):
+        exact = said(paths, np.arange(10), (0.4, 9), 3)
+        for user in range(10):
+            jumps = (x for (kind, row, *_), (x, _) in exact.items() if (kind, row) == ("level", user))
+            above = {math.floor(x * UNIT) + 1 for x in jumps}
+            assert set(paths.signal(user, *bit, UNIT // 2, 8 * UNIT)[0][1:].tolist()) <= above
+
+
 def test_all_through_decimal(monkeypatch):
     users, levels = requests(300, users=4)
     true = VectorPaths(KEY, 3, 1000).at(users, levels)

@@ -222,6 +222,12 @@ def test_moves_by_whole_numbers_pass_through_rounding():
         assert (made.nearest(values + (u << 5)) == made.nearest(values) + u).all()
 
 
+def test_gaussian_noise_pays_for_its_lattice():
+    """By a 2^40th more variance than the level says, at every level."""
+    for level in (Fraction(1), Fraction(1, 9)):
+        assert Brownian(3).variance(level) == 64 / level * (1 + Fraction(1, 1 << 40))
+
+
 def test_levels_too_near_for_the_lattice_are_refused():
     made = Brownian.at(Fraction(1))
     values = made.start(1, 3, rng=np.random.default_rng(1))

@@ -1,5 +1,6 @@
 """Diffusion: the same answers whoever asks in whatever way, signals that agree with them, key files, bad input."""
 
+import copy
 import math
 import os
 
@@ -119,6 +120,13 @@ def test_a_key_is_made_once_and_kept_from_others(key):
     assert not dh.Diffusion(PLACES, PROMISE).to("dia").equals(dh.Diffusion(PLACES, PROMISE).to("dia"))
 
 
+def test_copies_have_one_key():
+    """A copy, or a forked process, that drew a key of its own would give a second answer about the same data."""
+    one = dh.Diffusion(PLACES, PROMISE)
+    other = copy.copy(one)
+    assert one.response("ann", "bob").tolist() == other.response("ann", "bob").tolist()
+
+
 def test_a_network_and_its_levels_may_change_under_a_key(key):
     before = dh.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
     # Its users stand in another order, too.
@@ -131,10 +139,15 @@ def test_a_network_and_its_levels_may_change_under_a_key(key):
 
 CHANGED = {
     "a place": (PLACES | {"ann": (586_000.0, 4_512_001.25)}, PROMISE),
+    "the last place": (PLACES | {"cem": (PLACES["cem"][0], PLACES["cem"][1] + 1)}, PROMISE),
     "a user less": ({name: PLACES[name] for name in ("ann", "bob")}, PROMISE),
     "another user": ({("fay" if k == "cem" else k): v for k, v in PLACES.items()}, PROMISE),
     "alpha": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(3-d)", 101, columns=("x", "y"))),
     "the lattice": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(3-d)", 100, columns=("x", "y"), step=0.01)),
+    "the unit": (
+        {name: (10 * x, 10 * y) for name, (x, y) in PLACES.items()},
+        dh.DiffusionMechanism(NETWORK, "exp(3-d)", 1000, columns=("x", "y")),
+    ),
     "the kind": ({"ann": 1, "bob": 0, "cem": 1}, BITS),
 }
 

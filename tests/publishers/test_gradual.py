@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.publishers import chains, gradual, state as states
+from deltahist.publishers import chains, gradual, once_more, state as states
 from deltahist.publishers.state import State
 from deltahist.publishers.state_files import read_state, write_state
 
@@ -143,6 +143,7 @@ def test_every_kind_of_release_of_a_chain_loads(name, tmp_path):
 def test_the_noise_of_experiments_stays_marked(tmp_path):
     path = tmp_path / "s"
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path, rng=rng())
+    assert not dh.tighten(release, epsilon=0.5).publishable
     assert not dh.refine(release, path, epsilon=2).publishable
 
 
@@ -215,6 +216,16 @@ def test_a_process_that_dies_never_leads_to_another_draw(chain, monkeypatch, at)
         assert (once_more.values == drawn.release.values).all()
         assert State.load(path).token == drawn.token
     assert dh.refine(once_more, path, epsilon=Fraction(21, 10)).mechanism.chain.amounts == (1, 2, Fraction(21, 10))
+
+
+def test_a_link_to_a_state_stays_one(chain, tmp_path):
+    """Were the link replaced, the state behind it could be refined a second time."""
+    path, release = chain
+    (tmp_path / "link").symlink_to(path)
+    dh.refine(release, tmp_path / "link", epsilon=2)
+    assert State.load(path).chain.number == 2
+    with pytest.raises(dh.InputError, match="was refined already"):
+        dh.refine(release, path, epsilon=1.5)
 
 
 def test_nothing_is_left_beside_a_state_but_its_lock(chain):
@@ -409,7 +420,8 @@ def test_a_charge_without_a_release_is_used_again(tmp_path, account, monkeypatch
         with pytest.raises(KeyboardInterrupt):
             dh.refine(release, tmp_path / "s", epsilon=2, account=account)
     assert account.spent == 2
-    assert dh.refine(release, tmp_path / "s", epsilon=2, account=account).payment.spent == 2
+    assert dh.refine(release, tmp_path / "s", epsilon=1.5, account=account).payment.spent == 2
+    assert dh.refine(None, tmp_path / "s", epsilon=2, account=account).payment.spent == 2
     assert account.spent == 2
 
 
@@ -425,6 +437,73 @@ def test_of_two_states_that_await_settling_one_comes_first(tmp_path, account, mo
     dh.refine(release, tmp_path / "copy", epsilon=2, account=account)
     with pytest.raises(dh.InputError, match="has been used already"):
         dh.refine(release, tmp_path / "s", epsilon=2, account=account)
+
+
+def unsettled(path, account, monkeypatch, release):
+    """A process dies after its state is written, before its account knows of it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(dh.Account, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            _ = dh.refine(release, path, epsilon=1.5, account=account) if release else start(path, account)
+
+
+def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
+    """Of two states that came of one the second is not settled later either, when the first one is charged again."""
+    release = start(tmp_path / "s", account)
+    shutil.copy(tmp_path / "s", tmp_path / "copy")
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
+    with monkeypatch.context() as patch:
+        patch.setattr(gradual, "refine_draws", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            dh.refine(None, tmp_path / "copy", epsilon=2, account=account)
+    for again in (
+        lambda: dh.refine(release, tmp_path / "s", epsilon=1.5, account=account),
+        lambda: dh.refine(None, tmp_path / "s", epsilon=2, account=account),
+        lambda: once_more(tmp_path / "s", account=account),
+    ):
+        with pytest.raises(dh.InputError, match="has been used already"):
+            again()
+    assert once_more(tmp_path / "copy", account=account).guarantee.epsilon == Fraction(3, 2)
+    assert dh.refine(None, tmp_path / "copy", epsilon=2, account=account).payment.spent == 2
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_state_that_was_not_settled_goes_on(tmp_path, account, monkeypatch, number):
+    release = start(tmp_path / "s", account) if number == 2 else None
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    assert dh.refine(None, tmp_path / "s", epsilon=2, account=account).mechanism.chain.number == number + 1
+    assert account.spent == 2
+
+
+def test_the_release_of_a_state_is_not_handed_out_unsettled(tmp_path, account, monkeypatch):
+    """Else a copy of the state before could be refined, too, for the same charge."""
+    release = start(tmp_path / "s", account)
+    shutil.copy(tmp_path / "s", tmp_path / "copy")
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    with pytest.raises(dh.InputError, match="account 'people' paid for this chain, and none is given"):
+        once_more(tmp_path / "s")
+    once_more(tmp_path / "s", account=account)
+    with pytest.raises(dh.InputError, match="has been used already"):
+        dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
+
+
+def test_who_paid_for_the_last_release_is_asked(tmp_path, account, monkeypatch):
+    """Nobody paid for the release that is given, but somebody for the one that its state has come to."""
+    release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "s")
+    unsettled(tmp_path / "s", account, monkeypatch, release)
+    with pytest.raises(dh.InputError, match="account 'people' paid for this chain, and none is given"):
+        dh.refine(release, tmp_path / "s", epsilon=1.5)
+
+
+def test_levels_that_are_too_near_are_not_charged(tmp_path):
+    account = dh.Account.total(rho=1)
+    billionth = Fraction(1, 10**9)
+    start(tmp_path / "s", account, epsilon=None, rho=billionth)
+    dh.refine(None, tmp_path / "s", rho=0.01, account=account)
+    with pytest.raises(dh.InputError, match="too near to each other"):
+        dh.refine(None, tmp_path / "s", rho=Fraction(1, 100) + billionth, account=account)
+    assert account.spent == Fraction(1, 100)
 
 
 def test_it_is_charged_before_noise_is_drawn(tmp_path, account, monkeypatch):
@@ -471,6 +550,17 @@ def test_copies_have_the_noise_they_say():
         copy = dh.tighten(release, **{unit: Fraction(amount, 4)}, rng=rng(2))
         noise = copy.values if strategy == "identity" else np.cumsum(copy.values)[:-1]
         assert noise.astype(float).var() == pytest.approx(copy.laws[0].variance(), rel=0.07)
+
+
+def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
+    """Two Gaussian noises on whole numbers add up to nearly one: a 2^30th more variance pays for that."""
+    near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
+    release = dh.publish(np.zeros(4, dtype=int), near, "identity", rho=Fraction(1, 50))
+    drawn = []
+    monkeypatch.setattr(gradual, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0)
+    copy = dh.tighten(release, rho=Fraction(1, 100))
+    (before,), (after,) = release.laws, copy.laws
+    assert drawn == [after.parameter * (1 + Fraction(1, 1 << 30)) - before.parameter]
 
 
 def test_releases_that_do_not_keep_their_noise():

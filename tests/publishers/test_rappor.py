@@ -276,6 +276,32 @@ def test_two_runs_cannot_go_on_from_one_file(tmp_path):
         second.report()
 
 
+def test_the_threshold_itself_is_a_one(monkeypatch):
+    """Of an odd number of steps the two bits are flipped by as many: from (steps + 1)/2 on, either way."""
+    mechanism = Rappor(bits=4, hashes=1, cohorts=1, f=0.5, form="laplace")
+    at = mechanism.permanent.at
+    assert 2 * at == mechanism.permanent.steps + 1
+    for noise, said in ((at, [1, 1, 1, 1]), (at - 1, None), (-at, [0, 0, 0, 0]), (1 - at, None)):
+        monkeypatch.setattr(publishing, "discrete_laplace", lambda scale, shape, rng, n=noise: np.full(shape, n))
+        clients = Clients(["a"], mechanism)
+        assert clients._permanent.bits[0].tolist() == (said or clients._true[0].tolist())
+
+
+def test_users_are_kept_in_one_file(tmp_path):
+    """Of two files each could be loaded, and relaxed by itself; a link leads to the same one."""
+    file, link = tmp_path / "users.state", tmp_path / "link"
+    clients = Clients(["a"], Rappor(f=0.5))
+    clients.save(file)
+    with pytest.raises(InputError, match=r"kept in '.*users.state' already, and '.*other' is given"):
+        clients.save(tmp_path / "other")
+    clients.save(file)
+    link.symlink_to(file)
+    first, second = Clients.load(link), Clients.load(file)
+    first.relax(first.mechanism.relaxed(f=0.4))
+    with pytest.raises(InputError, match="was changed by another run"):
+        second.relax(first.mechanism.relaxed(f=0.4))
+
+
 def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
     file = tmp_path / "users.state"
     clients = Clients(["a"], Rappor(f=0.5))
@@ -291,7 +317,7 @@ def test_nothing_is_said_that_could_not_be_kept(tmp_path, monkeypatch):
     assert clients._report is None
     monkeypatch.undo()
     with pytest.raises(InputError, match="make it first"):
-        clients.save(tmp_path / "none" / "users.state")
+        Clients(["a"], Rappor(f=0.5)).save(tmp_path / "none" / "users.state")
     assert len(clients.relax(clients.mechanism.relaxed(f=0.4)).report()) == 1
     assert Clients.load(file).mechanism.f == F(0.4)
 
