@@ -8,7 +8,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from numpy.typing import NDArray
 
@@ -25,16 +25,20 @@ def save_described(
     path: str | Path, columns: Mapping[str, NDArray[Any]], description: dict[str, Any]
 ) -> None:
     """Write one Parquet file of columns with the public description in its metadata, whole or not at all."""
+    write_whole(Path(path), lambda part: write_parquet(part, columns, description))
+
+
+def write_parquet(
+    target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any]
+) -> None:
+    """What `save_described` writes, to a path or into a buffer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     meta = {KEY: json.dumps(description).encode()}
-    table = pa.table({name: pa.array(values) for name, values in columns.items()}).replace_schema_metadata(
-        meta
-    )
-    write_whole(
-        Path(path), lambda part: pq.write_table(table, part, compression="zstd", write_page_checksum=True)
-    )
+    arrays = {name: pa.array(values) for name, values in columns.items()}
+    table = pa.table(arrays).replace_schema_metadata(meta)
+    pq.write_table(table, target, compression="zstd", write_page_checksum=True)
 
 
 def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], _Read]) -> _Read:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.chain import Chain
 from deltahist.publishers.state_files import new_token, read_state, write_state
 from deltahist.releases import BaseRelease, Release, SortedRelease
-from deltahist.releases.files import from_bytes
+from deltahist.releases.files import from_bytes, to_bytes
 
 #: Name of the file format.
 _FORMAT = "deltahist-state"
@@ -97,10 +96,8 @@ class State:
         return replace(self, release=release, draws=draws, token=new_token(), source=self.token)
 
     def _write(self, path: str | Path, *, new: bool) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            self.release.save(f"{folder}/release")
-            content = Path(folder, "release").read_bytes()
-        arrays: dict[str, NDArray[Any]] = {"release": np.frombuffer(content, dtype=np.uint8), "draws": self.draws}
+        content = np.frombuffer(to_bytes(self.release), dtype=np.uint8)
+        arrays: dict[str, NDArray[Any]] = {"release": content, "draws": self.draws}
         write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import read_described, read_parquet
+from deltahist._files import read_described, read_parquet, write_parquet
 from deltahist.errors import DamagedFile
 from deltahist.mechanisms import Mechanism, QuantileMechanism, SortedMechanism
 from deltahist.releases.base import BaseRelease
@@ -45,6 +46,13 @@ def load(path: str | Path) -> BaseRelease:
     'Release'
     """
     return read_described(path, _read)
+
+
+def to_bytes(release: Release | SortedRelease) -> bytes:
+    """The bytes of the file that `save` writes."""
+    buffer = io.BytesIO()
+    write_parquet(buffer, release.columns(), release.describe())
+    return buffer.getvalue()
 
 
 def from_bytes(content: bytes, path: str | Path) -> BaseRelease:

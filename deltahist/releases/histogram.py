@@ -110,7 +110,11 @@ class Release(BaseRelease):
         Columns: `group` (int16, index into the description's groups) and `value` (int64). The file appears
         whole or not at all.
         """
-        save_described(path, {"group": _part_of_values(self.strategy), "value": self.values}, self.describe())
+        save_described(path, self.columns(), self.describe())
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What a file has beside the description."""
+        return {"group": _part_of_values(self.strategy), "value": self.values}
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:

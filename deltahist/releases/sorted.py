@@ -191,7 +191,11 @@ class SortedRelease(BaseRelease):
 
     def save(self, path: str | Path) -> None:
         """Write one Parquet file: column `value` (int64), the description in the file's metadata."""
-        save_described(path, {"value": self.values}, self.describe())
+        save_described(path, self.columns(), self.describe())
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What a file has beside the description."""
+        return {"value": self.values}
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
