@@ -112,8 +112,8 @@ def check_new(path: str | Path) -> None:
     """InputError if a file is there already: a state is never overwritten."""
     if Path(path).exists():
         raise InputError(
-            f"state {str(path)!r} exists already: it is what refines another release, and is never overwritten; name a "
-            "new file, or go on with that chain (`dh.refine`)"
+            f"state {str(path)!r} exists already: it may refine another release, and is never overwritten; name a new "
+            "file, or go on with that chain (`refine`)"
         )
     if not Path(path).parent.is_dir():
         raise InputError(f"folder {str(Path(path).parent)!r} of the state does not exist: make it first")

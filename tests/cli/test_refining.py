@@ -54,7 +54,10 @@ def test_accounts_pay_the_difference(capsys):
     assert refine("--epsilon", "1.5") == 2
     assert "account 'people' paid for this chain, and none is given" in said(capsys)
     assert refine("--epsilon", "2.25", *account) == 2
-    assert "--epsilon is 2.25, but account 'people' of 'l' has ε = 2 left" in said(capsys)
+    assert "--epsilon is 2.25, but account 'people' of 'l' has ε = 1.5 left and paid 0.5 for this chain, which counts" in said(capsys)
+    assert refine("--epsilon", "2", "--ledger", "other", "--account", "people", "--limit", "9") == 2
+    assert "it is another one of that name; take the ledger that paid" in said(capsys)
+    assert not Path("other").exists()
     assert refine("--epsilon", "2", *account) == 0
     assert "'people' has spent ε = 2 of 2, this release with it" in capsys.readouterr().out
 
@@ -98,7 +101,7 @@ def test_relaxing_until_an_error_is_met(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "neither --epsilon nor --rho is given"),
+        ((), "none of --epsilon, --rho and --until is given: it must be one of them; without RELEASE"),
         (("--epsilon", "0.5"), "amount is 0.5, but the release has spent 0.5: it must be more"),
         (("--epsilon", "0.1"), "it must be more (a more private copy of a release is what `tighten` makes)"),
         (("--rho", "1"), "rho is given, but the chain spends epsilon"),
@@ -129,6 +132,41 @@ def test_files_that_are_in_the_way(capsys):
     assert refine("--epsilon", "1", release=("moved.parquet",), out="moved.parquet") == 2
     assert refine("--epsilon", "1", release=("moved.parquet",), out="city.state") == 2
     assert "city.state' is the file that is read" in said(capsys)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_ledger_is_not_replaced_by_what_is_published(capsys, exists):
+    account = ("--account", "people", "--limit", "2", "--ledger")
+    if exists:
+        assert publish(*account, "l", "--state", "first.state", out="first.parquet") == 0
+    before = Path("l").read_bytes() if exists else None
+    assert publish(*account, "l", "--overwrite", out="l") == 2
+    assert "--ledger is 'l', as --out is: it keeps what was spent" in said(capsys)
+    assert publish(*account, "./city.state") == 2
+    assert "--ledger is 'city.state', as --state is" in said(capsys)
+    if exists:
+        assert refine("--epsilon", "1", *account, "l", "--overwrite", release=("first.parquet",), out="l") == 2
+    assert (Path("l").read_bytes() if Path("l").exists() else None) == before
+    assert not Path("city.state").exists()
+
+
+def test_wrong_files_are_called_what_they_are(capsys):
+    publish()
+    assert refine("--epsilon", "1", "--state", "visits.csv") == 2
+    assert "state 'visits.csv' is truncated or no state" in said(capsys)
+    assert refine("--epsilon", "1", "--state", "city.parquet", release=("city.state",)) == 2
+    assert "'city.state' is no release but a secret state" in said(capsys)
+    assert main(["inspect", "city.state"]) == 2
+    assert "'city.state' is no release but a secret state or key, or an archive" in said(capsys)
+
+
+def test_a_copy_is_not_copied_with_a_state(capsys):
+    publish()
+    assert main(["tighten", "city.parquet", "--epsilon", "0.2", "--out", "copy.parquet"]) == 0
+    again = ["tighten", "copy.parquet", "--epsilon", "0.1", "--out", "again.parquet"]
+    assert main([*again, "--state", "city.state"]) == 2
+    assert "a more private copy, whose noise no state holds: tighten the release that it was made of" in said(capsys)
+    assert main(again) == 0
 
 
 def test_sorted_points(capsys):

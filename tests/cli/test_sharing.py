@@ -159,3 +159,24 @@ def test_all_is_for_small_networks(folder, capsys, monkeypatch):
     monkeypatch.setattr("deltahist.cli.sharing._MOST_PAIRS", 1000)
     assert share(folder, "--bit", "ill", "--all") == 2
     assert "--all is given for 39 users, 1,521 pairs: it answers 1,000 at most" in capsys.readouterr().err
+
+
+def test_the_key_is_not_replaced_by_answers(folder, capsys):
+    assert share(folder, *PLACES, "--requester", "100", out="share.key") == 2
+    assert "--out is: the answers are for others, the key is secret; name two files" in capsys.readouterr().err
+    assert share(folder, *PLACES, "--requester", "100", "--state", folder / "new.csv", out="new.csv") == 2
+    assert "as --out is" in capsys.readouterr().err
+    assert not (folder / "new.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["edges", "pairs"])
+def test_data_are_no_edges(folder, capsys, name):
+    asked = ["--requester", "100"] if name == "edges" else []
+    assert share(folder, *PLACES, *asked, f"--{name}", folder / "homes.csv") == 2
+    assert f"which is the table of data: name the file of {name}" in capsys.readouterr().err
+
+
+def test_users_without_data_are_named(folder, capsys):
+    (folder / "friends.txt").write_text("knows,known\n100,101\n")
+    assert share(folder, *PLACES, "--requester", "100") == 0
+    assert "2 of 4 users of the network have no data: they may only ask ('known', 'knows')" in capsys.readouterr().err
