@@ -192,7 +192,12 @@ def write_whole(
     os.close(handle)
     part = Path(name)
     try:
-        write(part)
+        try:
+            write(part)
+        except OSError as problem:
+            raise InputError(
+                f"output {str(target)!r} cannot be written: {problem.strerror or _first(problem)}"
+            ) from None
         if not secret:
             umask = os.umask(0)
             os.umask(umask)

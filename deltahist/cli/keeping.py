@@ -41,8 +41,8 @@ class Keeping:
         for name, path in written.items():
             if path is not None and self.ledger is not None and path.resolve() == self.ledger.resolve():
                 raise InputError(
-                    f"--ledger is {str(self.ledger)!r}, as --{name} is: it keeps what was spent, and would be replaced; "
-                    "name two files"
+                    f"--ledger is {str(self.ledger)!r}, as --{name} is: it keeps what was spent, and would be "
+                    "replaced; name two files"
                 )
         if self.ledger is None or self.account is None:
             given = {"--ledger": self.ledger, "--account": self.account, "--limit": self.limit}

@@ -259,7 +259,8 @@ def share(
 
     files = [source, knows.edges, *filter(None, [asked.pairs])]
     console.check_target(out, state, *files)
-    console.check_target(state, *files)
+    if not state.exists():
+        console.check_target(state)
     if state.resolve() == out.resolve():
         raise InputError(
             f"--state is {str(state)!r}, as --out is: the answers are for others, the key is secret; name two files"

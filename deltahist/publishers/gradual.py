@@ -246,8 +246,8 @@ def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | 
     if last.amounts != (*chain.amounts, amount):
         raise InputError(
             f"release {chain.number} of chain {chain.name} was refined already, up to {float(last.amounts[-1]):.10g}, "
-            f"with this state: go on with release {last.number}, which the state holds, too, where no release is given; "
-            "nothing was drawn or spent"
+            f"with this state: go on with release {last.number}, which the state holds, too, where no release is "
+            "given; nothing was drawn or spent"
         )
     if account is not None:
         account.settle(chain.name, known.token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -117,6 +118,8 @@ def check_new(path: str | Path) -> None:
         )
     if not Path(path).parent.is_dir():
         raise InputError(f"folder {str(Path(path).parent)!r} of the state does not exist: make it first")
+    if not os.access(Path(path).parent, os.W_OK):
+        raise InputError(f"folder {str(Path(path).parent)!r} of the state cannot be written")
 
 
 @contextlib.contextmanager

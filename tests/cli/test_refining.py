@@ -1,6 +1,7 @@
 """`deltahist publish --state`, `refine` and `tighten`, end to end."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_accounts_pay_the_difference(capsys):
     assert refine("--epsilon", "1.5") == 2
     assert "account 'people' paid for this chain, and none is given" in said(capsys)
     assert refine("--epsilon", "2.25", *account) == 2
-    assert "--epsilon is 2.25, but account 'people' of 'l' has ε = 1.5 left and paid 0.5 for this chain, which counts" in said(capsys)
+    assert "'people' of 'l' has ε = 1.5 left and paid 0.5 for this chain, which counts" in said(capsys)
     assert refine("--epsilon", "2", "--ledger", "other", "--account", "people", "--limit", "9") == 2
     assert "it is another one of that name; take the ledger that paid" in said(capsys)
     assert not Path("other").exists()
@@ -182,3 +183,12 @@ def test_sorted_points(capsys):
 def test_a_dry_run_makes_no_state(tmp_path):
     assert publish("--dry-run") == 0
     assert not (tmp_path / "city.state").exists()
+
+
+def test_a_state_that_cannot_be_written_costs_nothing(capsys, monkeypatch):
+    Path("locked").mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and access(path, mode))
+    assert publish("--ledger", "l", "--account", "v", "--limit", "2", "--state", "locked/city.state") == 2
+    assert said(capsys) == "error: folder 'locked' of the state cannot be written"
+    assert not Path("l").exists()
