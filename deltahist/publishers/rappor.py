@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budgets.sqlite import hold
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.channels import Channel, Threshold
-from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts
+from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts, listed
 from deltahist.noise import discrete_laplace
 from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source
@@ -66,6 +66,7 @@ class Clients:
         rng: np.random.Generator | None = None,
     ) -> None:
         _check_protection(mechanism, weak_protection_accepted, rng)
+        texts = listed(texts)
         if cohorts is None:
             drawn = source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
             cohorts = drawn.astype(np.int64)
@@ -190,6 +191,11 @@ class Clients:
         """
         description, arrays, turn = read_state(Path(path))
         out = object.__new__(cls)
+        if "mechanism" not in description:
+            raise DamagedFile(
+                f"state {str(path)!r} is no state of users and their reports, but of something else: take the file "
+                "that `save` wrote"
+            )
         try:
             out.mechanism = Rappor.from_description(description["mechanism"])
             out.cohorts = check_cohorts(arrays["cohorts"], out.mechanism)

@@ -82,6 +82,11 @@ class State:
             If it is missing, of a newer version, or can be read by others.
         """
         description, arrays, turn = read_state(Path(path))
+        if "format" not in description:
+            raise DamagedFile(
+                f"state {str(path)!r} is no state of a chain of releases, but of something else: take the file that "
+                "was written with the first release"
+            )
         try:
             check_format(description, str(path), form=_FORMAT, version=_VERSION)
             release, draws = from_bytes(arrays["release"].tobytes(), path), arrays["draws"]

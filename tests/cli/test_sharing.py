@@ -203,3 +203,11 @@ def test_a_full_disk_is_said_of_the_file(folder, capsys, monkeypatch):
     assert share(folder, *PLACES, "--requester", "100") == 2
     assert "out.csv' cannot be written: No space left on device" in capsys.readouterr().err
     assert not [path for path in folder.iterdir() if path.name.startswith((".", "out"))]
+
+
+def test_places_beyond_the_earth(folder, capsys):
+    homes = folder / "homes.csv"
+    homes.write_text(homes.read_text().replace("\n101,-7", "\n101,1e97"))
+    assert share(folder, *PLACES, "--requester", "100") == 2
+    assert "1 of 40 rows" in (said := capsys.readouterr().err)
+    assert "or places that the CRS of the points does not know: mend them" in said

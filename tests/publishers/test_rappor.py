@@ -313,6 +313,9 @@ def test_files_that_are_no_states(tmp_path):
         states.write_state(file, description, {**arrays, name: arrays[name][:1]})
         with pytest.raises(DamagedFile, match="contradicts itself: "):
             Clients.load(file)
+    states.write_state(file, {"format": "deltahist-state"}, arrays)
+    with pytest.raises(DamagedFile, match="no state of users and their reports, but of something else: take"):
+        Clients.load(file)
     for changed in ({"report": {}}, {"mechanism": {"f": "2"}}, {"mechanism": 5}):
         states.write_state(file, description | changed, arrays)
         with pytest.raises(DamagedFile, match="contradicts itself: "):
@@ -367,6 +370,9 @@ def test_there_must_be_a_report_of_before_to_refine():
     ("texts", "cohorts", "message"),
     [
         (["a", 5], None, r"value 1 is 5: it must be text; write numbers as text, str\(...\)"),
+        (["a", None], None, r"value 1 is missing \(None\): leave out who has no text"),
+        (["a", float("nan")], None, r"value 1 is missing \(nan\)"),
+        ("cafe", None, "texts are 'cafe', which is one text: give a list of them"),
         (["a"], [8], r"cohort 8 is unknown: there are 8, numbered from 0"),
         (["a"], [-1], "cohort -1 is unknown"),
         (["a", "b"], [1], "there are 2 texts and 1 cohorts: each user has one of both"),
