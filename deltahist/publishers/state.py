@@ -132,7 +132,7 @@ def held(path: str | Path) -> Iterator[State]:
     """A state, read, that no other process refines meanwhile."""
     if not Path(path).is_file():
         State.load(path)  # says what is missing
-    with hold(Path(path), "state"):
+    with hold(Path(path).resolve(), "state"):  # under one name, whatever links lead to it
         yield State.load(path)
 
 

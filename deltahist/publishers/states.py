@@ -44,6 +44,8 @@ def write_state(
         with part.open("wb") as file:
             np.savez(file, allow_pickle=False, **named)
 
+    if not new:  # a link goes on leading to the state; replaced itself, it would leave an old copy where that was
+        path = path.resolve()
     if not write_whole(path, write, secret=True, replace=not new):
         raise InputError(
             f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new "
