@@ -191,7 +191,8 @@ def test_a_link_leads_to_one_state(chain, tmp_path):
     link = tmp_path / "link.state"
     link.symlink_to(path)
     finer = dh.refine(release, link, epsilon=2)
-    assert link.is_symlink() and State.load(path).chain == finer.mechanism.chain
+    assert link.is_symlink()
+    assert State.load(path).chain == finer.mechanism.chain
     with held(link), pytest.raises(dh.InputError, match="in use"), held(path):
         pass
 
