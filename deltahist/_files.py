@@ -62,7 +62,13 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     if not path.is_file():
         raise InputError(f"release file {str(path)!r} does not exist")
     with path.open("rb") as begun:
-        is_json = begun.read(64).lstrip()[:1] == b"{"
+        start = begun.read(64)
+        is_json = start.lstrip()[:1] == b"{"
+    if start.startswith((b"PK", b"deltahist diffusion key")):
+        raise DamagedFile(
+            f"release file {str(path)!r} is no release but a secret state or key, or an archive: name the file that "
+            "was published, and hand this one to nobody"
+        )
     if is_json:
         if path.stat().st_size > _MOST_DESCRIPTION:
             raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
@@ -192,7 +198,12 @@ def write_whole(
     os.close(handle)
     part = Path(name)
     try:
-        write(part)
+        try:
+            write(part)
+        except OSError as problem:
+            raise InputError(
+                f"output {str(target)!r} cannot be written: {problem.strerror or _first(problem)}"
+            ) from None
         if not secret:
             umask = os.umask(0)
             os.umask(umask)

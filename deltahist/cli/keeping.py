@@ -33,11 +33,18 @@ class Keeping:
         str | None, option("E", "With --ledger: what may be spent altogether; known after the first time.")
     ] = None
 
-    def check(self, budget: dict[str, Any], chain: str | None = None) -> None:
+    def check(self, budget: dict[str, Any], chain: str | None = None, **written: Path | None) -> None:
         """Refuse what the account cannot pay, before any data are read; nothing is made or charged yet.
 
-        A chain of releases pays only what the next one costs more than those before it.
+        A chain of releases pays only what the next one costs more than those before it. What is `written` besides,
+        by option, must be other files than the ledger, or the sum would be lost.
         """
+        for name, path in written.items():
+            if path is not None and self.ledger is not None and path.resolve() == self.ledger.resolve():
+                raise InputError(
+                    f"--ledger is {str(self.ledger)!r}, as --{name} is: it keeps what was spent, and would be "
+                    "replaced; name two files"
+                )
         if self.ledger is None or self.account is None:
             given = {"--ledger": self.ledger, "--account": self.account, "--limit": self.limit}
             there, missing = ([k for k, v in given.items() if (v is None) == no] for no in (False, True))
@@ -57,18 +64,20 @@ class Keeping:
         ((unit, amount),) = budget.items()
         if self.ledger.exists() and self._rule() is not None:
             account = self._open(unit)
-            left = account.left + (0 if chain is None else account.paid(chain))
+            paid = Fraction(0) if chain is None else account.paid(chain)
+            left = account.left + paid
         elif self.limit is None:
             raise InputError(
                 f"--limit is missing: account {self.account!r} is new in {str(self.ledger)!r}{self._others()}"
             )
         else:
-            left = options.amount(self.limit, "--limit")
+            left, paid = options.amount(self.limit, "--limit"), Fraction(0)
         if amount > left:
             letter = LETTERS[unit]
+            known = f" and paid {float(paid):.10g} for this chain, which counts" if paid else ""
             raise BudgetExceeded(
                 f"--{unit} is {float(amount):.10g}, but account {self.account!r} of {str(self.ledger)!r} has "
-                f"{letter} = {float(left):.10g} left; nothing was published or charged"
+                f"{letter} = {float(left - paid):.10g} left{known}; nothing was published or charged"
             )
 
     @contextlib.contextmanager

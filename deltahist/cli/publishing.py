@@ -141,7 +141,7 @@ def publish(
             f"--out is {str(out)!r}: a release is a Parquet file, call it {str(out.with_suffix('.parquet'))!r}; "
             "`deltahist export` makes other forms of it, `deltahist plot` pictures"
         )
-    keeping.check(budget)
+    keeping.check(budget, out=out, state=state)
     check_state(state, out, dry_run)
     counting = rows.counting(place.sources)
     if order.wanted(strategy, rows, budget):

@@ -58,6 +58,11 @@ class _Relaxing(Spending):
             for name, value in vars(asked).items():
                 if value:
                     raise InputError(f"--{name} is given without --until: it says which error is meant")
+            if self.epsilon is None and self.rho is None:
+                raise InputError(
+                    "none of --epsilon, --rho and --until is given: it must be one of them; without RELEASE, too, the "
+                    "state's own release is written once more"
+                )
             return self.keywords()
         if self.epsilon is not None or self.rho is not None:
             raise InputError("--until is given with a budget: it must be one of --until, --epsilon and --rho")
@@ -126,7 +131,7 @@ def refine(
         return made
     budget = relaxing.amounts(given, asked)
     chain = given.mechanism.chain
-    keeping.check(budget, None if chain is None else chain.name)
+    keeping.check(budget, None if chain is None else chain.name, out=out, state=state)
     with keeping.paying(budget) as account:
         made = finer(
             None if release is None else given,

@@ -259,7 +259,15 @@ def share(
 
     files = [source, knows.edges, *filter(None, [asked.pairs])]
     console.check_target(out, state, *files)
-    console.check_target(state, *files)
+    if not state.exists():
+        console.check_target(state)
+    if state.resolve() == out.resolve():
+        raise InputError(
+            f"--state is {str(state)!r}, as --out is: the answers are for others, the key is secret; name two files"
+        )
+    for name, other in (("edges", knows.edges), ("pairs", asked.pairs)):
+        if other is not None and other.exists() and source.exists() and other.samefile(source):
+            raise InputError(f"--{name} is {str(other)!r}, which is the table of data: name the file of {name}")
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out is {str(out)!r}: it must end in .csv or .parquet")
     mechanism = promise.mechanism(knows, shared, knows.network())
@@ -289,7 +297,8 @@ def _with_everybody(mechanism: DiffusionMechanism, data: pd.DataFrame) -> Diffus
     console.note(f"{len(data):,} rows read")
     if absent:
         console.note(
-            f"{len(absent):,} of {len(network):,} users of the network have no data: they may only ask"
+            f"{len(absent):,} of {len(network):,} users of the network have no data: they may only ask "
+            f"({', '.join(map(repr, sorted(absent)[:3]))}{', ...' if len(absent) > 3 else ''})"
         )
     if not alone:
         return mechanism

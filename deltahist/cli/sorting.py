@@ -175,7 +175,7 @@ def quantile(
     from deltahist.publishers import publish_quantile
 
     budget = spending.keywords()
-    keeping.check(budget)
+    keeping.check(budget, out=out)
     budget["weak_protection_accepted"] = weak_protection_accepted
     try:
         share = float(q)

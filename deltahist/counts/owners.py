@@ -67,7 +67,8 @@ def read_owners(
     if bad:
         raise InputError(
             f"{bad:,} of {rows:,} rows of {source.name!r} have no user, or missing, unreadable, NaN or infinite "
-            "numbers: mend them, or take them out"
+            f"numbers{'' if operation is None else ', or places that the CRS of the points does not know'}: mend them, "
+            "or take them out"
         )
     if not rows:
         raise InputError(f"input {source.name!r} is empty: it has no rows")

@@ -262,5 +262,6 @@ class DiffusionMechanism:
     def _error(self, most: int, least: int) -> str:
         if self.bits:
             return f"wrong with a probability of {self.flipped(most):.3g} to {self.flipped(least):.3g}"
-        small, large = (f"{float(self.rmse(level)):.4g}" for level in (most, least))
+        errors = [float(self.rmse(level)) for level in (most, least)]
+        small, large = (f"{error:,.0f}" if error >= 1000 else f"{error:.4g}" for error in errors)
         return f"off by {small} to {large} {self.unit}".rstrip() + " (root mean square)"

@@ -137,6 +137,11 @@ def _others(promise: Promise) -> str:
             f"This is release {chain.number} of a chain of ever finer releases of the same data, {chain.name}: all "
             f"releases of it up to this one together promise what this one does. {adds}"
         )
+    if chain is not None and chain.copied is not None:
+        return (
+            "This is a more private copy of a finer release of the same data: whoever has both may learn what the "
+            f"finer one allows, and no more. {adds}"
+        )
     if step is None:
         return adds
     unit, whole = step.budget.unit, float(step.budget.amount)

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -247,6 +247,8 @@ class Rappor:
         """
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
+            if text is None or (isinstance(text, float) and math.isnan(text)):
+                raise InputError(f"value {number} is missing ({text!r}): leave out who has no text")
             if not isinstance(text, str):
                 raise InputError(
                     f"value {number} is {text!r}: it must be text; write numbers as text, str(...)"
@@ -288,7 +290,7 @@ class Rappor:
         >>> mechanism.decode(ones, [500, 500], ["cafe", "museum"])["significant"].tolist()
         [True, False]
         """
-        names = list(candidates)
+        names = listed(candidates)
         twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
         if twice:
             raise InputError(f"candidate {sorted(map(str, twice))[0]!r} stands twice: list each text once")
@@ -383,3 +385,10 @@ def _guarantee(channel: Channel, hashes: int) -> Guarantee:
 def _no_larger(coarse: Channel | Threshold, finer: Channel | Threshold) -> bool:
     """Whether finer noise is no larger than coarse noise, for cut Laplace noise or none."""
     return isinstance(coarse, Threshold) and isinstance(finer, Threshold) and finer.epsilon >= coarse.epsilon
+
+
+def listed(texts: Iterable[str]) -> list[str]:
+    """Texts as a list; InputError for a single text, whose letters nobody means."""
+    if isinstance(texts, str):
+        raise InputError(f"texts are {texts[:60]!r}, which is one text: give a list of them")
+    return list(texts)

@@ -176,7 +176,7 @@ def _read(text: str) -> Function:
         table = [(float(distance), float(epsilon)) for distance, epsilon in pairs]
     except ValueError:
         raise InputError(
-            f"epsilon is {text!r}: it must be a function of the distance, such as {_FORMS}"
+            f"epsilon is {text!r}: it must be a function that falls with the distance, such as {_FORMS}"
         ) from None
     if len(dict(table)) < len(table):
         raise InputError(f"epsilon is {text!r}: a distance stands there twice")

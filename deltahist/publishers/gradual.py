@@ -176,6 +176,10 @@ def tighten(
             f"{float(mechanism.budget.amount):.10g}: a more private copy has less"
         )
     before = mechanism.chain
+    if before is not None and before.copied is not None and (state is not None or not mechanism.adds_linearly):
+        raise InputError(
+            "the release is a more private copy, whose noise no state holds: tighten the release that it was made of"
+        )
     history = Chain("", (mechanism.budget.amount,), budget.amount) if before is None else before
     coarser = mechanism.in_chain(replace(history, copied=budget.amount))
     if state is None:
@@ -259,8 +263,8 @@ def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | 
     if last.amounts != (*chain.amounts, amount):
         raise InputError(
             f"release {chain.number} of chain {chain.name} was refined already, up to {float(last.amounts[-1]):.10g}, "
-            f"with this state: go on with release {last.number} (release None takes it from the state); nothing was "
-            "drawn or spent"
+            f"with this state: go on with release {last.number}, which the state holds, too, where no release is "
+            "given; nothing was drawn or spent"
         )
     return _settled(known, account)
 
@@ -280,4 +284,10 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
         raise InputError(
             f"account {paid.account!r} paid for this chain, and {given}: it must pay for what follows too, or it "
             "would say less than what was spent"
+        )
+    chain = release.mechanism.chain
+    if paid is not None and account is not None and chain is not None and not account.paid(chain.name):
+        raise InputError(
+            f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: it is "
+            "another one of that name; take the ledger that paid; nothing was drawn or charged"
         )

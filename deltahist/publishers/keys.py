@@ -61,7 +61,6 @@ def _read(path: Path, bound: bytes) -> bytes:
     what = f"key file {str(path)!r}"
     if not path.is_file():
         raise InputError(f"{what} is no file: name one, or one that is to be made")
-    check_secret(path, "key file")
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     lines = content.split(b"\n")
@@ -71,6 +70,7 @@ def _read(path: Path, bound: bytes) -> bytes:
             f"{what} is no key of a diffusion ({why}, or cut short): nothing was answered; name the "
             "right file"
         )
+    check_secret(path, "key file")
     if len(content) > _MOST_BYTES or len(lines) < 5 or lines[-1] or _check(lines[:-2]) != lines[-2]:
         raise DamagedFile(
             f"{what} is damaged or cut short: nothing was answered. A new key would be a second answer about the same "

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budgets.sqlite import hold
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.channels import Channel, Threshold
-from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts
+from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts, listed
 from deltahist.noise import discrete_laplace
 from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source
@@ -69,6 +69,7 @@ class Clients:
         rng: np.random.Generator | None = None,
     ) -> None:
         _check_protection(mechanism, weak_protection_accepted, rng)
+        texts = listed(texts)
         if cohorts is None:
             drawn = source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
             cohorts = drawn.astype(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,11 +106,13 @@ def check_new(path: str | Path) -> None:
     """InputError if a file is there already: a state is never overwritten."""
     if Path(path).exists():
         raise InputError(
-            f"state {str(path)!r} exists already: it is what refines another release, and is never overwritten; name a "
-            "new file, or go on with that chain (`dh.refine`)"
+            f"state {str(path)!r} exists already: it may refine another release, and is never overwritten; name a new "
+            "file, or go on with that chain (`refine`)"
         )
     if not Path(path).parent.is_dir():
         raise InputError(f"folder {str(Path(path).parent)!r} of the state does not exist: make it first")
+    if not os.access(Path(path).parent, os.W_OK):
+        raise InputError(f"folder {str(Path(path).parent)!r} of the state cannot be written")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """`deltahist publish --state`, `refine` and `tighten`, end to end."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -41,6 +42,9 @@ def test_a_chain_from_a_table_to_a_copy(capsys):
     assert "all 2 together cost ε = 2, not the sum" in out
     assert main(["tighten", "city-2.parquet", "--epsilon", "0.1", "--out", "copy.parquet"]) == 0
     assert "a more private copy of release 2 of chain" in capsys.readouterr().out
+    assert main(["statement", "copy.parquet", "--out", "copy.html"]) == 0
+    assert "whoever has both may learn what the finer one allows, and no more" in Path("copy.html").read_text()
+    capsys.readouterr()
     assert main(["inspect", "copy.parquet", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["epsilon"], facts["chain"]["amounts"], facts["chain"]["copied"]) == (0.1, ["1/2", "2"], "1/10")
@@ -54,7 +58,10 @@ def test_accounts_pay_the_difference(capsys):
     assert refine("--epsilon", "1.5") == 2
     assert "account 'people' paid for this chain, and none is given" in said(capsys)
     assert refine("--epsilon", "2.25", *account) == 2
-    assert "--epsilon is 2.25, but account 'people' of 'l' has ε = 2 left" in said(capsys)
+    assert "'people' of 'l' has ε = 1.5 left and paid 0.5 for this chain, which counts" in said(capsys)
+    assert refine("--epsilon", "2", "--ledger", "other", "--account", "people", "--limit", "9") == 2
+    assert "it is another one of that name; take the ledger that paid" in said(capsys)
+    assert not Path("other").exists()
     assert refine("--epsilon", "2", *account) == 0
     assert "'people' has spent ε = 2 of 2, this release with it" in capsys.readouterr().out
 
@@ -109,7 +116,7 @@ def test_relaxing_until_an_error_is_met(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "neither --epsilon nor --rho is given"),
+        ((), "none of --epsilon, --rho and --until is given: it must be one of them; without RELEASE"),
         (("--epsilon", "0.5"), "amount is 0.5, but the release has spent 0.5: it must be more"),
         (("--epsilon", "0.1"), "it must be more (a more private copy of a release is what `tighten` makes)"),
         (("--rho", "1"), "rho is given, but the chain spends epsilon"),
@@ -142,6 +149,41 @@ def test_files_that_are_in_the_way(capsys):
     assert "city.state' is the file that is read" in said(capsys)
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_ledger_is_not_replaced_by_what_is_published(capsys, exists):
+    account = ("--account", "people", "--limit", "2", "--ledger")
+    if exists:
+        assert publish(*account, "l", "--state", "first.state", out="first.parquet") == 0
+    before = Path("l").read_bytes() if exists else None
+    assert publish(*account, "l", "--overwrite", out="l") == 2
+    assert "--ledger is 'l', as --out is: it keeps what was spent" in said(capsys)
+    assert publish(*account, "./city.state") == 2
+    assert "--ledger is 'city.state', as --state is" in said(capsys)
+    if exists:
+        assert refine("--epsilon", "1", *account, "l", "--overwrite", release=("first.parquet",), out="l") == 2
+    assert (Path("l").read_bytes() if Path("l").exists() else None) == before
+    assert not Path("city.state").exists()
+
+
+def test_wrong_files_are_called_what_they_are(capsys):
+    publish()
+    assert refine("--epsilon", "1", "--state", "visits.csv") == 2
+    assert "state 'visits.csv' is truncated or no state" in said(capsys)
+    assert refine("--epsilon", "1", "--state", "city.parquet", release=("city.state",)) == 2
+    assert "'city.state' is no release but a secret state" in said(capsys)
+    assert main(["inspect", "city.state"]) == 2
+    assert "'city.state' is no release but a secret state or key, or an archive" in said(capsys)
+
+
+def test_a_copy_is_not_copied_with_a_state(capsys):
+    publish()
+    assert main(["tighten", "city.parquet", "--epsilon", "0.2", "--out", "copy.parquet"]) == 0
+    again = ["tighten", "copy.parquet", "--epsilon", "0.1", "--out", "again.parquet"]
+    assert main([*again, "--state", "city.state"]) == 2
+    assert "a more private copy, whose noise no state holds: tighten the release that it was made of" in said(capsys)
+    assert main(again) == 0
+
+
 def test_sorted_points(capsys):
     words = ["--x", "x", "--bounds", "0,16", "--delta", "1", "--sorted", "--epsilon", "0.5", "--state", "s.state"]
     assert main(["publish", "visits.csv", *words, "--out", "s.parquet"]) == 0
@@ -155,3 +197,12 @@ def test_sorted_points(capsys):
 def test_a_dry_run_makes_no_state(tmp_path):
     assert publish("--dry-run") == 0
     assert not (tmp_path / "city.state").exists()
+
+
+def test_a_state_that_cannot_be_written_costs_nothing(capsys, monkeypatch):
+    Path("locked").mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and access(path, mode))
+    assert publish("--ledger", "l", "--account", "v", "--limit", "2", "--state", "locked/city.state") == 2
+    assert said(capsys) == "error: folder 'locked' of the state cannot be written"
+    assert not Path("l").exists()

@@ -1,5 +1,8 @@
 """`deltahist share`, in process, end to end."""
 
+import errno
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -139,7 +142,7 @@ def test_files_are_not_confused(folder, capsys):
     assert share(folder, *number, "--requester", "100", out="homes.csv") == 2
     assert "is the file that is read" in capsys.readouterr().err
     assert share(folder, *number, "--requester", "100", "--state", folder / "friends.txt") == 2
-    assert "is the file that is read" in capsys.readouterr().err
+    assert "friends.txt' is no key of a diffusion (it is something else" in capsys.readouterr().err
     assert share(folder, *number, "--requester", "100", out="out.xlsx") == 2
     assert "must end in .csv or .parquet" in capsys.readouterr().err
     (folder / "others.csv").write_text("a b\n")
@@ -159,3 +162,52 @@ def test_all_is_for_small_networks(folder, capsys, monkeypatch):
     monkeypatch.setattr("deltahist.cli.sharing._MOST_PAIRS", 1000)
     assert share(folder, "--bit", "ill", "--all") == 2
     assert "--all is given for 39 users, 1,521 pairs: it answers 1,000 at most" in capsys.readouterr().err
+
+
+def test_the_key_is_not_replaced_by_answers(folder, capsys):
+    assert share(folder, *PLACES, "--requester", "100", out="share.key") == 2
+    assert "--out is: the answers are for others, the key is secret; name two files" in capsys.readouterr().err
+    assert share(folder, *PLACES, "--requester", "100", "--state", folder / "new.csv", out="new.csv") == 2
+    assert "as --out is" in capsys.readouterr().err
+    assert not (folder / "new.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["edges", "pairs"])
+def test_data_are_no_edges(folder, capsys, name):
+    asked = ["--requester", "100"] if name == "edges" else []
+    assert share(folder, *PLACES, *asked, f"--{name}", folder / "homes.csv") == 2
+    assert f"which is the table of data: name the file of {name}" in capsys.readouterr().err
+
+
+def test_users_without_data_are_named(folder, capsys):
+    (folder / "friends.txt").write_text("knows,known\n100,101\n")
+    assert share(folder, *PLACES, "--requester", "100") == 0
+    assert "2 of 4 users of the network have no data: they may only ask ('known', 'knows')" in capsys.readouterr().err
+
+
+def test_a_key_may_lie_in_a_folder_that_is_only_read(folder, capsys, monkeypatch):
+    (folder / "secrets").mkdir()
+    key = ["--state", folder / "secrets" / "share.key"]
+    assert share(folder, *PLACES, "--requester", "100", *key) == 0
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "secrets" and access(path, mode))
+    assert share(folder, *PLACES, "--requester", "100", *key, out="again.csv") == 0
+    assert (folder / "again.csv").read_bytes() == (folder / "out.csv").read_bytes()
+
+
+def test_a_full_disk_is_said_of_the_file(folder, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    assert share(folder, *PLACES, "--requester", "100") == 2
+    assert "out.csv' cannot be written: No space left on device" in capsys.readouterr().err
+    assert not [path for path in folder.iterdir() if path.name.startswith((".", "out"))]
+
+
+def test_places_beyond_the_earth(folder, capsys):
+    homes = folder / "homes.csv"
+    homes.write_text(homes.read_text().replace("\n101,-7", "\n101,1e97"))
+    assert share(folder, *PLACES, "--requester", "100") == 2
+    assert "1 of 40 rows" in (said := capsys.readouterr().err)
+    assert "or places that the CRS of the points does not know: mend them" in said

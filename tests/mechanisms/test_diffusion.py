@@ -144,3 +144,8 @@ def test_the_statement_says_what_is_promised():
 def test_what_cannot_be_promised_is_refused(make, said):
     with pytest.raises(dh.InputError, match=said):
         make()
+
+
+def test_large_errors_are_written_out():
+    pair = dh.DiffusionMechanism(dh.Network.from_edges([("ann", "bob")]), "exp(-4d)", alpha=1000)
+    assert "off by 77,213 to 77,213 (root mean square)" in pair.statement(pair.epsilon.billionths([1]))

@@ -64,7 +64,7 @@ def test_a_function_that_grows_names_the_two_distances():
 @pytest.mark.parametrize(
     ("epsilon", "said"),
     [
-        ("exp(4+3.3d)", "epsilon is 'exp.4.3.3d.': it must be a function of the distance, such as exp"),
+        ("exp(4+3.3d)", "epsilon is 'exp.4.3.3d.': it must be a function that falls with the distance, such as"),
         ("exp(4-0d)", "must fall"),
         ("exp(99-d)", "at distance 0 it must be at most 10"),
         ("1:15,2:x", "such as exp"),

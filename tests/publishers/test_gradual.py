@@ -9,7 +9,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.publishers import chains, gradual, once_more, state as states
-from deltahist.publishers.state import State
+from deltahist.publishers.state import State, held
 from deltahist.publishers.state_files import read_state, write_state
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
@@ -185,6 +185,17 @@ def test_a_state_is_never_overwritten(chain):
     with pytest.raises(dh.InputError, match=r"city.state' exists already: .* never overwritten"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
     assert path.read_bytes() == before
+
+
+def test_a_link_leads_to_one_state(chain, tmp_path):
+    path, release = chain
+    link = tmp_path / "link.state"
+    link.symlink_to(path)
+    finer = dh.refine(release, link, epsilon=2)
+    assert link.is_symlink()
+    assert State.load(path).chain == finer.mechanism.chain
+    with held(link), pytest.raises(dh.InputError, match="in use"), held(path):
+        pass
 
 
 def test_the_state_is_written_before_the_release_is_handed_out(tmp_path, monkeypatch):

@@ -406,6 +406,9 @@ def test_there_must_be_a_report_of_before_to_refine():
     ("texts", "cohorts", "message"),
     [
         (["a", 5], None, r"value 1 is 5: it must be text; write numbers as text, str\(...\)"),
+        (["a", None], None, r"value 1 is missing \(None\): leave out who has no text"),
+        (["a", float("nan")], None, r"value 1 is missing \(nan\)"),
+        ("cafe", None, "texts are 'cafe', which is one text: give a list of them"),
         (["a"], [8], r"cohort 8 is unknown: there are 8, numbered from 0"),
         (["a"], [-1], "cohort -1 is unknown"),
         (["a", "b"], [1], "there are 2 texts and 1 cohorts: each user has one of both"),
