@@ -43,15 +43,14 @@ from .planning import (
 )
 from .privacy import Guarantee as Guarantee
 from .publishers import (
-    Clients as Clients,
-    Diffusion as Diffusion,
     publish as publish,
     publish_quantile as publish_quantile,
     publish_sorted as publish_sorted,
-    refine as refine,
-    tighten as tighten,
 )
+from .publishers.diffusion import Diffusion as Diffusion
+from .publishers.gradual import refine as refine, tighten as tighten
 from .publishers.quantile import quantile as quantile
+from .publishers.rappor import Clients as Clients
 from .releases import (
     Quantile as Quantile,
     Release as Release,

@@ -116,7 +116,7 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers import once_more, refine as finer
+    from deltahist.publishers.gradual import once_more, refine as finer
     from deltahist.publishers.state import State
 
     console.check_target(out, state, *asked.files(), *([] if release is None else [release]), replace=overwrite)
@@ -167,7 +167,7 @@ def tighten(
       deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
       deltahist tighten city.parquet --state city.state --epsilon 0.2 --out city-public.parquet
     """
-    from deltahist.publishers import tighten as coarser
+    from deltahist.publishers.gradual import tighten as coarser
 
     console.check_target(out, release, *([] if state is None else [state]), replace=overwrite)
     made = coarser(open_release(release), state=state, **spending.keywords())

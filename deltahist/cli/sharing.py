@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deltahist.mechanisms import DiffusionMechanism
     from deltahist.networks import Network
-    from deltahist.publishers import Diffusion
+    from deltahist.publishers.diffusion import Diffusion
 
 #: Pairs that --all answers at most.
 _MOST_PAIRS = 10_000_000
@@ -255,7 +255,7 @@ def share(
       deltahist share status.csv --id user --bit infected --edges friends.txt --distance resistance \\
           --epsilon "exp(4-3.3d)" --least 0.1 --state infected.key --all --out answers.csv
     """
-    from deltahist.publishers import Diffusion
+    from deltahist.publishers.diffusion import Diffusion
 
     files = [source, knows.edges, *filter(None, [asked.pairs])]
     console.check_target(out, state, *files)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budgets.sqlite import hold
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.channels import Channel, Threshold
 from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts, listed
@@ -231,6 +230,8 @@ class Clients:
         arrays |= self._permanent.arrays("permanent") | (
             {} if report is None else report.drawn.arrays("report")
         )
+        from deltahist.budgets.sqlite import hold  # SQLAlchemy takes long to import
+
         with hold(file, "state") if token else contextlib.nullcontext():
             if token and read_state(file, _FORMAT)[2] != token:
                 raise InputError(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.publishers import chains, gradual, once_more, state as states
+from deltahist.publishers import chains, gradual, state as states
+from deltahist.publishers.gradual import once_more
 from deltahist.publishers.state import State, held
 from deltahist.publishers.state_files import read_state, write_state
 
