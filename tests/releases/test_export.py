@@ -161,7 +161,7 @@ def test_a_failed_write_leaves_the_older_file(release, tmp_path, monkeypatch):
         raise OSError(28, "no space left")
 
     monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(dh.InputError, match=r"cells.csv.* cannot be written: no space"):
         export(release, target)
     assert [path.name for path in tmp_path.iterdir()] == ["cells.csv"]
     assert target.read_text() == "older"

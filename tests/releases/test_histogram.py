@@ -214,7 +214,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(pq, "write_table", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(dh.InputError, match=r"r.parquet.* cannot be written: disk full"):
         release.save(path)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["r.parquet"]
