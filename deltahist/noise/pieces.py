@@ -155,7 +155,7 @@ class KeyedPaths:
 
     def _found(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
         """(m, n) values of the users' paths at the levels."""
-        distinct, row = np.unique(users, return_inverse=True)
+        distinct, row = _numbered(users)
         paths = self._paths(distinct, int(levels.min()), int(levels.max()))
         ends = np.cumsum([len(path.open) for path in paths])
         perhaps, surely, values, unsure = (
@@ -195,6 +195,15 @@ class KeyedPaths:
         levels, values = levels[last], values[last]
         new = np.append(True, (values[1:] != values[:-1]).any(axis=1))
         return levels[new], values[new]
+
+
+def _numbered(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different users, rising, and which of them each one is; without sorting where numbers lie close."""
+    if int(users.max()) > 4 * len(users):
+        return np.unique(users, return_inverse=True)
+    there = np.zeros(int(users.max()) + 1, dtype=bool)
+    there[users] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[users]
 
 
 def checked(users: Any, levels: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

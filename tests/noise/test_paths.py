@@ -288,3 +288,12 @@ def test_no_requests():
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize("users", [[5, 2, 5, 0, 9], [10**12, 3, 10**12], [0]])
+def test_users_are_numbered_as_by_sorting(users):
+    from deltahist.noise.pieces import _numbered
+
+    expected = np.unique(users, return_inverse=True)
+    for found, other in zip(_numbered(np.array(users, dtype=np.int64)), expected, strict=True):
+        assert found.tolist() == other.tolist()
