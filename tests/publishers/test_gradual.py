@@ -199,6 +199,16 @@ def test_a_link_leads_to_one_state(chain, tmp_path):
         pass
 
 
+def test_a_state_that_came_meanwhile_is_not_overwritten(chain, monkeypatch):
+    """Two runs look for the file at the same time and find none: the second one to write does not replace it."""
+    path, _ = chain
+    before = path.read_bytes()
+    monkeypatch.setattr(chains, "check_new", lambda path: None)
+    with pytest.raises(dh.InputError, match=r"city.state' exists already: it belongs to something else"):
+        dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
+    assert path.read_bytes() == before
+
+
 def test_the_state_is_written_before_the_release_is_handed_out(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(State, "begin", lambda self, path: written.append(self.release))
