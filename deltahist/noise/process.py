@@ -67,6 +67,9 @@ class Process(Protocol):
     ) -> Integers:
         """The same path at a lower level; what is added does not depend on the values."""
 
+    def nearest(self, values: ArrayLike) -> Integers:
+        """Values as whole numbers, which is how they enter a release."""
+
 
 @dataclass(frozen=True)
 class Lattice:
@@ -114,6 +117,10 @@ class Lattice:
             return out
 
         return _in_blocks(values, tightened)
+
+    def nearest(self, values: ArrayLike) -> Integers:
+        """The values themselves: they are whole numbers."""
+        return _whole(values)
 
 
 def _refined(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,10 +15,11 @@ from deltahist.budgets.paying import Account
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.chain import Additive, Chain
-from deltahist.noise.process import Brownian, Lattice
+from deltahist.noise.process import Brownian, Lattice, Process
 from deltahist.privacy import Law
 from deltahist.publishers.state import State, check_new
 from deltahist.releases import Release, SortedRelease
+from deltahist.strategies.base import Members
 
 Draws = NDArray[np.int64]
 _Mechanism = TypeVar("_Mechanism", Mechanism, SortedMechanism)
@@ -69,27 +70,22 @@ def start_draws(mechanism: Additive, rng: np.random.Generator | None) -> Draws:
 def refine_draws(before: Additive, after: Additive, draws: Draws, rng: np.random.Generator | None) -> Draws:
     """Noise (draws,) of the next release, given that of the one before."""
     out = np.zeros_like(draws)
-    for (members, law), (_, finer) in zip(before.noise_groups, after.noise_groups, strict=True):
-        if law.parameter:
-            process = process_of(before, law)
-            out[members] = process.refine(draws[members], _level(law), _level(finer), rng=rng)
+    for members, process, level, finer in _moves(before, after):
+        out[members] = process.refine(draws[members], level, finer, rng=rng)
     return out
 
 
 def check_refines(before: Additive, after: Additive) -> None:
     """InputError if noise cannot be refined so far, or so little: before anything is charged."""
-    for (_, law), (_, finer) in zip(before.noise_groups, after.noise_groups, strict=True):
-        if law.parameter:
-            process_of(before, law).refine(np.zeros(0, dtype=np.int64), _level(law), _level(finer))
+    for _, process, level, finer in _moves(before, after):
+        process.refine(np.zeros(0, dtype=np.int64), level, finer)
 
 
 def tighten_draws(before: Additive, after: Additive, draws: Draws, rng: np.random.Generator | None) -> Draws:
     """Noise (draws,) of a more private copy, given that of the release."""
     out = np.zeros_like(draws)
-    for (members, law), (_, wider) in zip(before.noise_groups, after.noise_groups, strict=True):
-        if law.parameter:
-            process = process_of(before, law)
-            out[members] = process.tighten(draws[members], _level(law), _level(wider), rng=rng)
+    for members, process, level, coarser in _moves(before, after):
+        out[members] = process.tighten(draws[members], level, coarser, rng=rng)
     return out
 
 
@@ -97,13 +93,19 @@ def entering(mechanism: Additive, draws: Draws) -> Draws:
     """What the draws of a release add to its numbers."""
     noise = draws.copy()
     for members, law in mechanism.noise_groups:
-        process = process_of(mechanism, law) if law.parameter else None
-        if isinstance(process, Brownian):
-            noise[members] = process.nearest(draws[members])
+        if law.parameter:
+            noise[members] = process_of(mechanism, law).nearest(draws[members])
     return mechanism.entering(noise)
 
 
-def process_of(mechanism: Additive, law: Law) -> Lattice | Brownian:
+def _moves(before: Additive, after: Additive) -> Iterator[tuple[Members, Process, Fraction, Fraction]]:
+    """From one release to another: which draws, their process, its level there and here; where there is noise."""
+    for (members, law), (_, other) in zip(before.noise_groups, after.noise_groups, strict=True):
+        if law.parameter:
+            yield members, process_of(before, law), _level(law), _level(other)
+
+
+def process_of(mechanism: Additive, law: Law) -> Process:
     """The process that noise of a law is taken from; Gaussian noise lies on the lattice of the first release."""
     if law.kind == "laplace":
         return Lattice()
