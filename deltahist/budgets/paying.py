@@ -135,3 +135,8 @@ class Account:
             spent = self.window.charge_up_to(amount, chain, token, source)
         self.payments.append(Payment(self.name, unit, self.limit, spent, self.window.length))
         return self.payments[-1]
+
+
+def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
+    """Amounts as an account will charge them; as they are where nobody pays."""
+    return amounts if account is None else account.takes(**amounts)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.budgets.paying import Account
+from deltahist.budgets.paying import Account, amounts_for
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.chain import Chain
@@ -78,7 +78,7 @@ def refine(
     """
     with held(state) as known:
         given = known.release if release is None else release
-        budget = Budget(**_as_charged(account, epsilon=epsilon, rho=rho))
+        budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         chain = _chain_of(given, known, state)
         if budget.unit != given.mechanism.budget.unit:
             raise InputError(
@@ -220,10 +220,6 @@ def _further(
             more = wider.parameter * _MARGIN - law.parameter
             noise[members] += discrete_gaussian(variance=more, shape=len(noise[members]), rng=rng)
     return noise
-
-
-def _as_charged(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    return amounts if account is None else account.takes(**amounts)
 
 
 def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:

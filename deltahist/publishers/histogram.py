@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budgets.paying import Account
+from deltahist.budgets.paying import Account, amounts_for
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counts.private import Private, how_made
 from deltahist.errors import InputError, fits_memory
@@ -115,11 +115,10 @@ def publish(
         mechanism = as_counted(near, counts, contributions, dropped)
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
-        amounts = {"epsilon": epsilon, "rho": rho}
         mechanism = mechanism_for(
             near,
             strategy,
-            **(amounts if account is None else account.takes(**amounts)),
+            **amounts_for(account, epsilon=epsilon, rho=rho),
             noise=noise,
             probability=probability,
             workload=workload,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
-from deltahist.budgets.paying import Account
+from deltahist.budgets.paying import Account, amounts_for
 from deltahist.counts.private import how_made
 from deltahist.errors import InputError, positive, whole
 from deltahist.mechanisms import QuantileMechanism
@@ -101,10 +101,7 @@ def publish_quantile(
         counting = how_made(points, near.domain, contributions)
         check_all_there(counting)
         steps = _steps(points, near)
-        amounts = {"epsilon": epsilon, "rho": rho}
-        budget = Budget(
-            **(amounts if account is None else account.takes(**amounts)), probability=probability
-        )
+        budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho), probability=probability)
         mechanism = QuantileMechanism(near, q, len(steps), budget, method, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     noise, laws, words = mechanism.smooth, mechanism.laws, source(rng)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
-from deltahist.budgets.paying import Account
+from deltahist.budgets.paying import Account, amounts_for
 from deltahist.counts.private import how_made
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
@@ -86,8 +86,7 @@ def publish_sorted(
         counting = how_made(points, near.domain, contributions)
         check_all_there(counting)
         number = _places(len(array), near, most)
-        amounts = {"epsilon": epsilon, "rho": rho}
-        budget = Budget(**(amounts if account is None else account.takes(**amounts)))
+        budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         mechanism = SortedMechanism(near, number, budget, group, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     fits_memory(40 * number, f"sorting {number:,} points")
