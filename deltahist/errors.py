@@ -155,6 +155,10 @@ def exact(**parameter: Any) -> Fraction:
     return Fraction(float(value))
 
 
+#: Billionths of one ε, or one ρ: amounts that are charged, and levels of privacy, are whole numbers of them.
+NANO = 10**9
+
+
 def as_printed(value: Any) -> Fraction:
     """A number as the fraction that people mean by it: a float stands for the decimal that it prints as.
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budgets.nano import NANO
-from deltahist.errors import InputError
+from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
     from deltahist.budgets.accounts import Accounts

@@ -5,10 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import InputError, as_printed, is_number
+from deltahist.errors import NANO, InputError, as_printed, is_number
 
-#: Units of one ε, or one ρ.
-NANO = 10**9
 #: Largest amount, so that sums of many stay within 64 bits.
 _MOST = 10**9
 

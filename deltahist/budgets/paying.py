@@ -9,9 +9,9 @@ from typing import Any
 
 from deltahist.budget import Payment
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.nano import NANO, as_said
+from deltahist.budgets.nano import as_said
 from deltahist.budgets.window import Window
-from deltahist.errors import InputError
+from deltahist.errors import NANO, InputError
 from deltahist.privacy import Guarantee
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from deltahist.budget import Budget, Charge
 from deltahist.budgets.chains import Paid
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.nano import NANO, allowed, as_said, charged
-from deltahist.errors import BudgetExceeded, InputError, is_number, whole
+from deltahist.budgets.nano import allowed, as_said, charged
+from deltahist.errors import NANO, BudgetExceeded, InputError, is_number, whole
 
 #: Largest step number, either side of zero: what a ledger's column holds.
 _FARTHEST = 1 << 62

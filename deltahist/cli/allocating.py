@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import Spending, Window, argument, option, spread
-from deltahist.errors import InputError
+from deltahist.errors import NANO, InputError
 
 
 @spread
@@ -49,7 +49,6 @@ def allocate(
     import numpy as np
 
     from deltahist.budgets.allocation import Independent, allocate_offline, allocate_online
-    from deltahist.budgets.nano import NANO
 
     budget = spending.keywords()
     unit, limit = next(iter(budget.items()))

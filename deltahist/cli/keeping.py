@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import argument, flag, option
-from deltahist.errors import BudgetExceeded, InputError
+from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
     from deltahist.budgets import Account
@@ -116,7 +116,6 @@ class Keeping:
     def _open(self, unit: str) -> Account:
         """The account, with the limit that is given or that it has."""
         from deltahist.budgets import Account
-        from deltahist.budgets.nano import NANO
 
         assert self.account is not None
         rule = self._rule() if self.limit is None or (self.ledger and self.ledger.exists()) else None
@@ -152,7 +151,6 @@ def ledger(
       deltahist ledger city.ledger --json
     """
     from deltahist.budgets import Ledger
-    from deltahist.budgets.nano import NANO
 
     if not file.is_file():
         raise InputError(f"ledger {str(file)!r} does not exist")

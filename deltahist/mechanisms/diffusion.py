@@ -16,8 +16,8 @@ from deltahist.domain import Domain
 from deltahist.domain.crs import unit_of
 from deltahist.domain.extents import extent_on
 from deltahist.domain.operations import read_crs
-from deltahist.errors import InputError, as_printed, positive
-from deltahist.networks import NANO, Distances, Network, PrivacyLevels, distances_of
+from deltahist.errors import NANO, InputError, as_printed, positive
+from deltahist.networks import Distances, Network, PrivacyLevels, distances_of
 from deltahist.privacy import Guarantee
 
 #: Lattice steps in α, at least, where nothing is said.

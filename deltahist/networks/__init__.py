@@ -2,7 +2,7 @@
 
 from deltahist.networks.distances import Distances, distances_of
 from deltahist.networks.files import read_network, read_pairs
-from deltahist.networks.levels import NANO, PrivacyLevels
+from deltahist.networks.levels import PrivacyLevels
 from deltahist.networks.network import Network
 
-__all__ = ["NANO", "Distances", "Network", "PrivacyLevels", "distances_of", "read_network", "read_pairs"]
+__all__ = ["Distances", "Network", "PrivacyLevels", "distances_of", "read_network", "read_pairs"]

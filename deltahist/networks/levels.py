@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, positive
+from deltahist.errors import NANO, InputError, positive
 
 _NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?"
 #: exp(4-3.3d), exp(-0.5*d), 15*exp(-0.5 d).
@@ -19,8 +19,6 @@ _EXPONENTIAL = re.compile(
     rf"(?:({_NUMBER})\*?)?exp\((?:([-+]?(?:{_NUMBER})))?-(?:({_NUMBER})\*?)?d(?:/({_NUMBER}))?\)",
     re.IGNORECASE,
 )
-#: Billionths of one ε: levels are whole numbers of them.
-NANO = 10**9
 #: The largest ε; beyond it nothing is protected, and a float would not tell billionths apart.
 _MOST = 1e6
 _FORMS = "exp(4-3.3d), or distances with their ε such as 1:15,2:8,4:0.5"

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, one_of, whole
+from deltahist.errors import NANO, InputError, one_of, whole
 from deltahist.noise import euclidean
-from deltahist.noise.pieces import MOST, UNIT, VAGUE, KeyedPaths, Steps, checked, precision, real
+from deltahist.noise.pieces import MOST, VAGUE, KeyedPaths, Steps, checked, precision, real
 from deltahist.noise.reals import Reals, exp, expm1, log1p, norm
 
 #: What uniform reals are for.
@@ -100,7 +100,7 @@ class VectorPaths(KeyedPaths):
         return self._pieces(user, least, most)
 
     def _fits(self, level: int) -> None:
-        least = -(-_SPREAD * (self.dimension + 1) * self.reach * UNIT // MOST)
+        least = -(-_SPREAD * (self.dimension + 1) * self.reach * NANO // MOST)
         if level < least:
             raise InputError(
                 f"levels hold {level} billionths: with a reach of {self.reach} they must be at least {least}, so that "

@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError
+from deltahist.errors import NANO, InputError
 from deltahist.noise.entropy import Keyed
 from deltahist.noise.reals import Reals, Uniforms
 
-#: Whole levels are billionths of ε.
-UNIT = 10**9
 #: Planes of the uniform reals (64 bits of each) that floats are made of. Decimal takes more, and 20 digits for each.
 _FLOAT = 2
 #: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
@@ -63,7 +61,7 @@ class Steps:
 
     def jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
         """Jumps between the values of this place and the one before it, at real levels with relative errors."""
-        billionths = level * UNIT
+        billionths = level * NANO
         self._starts.append((rows, place, *(f + 1 for f in _floors(billionths, real(billionths) * blur))))
 
     def value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
@@ -126,7 +124,7 @@ class KeyedPaths:
         with decimal.localcontext(
             decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
         ):
-            wider = span[0] / UNIT * (1 - _BEYOND), span[1] / UNIT * (1 + _BEYOND)
+            wider = span[0] / NANO * (1 - _BEYOND), span[1] / NANO * (1 + _BEYOND)
             return list(self._steps(users, wider, planes).paths(span))
 
     def _exact(self, user: int, span: tuple[int, int]) -> _Path:

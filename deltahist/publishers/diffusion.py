@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.budgets.nano import NANO, allowed
-from deltahist.errors import InputError, fits_memory
+from deltahist.budgets.nano import allowed
+from deltahist.errors import NANO, InputError, fits_memory
 from deltahist.mechanisms.diffusion import DiffusionMechanism
 from deltahist.noise.entropy import source
 from deltahist.noise.paths import BitPaths, VectorPaths

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, as_printed, positive
+from deltahist.errors import NANO, InputError, as_printed, positive
 from deltahist.mechanisms.diffusion import DiffusionMechanism
-from deltahist.networks import NANO
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,8 +18,7 @@ from deltahist.budgets.allocation.windows import (
     check_weights,
     rounded_down,
 )
-from deltahist.budgets.nano import NANO
-from deltahist.errors import DeltaHistWarning, InputError, fits_memory
+from deltahist.errors import NANO, DeltaHistWarning, InputError, fits_memory
 
 #: Relative gap between the error and its lower bound at which the solver stops, and which it must reach.
 _GAP, _NEEDED = 1e-11, 1e-7

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budgets.allocation.models import Model, Sampler, futures
 from deltahist.budgets.allocation.optimum import Array, imbalance, least, next_centre
 from deltahist.budgets.allocation.windows import check_budget, check_past, check_weights
-from deltahist.budgets.nano import NANO
-from deltahist.errors import InputError, positive, whole
+from deltahist.errors import NANO, InputError, positive, whole
 
 #: Windows ahead that scenarios reach.
 _AHEAD = 3

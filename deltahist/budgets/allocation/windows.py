@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budgets.nano import NANO, allowed
-from deltahist.errors import InputError, positive, whole
+from deltahist.budgets.nano import allowed
+from deltahist.errors import NANO, InputError, positive, whole
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> NDArray[np.float64]:
