@@ -31,6 +31,11 @@ class Paid:
     source: str | None = None
     token: str | None = None
 
+    @classmethod
+    def of(cls, kept: dict[str, Any] | None) -> Paid:
+        """What a ledger kept; nothing of a chain that it does not know."""
+        return cls(**(kept or {}))
+
     def due(self, nano: int) -> int:
         """Billionths that are still to be charged for a chain to cost `nano` in all."""
         return max(0, nano - self.nano)

@@ -180,14 +180,14 @@ class Window:
                 self._chains[chain] = self.paid(chain).settled(token, source, chain)
             return
         with self._ledger.transaction() as change:
-            known = Paid(**(change.fact(self.name, _fact(chain)) or {}))
+            known = Paid.of(change.fact(self.name, _fact(chain)))
             change.store(self.name, _fact(chain), known.settled(token, source, chain).describe())
 
     def paid(self, chain: str) -> Paid:
         """What has been charged for a chain."""
         if self.ledger is None:
             return self._chains.get(chain, Paid())
-        return Paid(**(self._ledger.fact(self.name, _fact(chain)) or {}))
+        return Paid.of(self._ledger.fact(self.name, _fact(chain)))
 
     def _charge(
         self, step: int, nano: int, amount: Any, chain: tuple[str, str | None, str | None] | None = None
@@ -218,7 +218,7 @@ class Window:
                 )
             if chain is not None:
                 name, token, source = chain
-                paid = Paid(**(change.fact(self.name, _fact(name)) or {}))
+                paid = Paid.of(change.fact(self.name, _fact(name)))
                 change.store(self.name, _fact(name), paid.charged(nano, token, source, name).describe())
                 nano = paid.due(nano)
             charges = change.charges(self.name)

@@ -145,14 +145,19 @@ class PrivacyLevels:
             raise InputError(
                 f"epsilon is {values[at]:g} at distance {distances[at]:g}: it must be above zero and at most 10^6"
             )
-        grows = np.diff(values) > 0
-        if grows.any():
-            at = int(np.argmax(grows))
-            raise InputError(
-                f"epsilon grows from {values[at]:.10g} at distance {distances[at]:.10g} to {values[at + 1]:.10g} at "
-                f"distance {distances[at + 1]:.10g}: whoever is further away must not learn more"
-            )
+        _refuse_growth(distances, values)
         return values
+
+
+def _refuse_growth(distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    """InputError if ε grows between two of the rising distances."""
+    grows = np.diff(values) > 0
+    if grows.any():
+        at = int(np.argmax(grows))
+        raise InputError(
+            f"epsilon grows from {values[at]:.10g} at distance {distances[at]:.10g} to {values[at + 1]:.10g} at "
+            f"distance {distances[at + 1]:.10g}: whoever is further away must not learn more"
+        )
 
 
 def _level(name: str, value: Any) -> float:
@@ -202,10 +207,5 @@ def _table(levels: Mapping[float, float]) -> Function:
                 f"epsilon is {value:g} at distance {distance:g}: distances must be zero or more, and ε above zero and "
                 "at most 10^6"
             )
-    for before, after in zip(range(len(ends)), range(1, len(ends)), strict=False):
-        if values[after] > values[before]:
-            raise InputError(
-                f"epsilon grows from {values[before]:g} at distance {ends[before]:g} to {values[after]:g} at distance "
-                f"{ends[after]:g}: whoever is further away must not learn more"
-            )
+    _refuse_growth(ends, values)
     return lambda distances: values[np.minimum(np.searchsorted(ends, distances), len(ends) - 1)]
