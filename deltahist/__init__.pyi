@@ -24,14 +24,14 @@ from .errors import (
     OutsideBounds as OutsideBounds,
 )
 from .mechanisms import (
-    DiffusionMechanism as DiffusionMechanism,
     Mechanism as Mechanism,
     QuantileMechanism as QuantileMechanism,
-    Rappor as Rappor,
     SortedMechanism as SortedMechanism,
 )
 from .mechanisms.calibration import sensitivity as sensitivity
+from .mechanisms.diffusion import DiffusionMechanism as DiffusionMechanism
 from .mechanisms.protection import protection_curve as protection_curve
+from .mechanisms.rappor import Rappor as Rappor
 from .neighbourhood import Neighbourhood as Neighbourhood
 from .networks import Network as Network, PrivacyLevels as PrivacyLevels
 from .planning import (

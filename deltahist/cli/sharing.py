@@ -14,7 +14,7 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.mechanisms import DiffusionMechanism
+    from deltahist.mechanisms.diffusion import DiffusionMechanism
     from deltahist.networks import Network
     from deltahist.publishers.diffusion import Diffusion
 
@@ -163,7 +163,7 @@ class _Promise:
 
     def mechanism(self, knows: _Knows, shared: _Shared, network: Network) -> DiffusionMechanism:
         """What will be answered, fixed before any data are read."""
-        from deltahist.mechanisms import DiffusionMechanism
+        from deltahist.mechanisms.diffusion import DiffusionMechanism
         from deltahist.networks import PrivacyLevels
 
         alpha = None if self.alpha is None else options.length(self.alpha, "--alpha")

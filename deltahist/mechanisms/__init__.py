@@ -1,10 +1,8 @@
 """Mechanisms: what will be published, fixed before any data are read. Public: none of them sees data."""
 
 from deltahist.mechanisms.base import BaseMechanism
-from deltahist.mechanisms.diffusion import DiffusionMechanism
 from deltahist.mechanisms.histogram import Mechanism
 from deltahist.mechanisms.quantile import QuantileMechanism
-from deltahist.mechanisms.rappor import Rappor
 from deltahist.mechanisms.sorted import SortedMechanism
 
-__all__ = ["BaseMechanism", "DiffusionMechanism", "Mechanism", "QuantileMechanism", "Rappor", "SortedMechanism"]
+__all__ = ["BaseMechanism", "Mechanism", "QuantileMechanism", "SortedMechanism"]

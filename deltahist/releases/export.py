@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from deltahist._files import write_whole
-from deltahist.domain.operations import Operation
 from deltahist.errors import InputError, fits_memory
 from deltahist.releases import BaseRelease
 from deltahist.releases.described import KEY, about, csv_metadata, in_parquet, statement_frame
 from deltahist.releases.frames import cells_frame, geo_frame
 from deltahist.releases.style import qml
-from deltahist.releases.tables import write_layer
+from deltahist.releases.tables import in_degrees, write_layer
 
 _Write: TypeAlias = Callable[[Path], Any]
 
@@ -98,8 +97,7 @@ def _to_geoparquet(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
 def _to_geojson(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     frame = geo_frame(release, nonnegative=nonnegative)
     said = about(release, frame, nonnegative)
-    if release.domain.crs is not None:
-        frame = Operation.off(release.domain, "EPSG:4326").frame(frame, "EPSG:4326")
+    frame = in_degrees(frame, release.domain)
     members = {
         "NATIVE_DATA": json.dumps({"type": "FeatureCollection", KEY: said}, ensure_ascii=False),
         "NATIVE_MEDIA_TYPE": "application/vnd.geo+json",

@@ -59,7 +59,7 @@ def encoded(frame: pd.DataFrame, form: str, domain: Domain) -> bytes:
         frame.to_parquet(file, index=False)
         return file.getvalue()
     if form == "geojson":
-        return _json(_plain(_in_degrees(frame, domain)).to_geo_dict(na="null", drop_id=True))
+        return _json(_plain(in_degrees(frame, domain)).to_geo_dict(na="null", drop_id=True))
     shaped: gpd.GeoDataFrame = _on_map(frame, domain)
     if form == "parquet":
         shaped.to_parquet(file, index=False)
@@ -79,7 +79,7 @@ def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     return frame.set_geometry(gpd.GeoSeries(moved, index=frame.index, crs=domain.crs, name=name))
 
 
-def _in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
+def in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     """A frame in longitude and latitude, as it is if it is so already, or on a plane without a CRS."""
     if domain.crs is None or (frame.crs is not None and frame.crs.equals(LONGITUDE_LATITUDE, True)):
         return frame
