@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -11,12 +11,14 @@ from sqlalchemy import (
     Connection,
     ForeignKey,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
     bindparam,
     delete,
     insert,
+    inspect,
     select,
     update,
 )
@@ -49,6 +51,27 @@ _FACT = Table(
     sqlite_with_rowid=False,
 )
 
+#: Tables that accounts of earlier versions did without: they are made when something is kept in them.
+LATER = MetaData()
+_ANSWER = Table(
+    "answer",
+    LATER,
+    Column("account", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+_ENTRY = Table(
+    "entry",
+    LATER,
+    Column("account", Text, primary_key=True),
+    Column("number", _WHOLE, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("nano", _WHOLE, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
 # Statements are made once; only parameters change.
 _OF, _KEY, _AT = bindparam("of", type_=Text()), bindparam("key", type_=Text()), bindparam("at", type_=_WHOLE)
 _RULES = select(_ACCOUNT.c.name, _ACCOUNT.c.rule)
@@ -67,6 +90,22 @@ _CLOSE = tuple(
     for table, column in ((_FACT, _FACT.c.account), (_CHARGE, _CHARGE.c.account), (_ACCOUNT, _ACCOUNT.c.name))
 )
 _REMOVE = delete(_FACT).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
+_ANSWERED = select(_ANSWER.c.request, _ANSWER.c.answer).where(_ANSWER.c.account == _OF, _ANSWER.c.key == _KEY)
+_ENTRIES = (
+    select(_ENTRY.c.number, _ENTRY.c.kind, _ENTRY.c.nano, _ENTRY.c.data)
+    .where(_ENTRY.c.account == _OF, _ENTRY.c.number > _AT)
+    .order_by(_ENTRY.c.number)
+)
+_DROP = delete(_ENTRY).where(_ENTRY.c.account == _OF, _ENTRY.c.number <= _AT)
+
+
+class Entry(NamedTuple):
+    """A line of an account's log: what it is, billionths that it is about, and bytes that only its writer reads."""
+
+    number: int
+    kind: str
+    nano: int
+    data: bytes
 
 
 class Accounts:
@@ -77,6 +116,7 @@ class Accounts:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._has_later: bool | None = None
 
     def rules(self) -> dict[str, Any]:
         """The rule of every account."""
@@ -99,6 +139,9 @@ class Accounts:
         """Forget an account altogether: for one that nothing was charged to."""
         for statement in _CLOSE:
             self._connection.execute(statement, {"of": name})
+        if self._later:
+            for table in (_ANSWER, _ENTRY):
+                self._connection.execute(delete(table).where(table.c.account == name))
 
     def charges(self, name: str) -> dict[int, int]:
         """Billionths charged at each step that is still kept, in the order of steps."""
@@ -123,6 +166,45 @@ class Accounts:
         """Store something else with an account, in the place of what was there."""
         self._connection.execute(_REMOVE, {"of": name, "key": key})
         self._connection.execute(insert(_FACT), {"account": name, "name": key, "value": json.dumps(value)})
+
+
+    def answered(self, name: str, key: str) -> tuple[Any, Any] | None:
+        """The request that was made under a key, and its answer; None if there was none."""
+        found = self._connection.execute(_ANSWERED, {"of": name, "key": key}).first() if self._later else None
+        return None if found is None else (json.loads(found.request), json.loads(found.answer))
+
+    def keep_answer(self, name: str, key: str, request: Any, answer: Any) -> None:
+        """Keep the answer (JSON) to a request under a key that was not used yet."""
+        self._make_later()
+        kept = {"account": name, "key": key, "request": json.dumps(request, sort_keys=True)}
+        self._connection.execute(insert(_ANSWER), {**kept, "answer": json.dumps(answer)})
+
+    def entries(self, name: str, after: int = -1) -> list[Entry]:
+        """What was entered after a number, in order."""
+        found = self._connection.execute(_ENTRIES, {"of": name, "at": after}) if self._later else ()
+        return [Entry(*row) for row in found]
+
+    def enter(self, name: str, entry: Entry) -> None:
+        """Keep an entry under a number that was not used yet."""
+        self._make_later()
+        self._connection.execute(insert(_ENTRY), {"account": name, **entry._asdict()})
+
+    def drop_entries(self, name: str, upto: int) -> None:
+        """Forget entries up to a number."""
+        if self._later:
+            self._connection.execute(_DROP, {"of": name, "at": upto})
+
+    @property
+    def _later(self) -> bool:
+        """Whether the later tables are there."""
+        if self._has_later is None:
+            self._has_later = inspect(self._connection).has_table(_ENTRY.name)
+        return self._has_later
+
+    def _make_later(self) -> None:
+        if not self._later:
+            LATER.create_all(self._connection)
+            self._has_later = True
 
 
 def _text(rule: dict[str, Any]) -> str:
