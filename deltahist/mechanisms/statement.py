@@ -358,7 +358,7 @@ def _membership(f: dict[str, Any]) -> list[Row]:
     if "points outside" in f["dropped"]:
         rows.append(("Dropped points", "points outside the bounds were dropped; the boundary is a source"))
     if UNPAID in f["dropped"]:
-        rows.append(("Budgets", "each person has their own, from which each of their records was paid for as stated above;"))
+        rows.append(("Budgets", "each person has one, from which each of their records was paid for as stated above;"))
         rows.append(("", "records of people who could not pay were left out"))
     return rows
 
