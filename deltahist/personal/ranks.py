@@ -1,7 +1,7 @@
 """Quantiles of values that come and go: places on a public line, the likelier the fewer values lie amiss.
 
-Unlike the quantiles of `publishers`, whose number of values is public and whose values move, here one value more or less
-is to be hidden, and the number of values with it. Proof: docs/privacy/personal.md, section 4.
+Unlike the quantiles of `publishers`, whose values move while their number is public, here one value more or less is to
+be hidden, and the number of values with it. Proof: docs/privacy/personal.md, section 4.
 """
 
 from __future__ import annotations
