@@ -1,0 +1,130 @@
+"""One question, from the look at its key to its answer: who pays, and whose records are used.
+
+A person takes part if they have derived records and can pay for all of them. Everybody else's records are left out,
+without a word. Whether somebody takes part depends on their own records and their own purse only, so that with and
+without somebody's data all answers together differ by at most the factor that their limit allows.
+
+Charging, noise and the answer that is kept are one transaction of the ledger, and nothing is handed out before its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.budgets.purses import Turn
+from deltahist.errors import InputError
+from deltahist.personal.query import OWNER, Query
+from deltahist.personal.terminals import Given, Terminal
+
+if TYPE_CHECKING:
+    from deltahist.personal.people import People
+
+#: Records of one person whose square is more than any limit pays for.
+_MANY = 1 << 31
+
+_Given = TypeVar("_Given", bound=Given)
+
+
+def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | None = None) -> _Given:
+    """Ask a question of people's records.
+
+    Parameters
+    ----------
+    query : which records. terminal : what is asked of them.
+    key : of the request, chosen by who asks: the same request under the same key has the same answer, and is paid
+        for once.
+
+    Raises
+    ------
+    InputError
+        If the budget is of another unit than the people's, the key was used for another request, or the data base
+        or the ledger cannot be used. Nothing is charged then, and nothing is said that depends on records.
+    """
+    purses = people.purses
+    if terminal.unit != purses.unit:
+        raise InputError(
+            f"the question costs {terminal.unit}, and the people of {people.name!r} have budgets in {purses.unit}: ask "
+            f"for {purses.unit}"
+        )
+    if key is not None and (not isinstance(key, str) or not key):
+        raise InputError(f"key is {key!r}: it must be a text, and not empty")
+    asked, values = terminal.records(query)
+    expression = asked.rows(**values)
+    with purses.turn() as turn:
+        if key is not None:
+            request = _request(expression, terminal)
+            kept = turn.accounts.answered(purses.name, key)
+            if kept is not None:
+                if kept[0] != request:
+                    raise InputError(
+                        f"key {key!r} was used for another request: each request has a key of its own; nothing was "
+                        "charged"
+                    )
+                return terminal.again(kept[1])
+        answer = _quietly(lambda: _answered(people, turn, expression, list(values), terminal))
+        if key is not None:
+            turn.accounts.keep_answer(purses.name, key, request, answer.to_json())
+    return answer
+
+
+class _Used:
+    """The derived records of those who pay."""
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], used: NDArray[np.bool_] | None, number: int) -> None:
+        self._columns, self._used, self.number = columns, used, number
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A fetched value of each of them."""
+        return self._columns[name] if self._used is None else self._columns[name][self._used]
+
+
+def _answered(people: People, turn: Turn, expression: Any, values: list[str], terminal: Terminal[_Given]) -> _Given:
+    with people.base.snapshot() as snapshot:
+        fetched = snapshot.fetch(expression)
+    owner, columns = _arrays(fetched, values, len(turn.limits))
+    del fetched
+    number = np.bincount(owner, minlength=len(turn.limits))
+    times = number if terminal.unit == "epsilon" else np.minimum(number, _MANY) ** 2
+    payers = turn.charge(times, terminal.cost(turn.classes))
+    used = payers[owner] if columns else None
+    return terminal.answer(_Used(columns, used, int(number[payers].sum())))
+
+
+def _arrays(
+    fetched: Any, values: list[str], persons: int
+) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """Whose each record is, and its values; records of nobody who joined are left out."""
+    owner = fetched[OWNER].to_numpy()
+    columns = {name: fetched[name].to_numpy() for name in values}
+    if len(owner) and (owner.min() < 0 or owner.max() >= persons):
+        known = (owner >= 0) & (owner < persons)
+        owner, columns = owner[known], {name: column[known] for name, column in columns.items()}
+    return owner, columns
+
+
+def _request(expression: Any, terminal: Terminal[Any]) -> dict[str, Any]:
+    """A request in one way of writing."""
+    import ibis
+
+    text = str(ibis.to_sql(expression, dialect="duckdb"))
+    return {**terminal.describe(), "records": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _quietly(work: Callable[[], _Given]) -> _Given:
+    """What work gives; what goes wrong where records are seen is not told, since it may be about them."""
+    try:
+        return work()
+    except InputError:
+        raise
+    except Exception:
+        failed = InputError(
+            "the question could not be answered: reading or measuring records failed (memory, or the data base?); "
+            "nothing was charged, and no more is said, since it might be about records"
+        )
+    # Outside of the handler, so that it does not drag the first one along.
+    raise failed

@@ -1,0 +1,333 @@
+"""People with budgets of their own, their records, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.budget import Budget
+from deltahist.budgets.ledger import Ledger
+from deltahist.budgets.nano import allowed
+from deltahist.budgets.purses import Purses
+from deltahist.errors import NANO, InputError
+from deltahist.personal.answers import Answer, Answers
+from deltahist.personal.asking import ask
+from deltahist.personal.database import Database
+from deltahist.personal.query import Expression, Query
+from deltahist.personal.terminals import Count, Given, Histogram, Mean, Sum, Terminal
+
+_Given = TypeVar("_Given", bound=Given)
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """People with budgets of their own: a question charges those whose records it uses, for each of them.
+
+    The records of who cannot pay are left out of a question, without a word: answers are about those who still pay.
+    All answers together are ε-private for each person, where ε is their own limit. Proof: docs/privacy/personal.md.
+
+    Source: Ebadi, Sands, Schneider 2015 ("Differential Privacy: Now It's Getting Personal").
+
+    Parameters
+    ----------
+    database : a Database, or where one is (a DuckDB file, or the URL of a PostgreSQL data base). table : of it.
+    owner : the column that says whose a record is.
+    ledger : a Ledger, or where one is; it is made if it does not exist. name : of the account in it.
+    epsilon, rho : the budget of people who come without one; at most one of both. Without it, who joins needs one.
+    place : columns that say where a record is.
+
+    Raises
+    ------
+    InputError
+        If the table or a column is not there, the account was opened in another unit, or what it needs (the extra
+        "duckdb" or "postgresql") is not installed.
+
+    Examples
+    --------
+    >>> import pandas as pd, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> database = Database.open(":memory:")
+    >>> database.create_records("trip", {"kind": "text"}, owner="who")
+    >>> people = People(database, "trip", owner="who", ledger=f"{folder.name}/city.ledger", epsilon=1)
+    >>> people.insert(pd.DataFrame({"who": ["Ada", "Ada", "Bob"], "kind": ["bus", "bus", "tram"]}))
+    >>> answer = people.records.where("kind = 'bus'").count(epsilon=0.25)
+    >>> people.spent(["Ada", "Bob"])
+    [Fraction(1, 2), Fraction(0, 1)]
+    >>> folder.cleanup()
+    """
+
+    database: Database | str | Path
+    table: str
+    owner: str = field(kw_only=True)
+    ledger: Ledger | str | Path = field(kw_only=True)
+    name: str = field(default="people", kw_only=True)
+    epsilon: float | Fraction | None = field(default=None, kw_only=True)
+    rho: float | Fraction | None = field(default=None, kw_only=True)
+    place: Sequence[str] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None or self.rho is not None:
+            Budget(self.epsilon, self.rho)
+        if not isinstance(self.database, Database):
+            object.__setattr__(self, "database", Database.open(self.database))
+        if not isinstance(self.ledger, Ledger):
+            object.__setattr__(self, "ledger", Ledger(self.ledger))
+        self._first_query  # noqa: B018
+        self.purses  # noqa: B018
+
+    @property
+    def base(self) -> Database:
+        """The data base; private."""
+        assert isinstance(self.database, Database)
+        return self.database
+
+    @cached_property
+    def purses(self) -> Purses:
+        """What each person may spend, and has spent; private."""
+        assert isinstance(self.ledger, Ledger)
+        if self.epsilon is None and self.rho is None:
+            unit = self.ledger.accounts().get(self.name, {}).get("unit", "epsilon")
+        else:
+            unit = "epsilon" if self.rho is None else "rho"
+        return Purses(self.ledger, self.name, unit)
+
+    @property
+    def records(self) -> Records:
+        """All records, to ask questions of."""
+        query = self._first_query
+        return Records(**{each.name: getattr(query, each.name) for each in fields(query)}, people=self)
+
+    def join(
+        self,
+        names: Sequence[str],
+        *,
+        epsilon: ArrayLike | Fraction | None = None,
+        rho: ArrayLike | Fraction | None = None,
+        radius: ArrayLike | None = None,
+    ) -> None:
+        """Let people join, with budgets that never change. Who has joined already, with the same, stays as they are.
+
+        Parameters
+        ----------
+        names : (m,) texts, all different.
+        epsilon, rho : budget of each, or (m,) budgets, in the unit of these people; their default when None.
+        radius : of each person's neighbourhood, or (m,) radii, in the unit of the places; none when None.
+
+        Raises
+        ------
+        InputError
+            On names that repeat or are no texts, a budget in another unit, none at all, or below a billionth; if
+            somebody has joined with another budget or radius. Nobody joins then.
+        """
+        listed = _names(names)
+        limits, radii = self._limits(len(listed), epsilon, rho), _radii(len(listed), radius)
+        with self.purses.turn() as turn:
+            numbers = self.base.numbers(listed)
+            known = numbers >= 0
+            self._same(turn, listed, numbers, limits, radii)
+            fresh = [name for name, is_known in zip(listed, known, strict=True) if not is_known]
+            first = turn.join(limits[~known], radii[~known]).start
+        # The purses come first: a number without a name is nobody's, a name without a purse could never pay.
+        if fresh:
+            self.base.register(fresh, first)
+
+    def insert(self, frame: Any) -> None:
+        """Add records. Owners who have not joined do so, with the default budget.
+
+        Parameters
+        ----------
+        frame : pandas frame with the columns of the table, which `Database.create_records` made.
+
+        Raises
+        ------
+        InputError
+            If owners have not joined and there is no default budget, or the frame does not go with the table.
+            Nothing is inserted then.
+        """
+        if self.owner not in frame:
+            raise InputError(f"the frame has no column {self.owner!r}, which says whose each record is")
+        owners = [str(name) for name in frame[self.owner].dropna().drop_duplicates().tolist()]
+        numbers = self.base.numbers(owners)
+        strangers = [name for name, number in zip(owners, numbers, strict=True) if number < 0]
+        if strangers:
+            if self.epsilon is None and self.rho is None:
+                raise InputError(
+                    f"{len(strangers):,} owners have not joined ({strangers[0]!r} is one): let them join with a budget "
+                    "first, or give these people a default one, epsilon=1"
+                )
+            self.join(strangers)
+        self.base.insert(self.table, frame)
+
+    def spent(self, names: Sequence[str]) -> list[Fraction]:
+        """What people have spent; private: it says whose records were used.
+
+        Raises InputError if somebody has not joined.
+        """
+        return self._purse(names)[0]
+
+    def left(self, names: Sequence[str]) -> list[Fraction]:
+        """What people may still spend; private: it says whose records were used.
+
+        Raises InputError if somebody has not joined.
+        """
+        return self._purse(names)[1]
+
+    def _purse(self, names: Sequence[str]) -> tuple[list[Fraction], list[Fraction]]:
+        numbers = self.base.numbers(_names(names))
+        if (numbers < 0).any():
+            raise InputError(f"{names[int(np.argmin(numbers))]!r} has not joined")
+        with self.purses.turn() as turn:
+            spent, limits = turn.spent[numbers].tolist(), turn.limits[numbers].tolist()
+        left = (limit - gone for limit, gone in zip(limits, spent, strict=True))
+        return [Fraction(nano, NANO) for nano in spent], [Fraction(nano, NANO) for nano in left]
+
+    def _limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
+        """Billionths that each may spend."""
+        if epsilon is None and rho is None:
+            epsilon, rho = self.epsilon, self.rho
+        said = {"epsilon": epsilon, "rho": rho}
+        given = said.pop(self.purses.unit)
+        (other,) = said
+        if said[other] is not None or given is None:
+            wrong = f"a budget in {other}" if said[other] is not None else "no budget"
+            raise InputError(
+                f"people join with {wrong}: budgets of {self.name!r} are in {self.purses.unit}, and each person needs "
+                "one"
+            )
+        amounts = np.broadcast_to(np.asarray(given, dtype=object), number) if _fits(given, number) else None
+        if amounts is None:
+            raise InputError(f"{np.size(given):,} budgets for {number:,} people: give one for all, or one for each")
+        different = {amount: allowed(**{self.purses.unit: amount}) for amount in set(amounts.tolist())}
+        for amount, nano in different.items():
+            if nano < 1:
+                raise InputError(f"{self.purses.unit} is {amount!r}: a budget must be at least a billionth")
+        return np.array([different[amount] for amount in amounts.tolist()], dtype=np.int64)
+
+    def _same(
+        self, turn: Any, names: list[str], numbers: NDArray[np.int64], limits: NDArray[np.int64], radii: NDArray[Any]
+    ) -> None:
+        """Raise InputError if somebody has joined with something else."""
+        known = numbers >= 0
+        if not known.any():
+            return
+        if numbers.max() >= len(turn.limits):
+            raise InputError(
+                f"the data base knows people that account {self.name!r} of the ledger does not: they belong to another "
+                "ledger; go on with that one"
+            )
+        held = numbers[known]
+        radius, own = turn.classes[turn.which[held]], radii[known]
+        alike = (turn.limits[held] == limits[known]) & ((radius == own) | (np.isnan(radius) & np.isnan(own)))
+        if not alike.all():
+            first, unit = int(np.argmin(alike)), self.purses.unit
+            who = int(np.flatnonzero(known)[first])
+            raise InputError(
+                f"{names[who]!r} joined with {_policy(unit, turn.limits[held[first]], radius[first])}, and is to join "
+                f"with {_policy(unit, limits[who], radii[who])}: what somebody joined with never changes; leave them "
+                "out"
+            )
+
+    @cached_property
+    def _first_query(self) -> Query:
+        return self.base.query(self.table, self.owner, tuple(self.place))
+
+
+@dataclass(frozen=True, eq=False)
+class Records(Query):
+    """Records of people, or what is derived from them, to ask questions of.
+
+    Each question costs a person its ε (or ρ) as many times as it uses records derived from theirs (for ρ: as many
+    times as the square of that). Each takes a key: the same question under the same key has the same answer, and is
+    paid for once.
+    """
+
+    people: Any = None
+
+    def ask(self, terminal: Terminal[_Given], key: str | None = None) -> _Given:
+        """Ask a question (`deltahist.personal.terminals`).
+
+        Raises
+        ------
+        InputError
+            If its budget is of another unit than the people's, the key was used for another request, or the data base
+            or the ledger cannot be used. Nothing is charged then.
+        """
+        return ask(self.people, self, terminal, key)
+
+    def count(
+        self, *, epsilon: float | Fraction | None = None, rho: float | Fraction | None = None, key: str | None = None
+    ) -> Answer:
+        """The number of records."""
+        return self.ask(Count(epsilon=epsilon, rho=rho), key)
+
+    def sum(
+        self,
+        column: Expression,
+        *,
+        clip: tuple[float, float] | None = None,
+        resolution: float | Fraction | None = None,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Answer:
+        """The sum of a value, clipped to a public range (`Sum`). Records without the value are not used."""
+        return self.ask(Sum(column, clip, resolution, epsilon=epsilon, rho=rho), key)
+
+    def mean(
+        self,
+        column: Expression,
+        *,
+        clip: tuple[float, float] | None = None,
+        resolution: float | Fraction | None = None,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Answer:
+        """The mean of a value, clipped to a public range (`Mean`). Records without the value are not used."""
+        return self.ask(Mean(column, clip, resolution, epsilon=epsilon, rho=rho), key)
+
+    def histogram(
+        self,
+        column: str,
+        values: Sequence[Any],
+        *,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Answers:
+        """The number of records with each of some public values (`Histogram`). Records with others are not used."""
+        return self.ask(Histogram(column, values, epsilon=epsilon, rho=rho), key)
+
+
+def _names(names: Any) -> list[str]:
+    listed = list(names) if not isinstance(names, str) else [names]
+    for name in listed:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"somebody is called {name!r}: names of people are texts, and not empty")
+    if len(set(listed)) < len(listed):
+        seen: set[str] = set()
+        twice = next(name for name in listed if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise InputError(f"{twice!r} is named twice: each person joins once")
+    return listed
+
+
+def _fits(given: Any, number: int) -> bool:
+    return np.ndim(given) == 0 or np.shape(given) == (number,)
+
+
+def _radii(number: int, radius: Any) -> NDArray[np.float64]:
+    if not _fits(radius, number):
+        raise InputError(f"{np.size(radius):,} radii for {number:,} people: give one for all, or one for each")
+    return np.full(number, np.nan if radius is None else radius, dtype=np.float64)
+
+
+def _policy(unit: str, nano: int, radius: float) -> str:
+    own = "no radius" if radius != radius else f"a radius of {radius:g}"
+    return f"{unit} = {int(nano) / NANO:.10g} and {own}"
