@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist.budgets.purses import Turn
 from deltahist.errors import InputError
-from deltahist.personal.query import OWNER, Query
+from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal
 
 if TYPE_CHECKING:
@@ -54,10 +54,9 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
     if key is not None and (not isinstance(key, str) or not key):
         raise InputError(f"key is {key!r}: it must be a text, and not empty")
     asked, values = terminal.records(query)
-    expression = asked.rows(**values)
     with purses.turn() as turn:
         if key is not None:
-            request = _request(expression, terminal)
+            request = _request(asked.rows(**values), terminal)
             kept = turn.accounts.answered(purses.name, key)
             if kept is not None:
                 if kept[0] != request:
@@ -66,7 +65,7 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
                         "charged"
                     )
                 return terminal.again(kept[1])
-        answer = _quietly(lambda: _answered(people, turn, expression, list(values), terminal))
+        answer = _quietly(lambda: _answered(people, turn, asked, values, terminal))
         if key is not None:
             turn.accounts.keep_answer(purses.name, key, request, answer.to_json())
     return answer
@@ -83,16 +82,23 @@ class _Used:
         return self._columns[name] if self._used is None else self._columns[name][self._used]
 
 
-def _answered(people: People, turn: Turn, expression: Any, values: list[str], terminal: Terminal[_Given]) -> _Given:
+def _answered(
+    people: People, turn: Turn, query: Query, values: Mapping[str, Expression], terminal: Terminal[_Given]
+) -> _Given:
     with people.base.snapshot() as snapshot:
-        fetched = snapshot.fetch(expression)
-    owner, columns = _arrays(fetched, values, len(turn.limits))
+        fetched = snapshot.fetch(query.rows(**values))
+    owner, columns = _arrays(fetched, list(values), len(turn.limits))
     del fetched
+    read, usable = terminal.read(columns)
+    if usable is not None:
+        owner, read = owner[usable], {name: column[usable] for name, column in read.items()}
     number = np.bincount(owner, minlength=len(turn.limits))
+    if not terminal.keeps_radii(query, values.values()):
+        number[~np.isnan(turn.classes)[turn.which]] = 0
     times = number if terminal.unit == "epsilon" else np.minimum(number, _MANY) ** 2
     payers = turn.charge(times, terminal.cost(turn.classes))
-    used = payers[owner] if columns else None
-    return terminal.answer(_Used(columns, used, int(number[payers].sum())))
+    used = payers[owner] if read else None
+    return terminal.answer(_Used(read, used, int(number[payers].sum())))
 
 
 def _arrays(

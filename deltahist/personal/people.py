@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,8 +20,15 @@ from deltahist.errors import NANO, InputError
 from deltahist.personal.answers import Answer, Answers
 from deltahist.personal.asking import ask
 from deltahist.personal.database import Database
+from deltahist.personal.quantiles import Middle, Quantile
 from deltahist.personal.query import Expression, Query
 from deltahist.personal.terminals import Count, Given, Histogram, Mean, Sum, Terminal
+
+if TYPE_CHECKING:
+    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.releases import Release
+    from deltahist.strategies.base import Strategy
+    from deltahist.workloads import Workload
 
 _Given = TypeVar("_Given", bound=Given)
 
@@ -304,6 +311,46 @@ class Records(Query):
     ) -> Answers:
         """The number of records with each of some public values (`Histogram`). Records with others are not used."""
         return self.ask(Histogram(column, values, epsilon=epsilon, rho=rho), key)
+
+
+    def quantile(
+        self,
+        column: Expression,
+        q: float | Fraction = 0.5,
+        *,
+        clip: tuple[float, float] | None = None,
+        resolution: float | Fraction | None = None,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Middle:
+        """A quantile of a value within a public range (`Quantile`). Records without the value are not used."""
+        return self.ask(Quantile(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
+
+    def publish(
+        self,
+        near: Neighbourhood,
+        x: str,
+        y: str | None = None,
+        strategy: Strategy | str = "auto",
+        *,
+        crs: str | None = None,
+        workload: Workload | None = None,
+        membership_known: bool = False,
+        weak_protection_accepted: bool = False,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Release:
+        """A map of the records, charged to the people on it (`Map`)."""
+        from deltahist.personal.spatial import Map
+
+        asked = Map(
+            *(near, x, y, strategy, workload, crs, membership_known, weak_protection_accepted),
+            epsilon=epsilon,
+            rho=rho,
+        )
+        return self.ask(asked, key).release
 
 
 def _names(names: Any) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, Protocol, TypeVar
@@ -78,8 +78,6 @@ class Terminal(ABC, Generic[_Given]):
             if said is not None:
                 object.__setattr__(self, name, as_said(**{name: positive(**{name: said})}))
         Budget(self.epsilon, self.rho)
-        # Whatever is wrong with it is said before anything is fetched.
-        self.law  # noqa: B018
 
     @property
     def unit(self) -> str:
@@ -90,6 +88,51 @@ class Terminal(ABC, Generic[_Given]):
     def amount(self) -> Fraction:
         """ε or ρ of one derived record."""
         return Fraction(getattr(self, self.unit))
+
+    def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Billionths that one derived record costs a person, for each radius (c,) that persons have; NaN is none."""
+        return np.full(len(radii), charged(**{self.unit: self.amount}), dtype=np.int64)
+
+    def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:
+        """Whether people with a radius of their own, of whom only places are hidden, may take part: if nothing that is
+        asked of these records depends on place (docs/privacy/personal.md, section 5)."""
+        return not query.by_place and not any(map(query.depends_on_place, values))
+
+    def read(
+        self, columns: Mapping[str, NDArray[Any]]
+    ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.bool_] | None]:
+        """Values that were fetched as they are measured, and which records have them; None if all have."""
+        return columns, None
+
+    @abstractmethod
+    def answer(self, used: Used) -> _Given:
+        """What is handed out: measured exactly, with exact noise. The noise is drawn here."""
+
+    @abstractmethod
+    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
+        """The derived records that it is about, and the values of them that it needs, by name."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready description; two questions with one description are the same, if they are asked of the same
+        values."""
+
+    @abstractmethod
+    def again(self, kept: dict[str, Any]) -> _Given:
+        """The answer of which `to_json` was kept."""
+
+    def _described(self, **more: Any) -> dict[str, Any]:
+        return {"question": type(self).__name__.lower(), self.unit: str(self.amount), **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Terminal[_Given]):
+    """A question whose answer follows from whole numbers with noise of one law."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Whatever is wrong with it is said before anything is fetched.
+        self.law  # noqa: B018
 
     @property
     def law(self) -> Law:
@@ -105,10 +148,6 @@ class Terminal(ABC, Generic[_Given]):
             )
         return law
 
-    def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Billionths that one derived record costs a person, for each radius (c,) that persons have; NaN is none."""
-        return np.full(len(radii), charged(**{self.unit: self.amount}), dtype=np.int64)
-
     def answer(self, used: Used) -> _Given:
         """What is handed out: measured exactly, with exact noise. The noise is drawn here."""
         measured = self.measure(used)
@@ -120,28 +159,12 @@ class Terminal(ABC, Generic[_Given]):
         """How much one derived record changes the measured numbers: in all for ε, in Euclidean length for ρ."""
 
     @abstractmethod
-    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
-        """The derived records that it is about, and the values of them that it needs, by name."""
-
-    @abstractmethod
     def measure(self, used: Used) -> NDArray[np.int64]:
         """What gets noise, as whole numbers."""
 
     @abstractmethod
     def told(self, noisy: NDArray[np.int64]) -> _Given:
         """The answer that follows from the numbers with noise."""
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """A JSON-ready description; two questions with one description are the same, if they are asked of the same
-        values."""
-
-    @abstractmethod
-    def again(self, kept: dict[str, Any]) -> _Given:
-        """The answer of which `to_json` was kept."""
-
-    def _described(self, **more: Any) -> dict[str, Any]:
-        return {"question": type(self).__name__.lower(), self.unit: str(self.amount), **more}
 
     def _one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
         """The answer of one number of steps with one draw of noise."""
@@ -153,7 +176,15 @@ class Terminal(ABC, Generic[_Given]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count(Terminal[Answer]):
+class OneNumber(Measured[Answer]):
+    """A question whose answer is one number."""
+
+    def again(self, kept: dict[str, Any]) -> Answer:
+        return Answer.from_json(kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(OneNumber):
     """The number of records.
 
     >>> Count(epsilon=0.1).law
@@ -176,12 +207,9 @@ class Count(Terminal[Answer]):
     def describe(self) -> dict[str, Any]:
         return self._described()
 
-    def again(self, kept: dict[str, Any]) -> Answer:
-        return Answer.from_json(kept)
-
 
 @dataclass(frozen=True)
-class _OfValues(Terminal[Answer]):
+class OfValues(Terminal[_Given]):
     """A question on a value of each record, which is clipped; records without it (NULL) are not asked, nor paid for.
 
     Parameters
@@ -203,7 +231,7 @@ class _OfValues(Terminal[Answer]):
     step: Fraction = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        low, high = self._bounds()
+        low, high = self.bounds()
         size = self._size(low, high)
         if self.resolution is None:
             step = _power_of_ten(size / _STEPS)
@@ -217,7 +245,8 @@ class _OfValues(Terminal[Answer]):
         object.__setattr__(self, "step", step)
         super().__post_init__()
 
-    def _bounds(self) -> tuple[Fraction, Fraction]:
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        """The clip range, exactly."""
         if self.clip is None:
             raise InputError(
                 "clip is missing: say between which values the column is clipped, clip=(low, high), from public "
@@ -250,14 +279,12 @@ class _OfValues(Terminal[Answer]):
         return self.column if isinstance(self.column, str) else "an expression"
 
     def describe(self) -> dict[str, Any]:
-        return self._described(clip=[str(bound) for bound in self._bounds()], resolution=str(self.step))
+        return self._described(clip=[str(bound) for bound in self.bounds()], resolution=str(self.step))
 
-    def again(self, kept: dict[str, Any]) -> Answer:
-        return Answer.from_json(kept)
 
-    def _steps(self, used: Used, origin: Fraction) -> NDArray[np.int64]:
+    def steps(self, used: Used, origin: Fraction) -> NDArray[np.int64]:
         """Values as whole steps from an origin, clipped."""
-        low, high = self._bounds()
+        low, high = self.bounds()
         values = np.clip(used.column("value").astype(np.float64), float(low), float(high))
         steps = np.rint((values - float(origin)) / float(self.step)).astype(np.int64)
         # Rounding may put a value a step beyond its bound.
@@ -265,7 +292,7 @@ class _OfValues(Terminal[Answer]):
 
 
 @dataclass(frozen=True)
-class Sum(_OfValues):
+class Sum(OfValues[Answer], OneNumber):
     """The sum of a value.
 
     >>> Sum("fare", clip=(0, 50), epsilon=0.5).law
@@ -277,17 +304,17 @@ class Sum(_OfValues):
 
     @property
     def sensitivity(self) -> int:
-        return max(abs(round(bound / self.step)) for bound in self._bounds())
+        return max(abs(round(bound / self.step)) for bound in self.bounds())
 
     def measure(self, used: Used) -> NDArray[np.int64]:
-        return self._steps(used, Fraction(0)).sum(keepdims=True)
+        return self.steps(used, Fraction(0)).sum(keepdims=True)
 
     def told(self, noisy: NDArray[np.int64]) -> Answer:
         return self._one(f"sum of {self.what}", int(noisy[0]), self.step)
 
 
 @dataclass(frozen=True)
-class Mean(_OfValues):
+class Mean(OfValues[Answer], OneNumber):
     """The mean of a value.
 
     Measured are two sums, of the distances to the lower and to the upper bound: one record changes both together by
@@ -303,15 +330,15 @@ class Mean(_OfValues):
 
     @property
     def sensitivity(self) -> int:
-        low, high = self._bounds()
+        low, high = self.bounds()
         return round((high - low) / self.step)
 
     def measure(self, used: Used) -> NDArray[np.int64]:
-        above = self._steps(used, self._bounds()[0])
+        above = self.steps(used, self.bounds()[0])
         return np.array([above.sum(), len(above) * self.sensitivity - above.sum()])
 
     def told(self, noisy: NDArray[np.int64]) -> Answer:
-        low, high = (float(bound) for bound in self._bounds())
+        low, high = (float(bound) for bound in self.bounds())
         share, error, least, most = _ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         return Answer(
@@ -322,7 +349,7 @@ class Mean(_OfValues):
 
 
 @dataclass(frozen=True)
-class Histogram(Terminal[Answers]):
+class Histogram(Measured[Answers]):
     """The number of records with each of some values; records with other values are not asked, nor paid for.
 
     Parameters
