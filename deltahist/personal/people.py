@@ -145,6 +145,16 @@ class People:
         if fresh:
             self.base.register(fresh, first)
 
+    def enrol(self) -> int:
+        """Let all owners of records join who have not done so, with the default budget; the number of them, private.
+
+        For tables that other programs write. Raises InputError if there is no default budget.
+        """
+        strangers = self.base.strangers(self.table, self.owner)
+        if strangers:
+            self.join(strangers)
+        return len(strangers)
+
     def insert(self, frame: Any) -> None:
         """Add records. Owners who have not joined do so, with the default budget.
 
