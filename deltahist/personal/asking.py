@@ -75,7 +75,9 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
 class _Used:
     """The derived records of those who pay."""
 
-    def __init__(self, columns: Mapping[str, NDArray[Any]], used: NDArray[np.bool_] | None, number: int) -> None:
+    def __init__(
+        self, columns: Mapping[str, NDArray[Any]], used: NDArray[np.bool_] | None, number: int
+    ) -> None:
         self._columns, self._used, self.number = columns, used, number
 
     def column(self, name: str) -> NDArray[Any]:
@@ -83,7 +85,9 @@ class _Used:
         return self._columns[name] if self._used is None else self._columns[name][self._used]
 
 
-def _answered(people: People, turn: Turn, expression: Any, values: list[str], terminal: Terminal[_Given]) -> _Given:
+def _answered(
+    people: People, turn: Turn, expression: Any, values: list[str], terminal: Terminal[_Given]
+) -> _Given:
     with people.base.snapshot() as snapshot:
         fetched = snapshot.fetch(expression)
     owner, columns = _arrays(fetched, values, len(turn.limits))

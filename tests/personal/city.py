@@ -17,7 +17,9 @@ def city(folder, rows=(), **budget):
     """People, and records (who, kind, hour, fare)."""
     database = Database.open(":memory:")
     database.create_records("trip", COLUMNS, owner="who")
-    people = People(database, "trip", owner="who", ledger=folder / "city.ledger", **(budget or {"epsilon": 1}))
+    people = People(
+        database, "trip", owner="who", ledger=folder / "city.ledger", **(budget or {"epsilon": 1})
+    )
     if rows:
         people.insert(frame(rows))
     return people

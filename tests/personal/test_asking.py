@@ -108,8 +108,13 @@ def test_blood_and_smokers(tmp_path, monkeypatch):
 
 EVENTS = st.one_of(
     st.tuples(st.just("join"), st.sampled_from("ABCDE"), st.sampled_from([1, 2, 3])),
-    st.tuples(st.just("insert"), st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([1, 2]), st.integers(0, 3)))),
-    st.tuples(st.just("ask"), st.sampled_from(["all", "bus", "both"]), st.sampled_from([TENTH, Fraction(1, 3), 1])),
+    st.tuples(
+        st.just("insert"),
+        st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([1, 2]), st.integers(0, 3))),
+    ),
+    st.tuples(
+        st.just("ask"), st.sampled_from(["all", "bus", "both"]), st.sampled_from([TENTH, Fraction(1, 3), 1])
+    ),
 )
 BUS = "kind = 'bus'"
 
@@ -191,7 +196,10 @@ for terminal in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)
     asked, values = terminal.records(query)
     print(_request(asked.rows(**values), terminal))
 """
-    runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"}
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in "ab"
+    }
     assert len(runs) == 1
     assert "'question': 'histogram'" in runs.pop()
 
@@ -240,7 +248,9 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
     seen = []
     enter = Accounts.enter
     monkeypatch.setattr(Accounts, "enter", lambda *given: (seen.append("charged"), enter(*given))[1])
-    monkeypatch.setattr(terminals, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1])
+    monkeypatch.setattr(
+        terminals, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1]
+    )
     people.records.count(epsilon=0.1)
     assert seen == ["charged", "drawn"]
 
