@@ -179,7 +179,8 @@ def test_every_answer_is_kept(tmp_path, ask):
     first = ask(people.records)
     assert ask(people.records) == first
     assert first.words == (
-        "each person paid ε = 0.1 for each of their records that was used; the records of who could not pay were left out"
+        "each person paid ε = 0.1 for each of their records that was used; the records of who could not pay were left "
+        "out"
     )
 
 
