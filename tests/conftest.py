@@ -3,8 +3,11 @@
 import os
 from pathlib import Path
 
+import postgres
 import pytest
 from hypothesis import HealthCheck, settings
+
+postgres_url = postgres.postgres_url
 
 os.environ["MPLBACKEND"] = "Agg"  # before anything imports matplotlib
 
@@ -28,3 +31,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.audit)
     long = [_TESTS / place for place in _LONG]
     items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in long))
+
+
+def pytest_sessionfinish(session):
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        postgres.stop(session.config)

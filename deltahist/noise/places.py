@@ -18,6 +18,8 @@ each is as likely as another.
 **Exactly.** Of U so many bits are drawn as decide; e^(−λ) is known between whole multiples of 2^(−b), and with it all
 W_l. Places that take more than L moves weigh next to nothing together, and are looked at only if U W may lie among
 them. Whatever is undecided is repeated with more bits of U, a larger b and a larger L, so that the law has no error.
+
+`draw_costed` does the same for places in stretches of any cost, in which moves have no part.
 """
 
 from __future__ import annotations
@@ -73,6 +75,45 @@ def draw_place(nearest: Nearest, room: tuple[int, int], reach: int, rate: Fracti
         moves = _moves_made(uniform.first(bits), bits, low, high)
         if moves is not None:
             return _place_of(moves, ends, words)
+        bits, most = 2 * bits, 2 * most
+
+
+def draw_costed(
+    costs: NDArray[np.int64], widths: NDArray[np.int64], rate: Fraction, words: Words
+) -> tuple[int, int]:
+    """A place z with P(z) ∝ e^(−λ m(z)), exactly, where places of equal cost m lie in stretches.
+
+    Parameters
+    ----------
+    costs : (t,) m of the places of each stretch, not negative; private.
+    widths : (t,) how many places each has; private, but their sum, which is above zero and below 2^62, is public.
+    rate : λ, above zero.
+    words : random words.
+
+    Returns
+    -------
+    The stretch, and the place in it, from 0.
+
+    >>> from deltahist.noise.entropy import source
+    >>> words = source(np.random.default_rng(0))
+    >>> [draw_costed(np.array([4, 3, 9]), np.array([2, 1, 5]), Fraction(1), words) for _ in range(5)]
+    [(0, 1), (0, 1), (1, 0), (0, 0), (0, 1)]
+    """
+    # Only differences matter; the least cost is that of a stretch with places.
+    costs = costs - costs[widths > 0].min()
+    uniform, size, bits = _Uniform(words), int(widths.sum()), _BITS
+    most = _moves_that_matter(size, rate)
+    while True:
+        near = costs <= most
+        sums = np.zeros(most + 1, dtype=np.int64)
+        np.add.at(sums, costs[near], widths[near])
+        low, high = partial_sums(sums.tolist(), size - int(sums.sum()), rate, bits)
+        cost = _moves_made(uniform.first(bits), bits, low, high)
+        if cost is not None:
+            alike = np.flatnonzero(costs == cost)
+            pick, ends = whole_below(int(sums[cost]), words), np.cumsum(widths[alike])
+            stretch = int(np.searchsorted(ends, pick, side="right"))
+            return int(alike[stretch]), pick - int(ends[stretch] - widths[alike[stretch]])
         bits, most = 2 * bits, 2 * most
 
 

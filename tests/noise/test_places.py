@@ -199,3 +199,31 @@ def test_only_points_that_matter_are_asked_for():
     assert max(asked) < 110
     assert max(map(abs, found)) < 300
     assert math.isclose(np.mean(np.array(found) > 0), 0.5, abs_tol=0.15)
+
+
+#: Family-wise 0.1% over the cases below.
+@pytest.mark.parametrize(
+    ("costs", "widths", "rate"),
+    [([4, 3, 9, 3], [2, 1, 5, 2], "1"), ([0, 0], [3, 4], "5/3"), ([7], [6], "1/9"), ([900, 0, 1], [8, 0, 3], "2/7")],
+)
+@pytest.mark.parametrize("bits", [192, 2])
+def test_places_in_stretches_of_any_cost(costs, widths, rate, bits, monkeypatch):
+    """The law, also where a few bits of U leave nearly everything undecided."""
+    monkeypatch.setattr(places, "_BITS", bits)
+    costs, widths, rate = np.array(costs), np.array(widths), Fraction(rate)
+    words, starts = source(np.random.default_rng(5)), np.cumsum(widths) - widths
+    drawn = [places.draw_costed(costs, widths, rate, words) for _ in range(3000)]
+    assert all(0 <= place < widths[stretch] for stretch, place in drawn)
+    chance = np.exp(-float(rate) * np.repeat(costs - costs[widths > 0].min(), widths))
+    assert p_value([starts[stretch] + place for stretch, place in drawn], chance / chance.sum()) > 0.001 / 8
+
+
+def test_only_differences_of_costs_matter():
+    """So that hundreds of thousands of places that all cost much are not beyond what is looked at."""
+    costs, widths = np.arange(40) ** 2 % 97, np.arange(1, 41)
+
+    def some(more):
+        words = source(np.random.default_rng(3))
+        return [places.draw_costed(costs + more, widths, Fraction(1, 50), words) for _ in range(20)]
+
+    assert some(10**12) == some(0)

@@ -1,0 +1,139 @@
+"""DuckDB, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deltahist.counts.sql import COMPILING, carried, quoted, unspoken
+from deltahist.errors import InputError
+
+
+class Embedded:
+    """A DuckDB file, or an open connection; every block has a cursor of its own."""
+
+    dialect = "duckdb"
+
+    def __init__(self, where: Any) -> None:
+        import duckdb
+
+        self._own = isinstance(where, str)
+        if not self._own:
+            if not isinstance(where, duckdb.DuckDBPyConnection):
+                raise InputError(
+                    f"database is {type(where).__name__}: it must be a path, an address, or a DuckDB connection"
+                )
+            self.name, self._connection = "of the connection", where
+            return
+        path = where.removeprefix("duckdb:///")
+        self.name = repr(path)
+        try:
+            self._connection = duckdb.connect(path)
+        except duckdb.Error as problem:
+            said = str(problem).splitlines()[0][:200]
+            raise InputError(f"database {path!r} cannot be opened as a DuckDB file: {said}") from None
+
+    def schema(self, table: str) -> Any:
+        """The Ibis schema of a table or view."""
+        import ibis
+
+        *within, own = table.split(".", 1)
+        with self._cursor() as cursor:
+            try:
+                backend = ibis.duckdb.from_connection(cursor)
+                return backend.get_schema(own, database=within[0] if within else None)
+            except ibis.common.exceptions.TableNotFound:
+                raise InputError(f"the data base {self.name} has no table {table!r}") from None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[_Cursor]:
+        """A consistent look: one transaction, which is rolled back."""
+        with self._cursor() as cursor:
+            cursor.begin()
+            try:
+                yield _Cursor(cursor, self.name)
+            finally:
+                _undo(cursor)
+
+    @contextmanager
+    def change(self) -> Iterator[_Cursor]:
+        """A transaction that writes."""
+        with self._cursor() as cursor:
+            cursor.begin()
+            try:
+                yield _Cursor(cursor, self.name)
+                with unspoken(self.name, _gone()):
+                    cursor.commit()
+            except BaseException:
+                _undo(cursor)
+                raise
+
+    def close(self) -> None:
+        """Close the file, if it was opened here."""
+        if self._own:
+            self._connection.close()
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        with unspoken(self.name, _gone()):
+            cursor = self._connection.cursor()
+        try:
+            cursor.execute("SET TimeZone = 'UTC'")
+            yield cursor
+        finally:
+            cursor.close()
+
+
+class _Cursor:
+    """What is done in one transaction."""
+
+    def __init__(self, cursor: Any, name: str) -> None:
+        self._cursor, self._name = cursor, name
+
+    def fetch(self, expression: Any) -> Any:
+        """An Ibis table, evaluated, as an Arrow table."""
+        import ibis
+
+        with unspoken(self._name, _gone()):
+            with COMPILING:
+                statement = ibis.to_sql(expression, dialect="duckdb", pretty=False)
+            for name, rows in carried(expression).items():
+                self._cursor.register(name, rows)
+            found = self._cursor.execute(statement).to_arrow_table()
+            return found.cast(expression.schema().to_pyarrow())
+
+    def execute(self, statement: str) -> None:
+        """A statement of SQL without results."""
+        with unspoken(self._name, _gone()):
+            self._cursor.execute(statement)
+
+    def append(self, table: str, rows: Any) -> None:
+        """Append an Arrow table."""
+        columns = ", ".join(map(quoted, rows.column_names))
+        with unspoken(self._name, _gone()):
+            self._cursor.register("deltahist_rows", rows)
+            self._cursor.execute(
+                f"INSERT INTO {quoted(table)} ({columns}) SELECT {columns} FROM deltahist_rows"
+            )
+            self._cursor.unregister("deltahist_rows")
+
+
+def _gone() -> tuple[type[Exception], ...]:
+    import duckdb
+
+    return (
+        duckdb.ConnectionException,
+        duckdb.IOException,
+        duckdb.OutOfMemoryException,
+        duckdb.InterruptException,
+    )
+
+
+def _undo(cursor: Any) -> None:
+    import duckdb
+
+    try:
+        cursor.rollback()
+    except duckdb.Error:  # it failed before, and has undone all itself
+        return

@@ -1,0 +1,57 @@
+"""What data bases have in common: names in SQL, tables bound to none, and failures that say nothing of records.
+
+What a data base says when it fails on private rows may quote them. It is never shown: there is one fixed text for each
+kind of failure.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deltahist.errors import InputError
+
+#: Ibis makes its compilers when they are first asked for, which is not for two threads at once.
+COMPILING = threading.Lock()
+
+
+@contextmanager
+def unspoken(name: str, gone: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Failures in the block as InputError that say nothing of what the data base said; `gone` are those of a loss."""
+    try:
+        yield
+    except InputError:
+        raise
+    except gone:
+        text = "went away, or ran out of room, while records were read: nothing was answered; try again when it is back"
+    except Exception:
+        text = (
+            "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown, since it may "
+            "quote records"
+        )
+    else:
+        return
+    raise InputError(f"the data base {name} {text}") from None
+
+
+def quoted(name: str) -> str:
+    """A name in SQL, whatever it holds; "part.table" is a table in a part of the data base."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
+
+
+def unbound(name: str, schema: Any) -> Any:
+    """A table that is bound to no data base, as an Ibis expression."""
+    import ibis
+
+    *within, own = name.split(".", 1)
+    return ibis.table(schema, name=own, database=within[0] if within else None)
+
+
+def carried(expression: Any) -> dict[str, Any]:
+    """Public tables that an expression carries with it, as Arrow tables by name."""
+    import ibis.expr.operations as ops
+
+    found = expression.op().find(ops.InMemoryTable)
+    return {op.name: op.data.to_pyarrow(op.schema) for op in found}

@@ -1,0 +1,285 @@
+"""Data bases with records of people, who are numbers: queries of their tables, and new records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.counts.engines import Engine, Snapshot, open_engine
+from deltahist.counts.sql import quoted, unbound
+from deltahist.errors import InputError, one_of, whole
+from deltahist.personal.kinds import DTYPES, as_arrow, kind_of, normal
+from deltahist.personal.query import OWNER, Query, check_names
+from deltahist.personal.texts import check_column
+
+#: Who has which number, and which tables hold the numbers of persons themselves.
+_PERSON, _RECORDS = "deltahist_person", "deltahist_records"
+_TABLES = (
+    f"CREATE TABLE IF NOT EXISTS {_PERSON} (name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE)",
+    f"CREATE TABLE IF NOT EXISTS {_RECORDS} (name TEXT PRIMARY KEY, owner TEXT NOT NULL)",
+)
+_SQL = {"truth": "BOOLEAN", "whole": "BIGINT", "number": "DOUBLE PRECISION", "text": "TEXT", "time": "TIMESTAMP",
+        "date": "DATE"}  # fmt: skip
+#: Persons are numbers of 31 bits where they are stored.
+_MOST_PERSONS = (1 << 31) - 1
+
+
+class Database:
+    """A data base with records of people. Private: what it fetches is data.
+
+    >>> import pandas as pd
+    >>> database = Database.open(":memory:")
+    >>> database.register(["ann", "bob"], 0)
+    >>> database.create_records("visits", {"place": "text"}, owner="person")
+    >>> database.insert("visits", pd.DataFrame({"person": ["ann", "bob", "ann"], "place": ["bar", "bar", "zoo"]}))
+    3
+    >>> bars = database.query("visits", "person").where("place = 'bar'")
+    >>> with database.snapshot() as look:
+    ...     look.fetch(bars.rows()).to_pydict()
+    {'_person': [0, 1]}
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        with engine.change() as change:
+            for statement in _TABLES:
+                change.execute(statement)
+
+    @classmethod
+    def open(cls, where: Any) -> Database:
+        """A data base by a path ("city.duckdb"), an address ("postgresql://user@host/city"), or a DuckDB connection.
+
+        Raises InputError if it is not there, does not answer, or its libraries are not installed.
+        """
+        return cls(open_engine(where))
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._engine.close()
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """One consistent look at the data base, whatever is written meanwhile."""
+        return self._engine.snapshot()
+
+    def query(self, table: str, owner: str, place: Sequence[str] = ()) -> Query:
+        """The records of a table, each its owner's.
+
+        Parameters
+        ----------
+        table : a table or view, "visits" or "part.visits".
+        owner : the column that says whose a record is; records of persons who are not registered are left out.
+        place : columns that say where: moves within δ change these.
+
+        Raises
+        ------
+        InputError
+            If there is no such table or column.
+        """
+        schema = self._engine.schema(table)
+        records = unbound(table, schema)
+        kept = self._owner_of(table)
+        if kept is not None:
+            one_of((kept,), owner=owner)
+            names = [name for name in schema if name != OWNER]
+            check_names(names)
+            number = records[OWNER]
+        else:
+            check_names(schema.names)
+            check_column(owner, schema.names)
+            kind = schema[owner]
+            if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
+                raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text or whole numbers")
+            persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+            persons = persons.select(**{_free("name", schema): persons["name"], OWNER: persons["number"]})
+            key = persons.columns[0]
+            records = records.inner_join(persons, records[owner].cast("string") == persons[key])
+            names = [name for name in schema if name != owner]
+            number = records[OWNER]
+        names = [name for name in names if kind_of(schema[name]) is not None]
+        for name in place:
+            check_column(name, names)
+        columns = {name: self._column(records[name]) for name in names}
+        return Query(
+            records.select(**{OWNER: number.cast("int64")}, **columns), placed=frozenset(place), source=table
+        )
+
+    def _column(self, column: Any) -> Any:
+        dtype = column.type()
+        if self._engine.dialect == "duckdb" and dtype.is_timestamp() and dtype.scale in (0, 3):
+            # These reach further than times of microseconds do.
+            column = column.try_cast(DTYPES["time"])
+        return normal(column)
+
+    def register(self, names: Sequence[str], first: int) -> None:
+        """Number persons: the first of them is `first`, the next one `first` + 1, and so on.
+
+        Who has the same number already keeps it.
+
+        Raises
+        ------
+        InputError
+            If a name is empty or repeats, or has another number.
+        """
+        listed, first = _names(names), whole("persons are numbered from 0", least=0, first=first)
+        if len(set(listed)) < len(listed):
+            raise InputError(f"names of {len(listed):,} persons repeat: each person is registered once")
+        if first + len(listed) > _MOST_PERSONS:
+            raise InputError(f"first is {first}: there can be {_MOST_PERSONS:,} persons")
+        import pyarrow as pa
+
+        given = np.arange(first, first + len(listed), dtype=np.int64)
+        known = self.numbers(listed)
+        wrong = np.flatnonzero((known >= 0) & (known != given))
+        if len(wrong):
+            raise InputError(f"person {listed[wrong[0]]!r} is registered already: a name is one person's")
+        fresh = known < 0
+        rows = pa.table({"name": pa.array(listed, pa.string()), "number": pa.array(given, pa.int32())})
+        with self._engine.change() as change:
+            change.append(_PERSON, rows.filter(pa.array(fresh)))
+
+    def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Numbers (m,) of persons by name; -1 for those who are not registered."""
+        import ibis
+        import pyarrow as pa
+
+        listed = _names(names)
+        if not listed:
+            return np.zeros(0, dtype=np.int64)
+        at = pa.array(np.arange(len(listed)), pa.int64())
+        asked = ibis.memtable(pa.table({"at": at, "name": pa.array(listed, pa.string())}))
+        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        with self.snapshot() as look:
+            found = look.fetch(asked.inner_join(persons, "name")[["at", "number"]])
+        out = np.full(len(listed), -1, dtype=np.int64)
+        out[found["at"].to_numpy()] = found["number"].to_numpy()
+        return out
+
+    def create_records(self, table: str, columns: Mapping[str, str], owner: str) -> None:
+        """Make a table of records that holds the numbers of persons itself, so that queries of it need no join.
+
+        Parameters
+        ----------
+        table : its name.
+        columns : kinds by name: "truth", "whole", "number", "text", "time" (of UTC) or "date".
+        owner : what the column of the persons' names is called in the frames to insert; it is not kept.
+
+        Raises
+        ------
+        InputError
+            If there is such a table, or a column's name or kind is none.
+        """
+        check_names([table])
+        check_names([owner, *columns])
+        for kind in columns.values():
+            one_of(tuple(_SQL), kind=kind)
+        if not columns:
+            raise InputError(f"table {table!r} has no columns: give at least one")
+        if self._owner_of(table) is not None or self._exists(table):
+            raise InputError(f"table {table!r} is there already: take another name")
+        import pyarrow as pa
+
+        made = ", ".join(f"{quoted(name)} {_SQL[kind]}" for name, kind in columns.items())
+        with self._engine.change() as change:
+            change.execute(f"CREATE TABLE {quoted(table)} ({quoted(OWNER)} INTEGER NOT NULL, {made})")
+            change.append(_RECORDS, pa.table({"name": [table], "owner": [owner]}))
+
+    def insert(self, table: str, frame: Any) -> int:
+        """Add records to a table that `create_records` made: all of a frame, or none.
+
+        Parameters
+        ----------
+        frame : pandas frame with the table's columns and that of the owners' names, in any order.
+
+        Returns
+        -------
+        Number of records.
+
+        Raises
+        ------
+        InputError
+            If an owner is not registered, or columns are missing, unknown or of another kind.
+        """
+        import pandas as pd
+        import pyarrow as pa
+
+        owner = self._owner_of(table)
+        if owner is None:
+            raise InputError(
+                f"table {table!r} was not made by create_records: its records come in by other ways"
+            )
+        schema = self._engine.schema(table)
+        kinds = {name: str(kind_of(dtype)) for name, dtype in schema.items() if name != OWNER}
+        if set(frame.columns) != {owner, *kinds}:
+            raise InputError(
+                f"records have the columns {sorted(map(str, frame.columns))}: table {table!r} takes "
+                f"{sorted([owner, *kinds])}"
+            )
+        names = frame[owner]
+        if names.isna().any():
+            missing = int(names.isna().sum())
+            raise InputError(
+                f"{missing:,} of {len(names):,} records have no {owner!r}: each must have an owner"
+            )
+        codes, different = pd.factorize(names)
+        numbers = self.numbers([str(name) for name in different.tolist()])[codes]
+        unknown = np.flatnonzero(numbers < 0)
+        if len(unknown):
+            raise InputError(
+                f"{len(unknown):,} of {len(names):,} records are of persons who are not registered, such as "
+                f"{str(names.iloc[unknown[0]])!r}: they join first; no record was inserted"
+            )
+        columns = {OWNER: pa.array(numbers, pa.int32())}
+        for name, kind in kinds.items():
+            columns[name] = _as_kind(as_arrow(frame[name], name), name, kind)
+        with self._engine.change() as change:
+            change.append(table, pa.table(columns))
+        return len(names)
+
+    def _owner_of(self, table: str) -> str | None:
+        """What the owners' column of a table of `create_records` is called; None if it is not one of these."""
+        listed = unbound(_RECORDS, {"name": "string", "owner": "string"})
+        with self.snapshot() as look:
+            found = look.fetch(listed).to_pydict()
+        return dict(zip(found["name"], found["owner"], strict=True)).get(table)
+
+    def _exists(self, table: str) -> bool:
+        try:
+            self._engine.schema(table)
+        except InputError:
+            return False
+        return True
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    listed = list(names)
+    for name in listed:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise InputError(f"a person is called {name!r}: names are texts that are not empty")
+    return listed
+
+
+def _as_kind(column: Any, name: str, kind: str) -> Any:
+    """An Arrow column of a frame as one of the kind that a table holds."""
+    import ibis
+    import pyarrow as pa
+
+    own = "null" if pa.types.is_null(column.type) else kind_of(ibis.dtype(column.type))
+    fits = {"number": ("number", "whole"), "time": ("time", "date")}.get(kind, (kind,))
+    try:
+        if own in (*fits, "null"):
+            return column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
+        if (own, kind) == ("number", "whole"):  # whole numbers with gaps are floats in pandas
+            return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        own = "values that do not fit"
+    raise InputError(f"records have {name!r} of the kind {own!r}: the table holds {kind!r}")
+
+
+def _free(name: str, taken: Any) -> str:
+    while name in taken:
+        name += "_"
+    return name

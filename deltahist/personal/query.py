@@ -1,0 +1,341 @@
+"""Queries on records of people: each derived record knows whose it is, and is made of their records alone.
+
+Whatever a query does, F(D) is the union of F(D_o) over the owners o, where D_o are the records of o: nobody's derived
+records depend on the records of anybody else, and so each pays for their own only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from deltahist.errors import InputError, whole
+from deltahist.personal.expressions import total
+from deltahist.personal.kinds import DTYPES, kind_of
+from deltahist.personal.texts import check_column, read_text
+from deltahist.personal.totals import Total, of_kind, unified
+
+#: The hidden column: the number of the person whose record it is.
+OWNER = "_person"
+#: Records that one record may become.
+_MOST_ROWS = 1000
+#: Bytes of a name; PostgreSQL cuts off what is longer.
+_LONGEST_NAME = 63
+
+#: A text, or a function of an Ibis table to one of its expressions.
+Expression: TypeAlias = str | Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """Records derived from those of a table, person by person. Public: it knows no data.
+
+    `Database.query` makes the first one of a table.
+
+    Parameters
+    ----------
+    table : the derived records, an Ibis expression of tables that are bound to no data base, with OWNER.
+    placed : columns that depend on the columns of place.
+    by_place : whether which records there are, or how many, depends on them.
+    source : the table that the records come from.
+
+    >>> import ibis
+    >>> table = ibis.table({OWNER: "int64", "kind": "string", "stay": "float64"}, name="visits")
+    >>> Query(table).where("kind = 'bus'").select(minutes="stay / 60").columns
+    {'minutes': 'number'}
+    """
+
+    table: Any
+    placed: frozenset[str] = frozenset()
+    by_place: bool = False
+    source: str = ""
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """Names and kinds of the columns: "truth", "whole", "number", "text", "time" or "date"."""
+        return {name: str(kind_of(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
+
+    def where(self, condition: Expression) -> Query:
+        """The records that meet a condition; where it says neither yes nor no, they do not.
+
+        Parameters
+        ----------
+        condition : text, "kind = 'bus' and stay > 60", or a function of an Ibis table (without OWNER) to a boolean.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read, names other columns, or could fail for some records.
+        """
+        made = self._truth(condition)
+        return self._changed(self.table.filter(made.value), self.placed, by_place=self._touches(made.columns))
+
+    def select(self, *names: str, **columns: Expression) -> Query:
+        """Records with the columns named, and with columns made by texts or functions.
+
+        Raises InputError if a column is not there, is made twice, or cannot be made.
+        """
+        for name in names:
+            check_column(name, self.columns)
+        made = {name: self._made(each) for name, each in columns.items()}
+        check_names([*names, *made])
+        placed = self.placed & set(names) | self._placed(made)
+        values = {name: self.table[name] for name in (OWNER, *names)}
+        return self._changed(self.table.select(**values, **_values(made)), placed)
+
+    def flat_map(self, *rows: Mapping[str, Expression]) -> Query:
+        """Several records of each one.
+
+        Parameters
+        ----------
+        rows : what each of the new records holds, by column, all with the same columns; under "where" a condition on
+            the record that it is made of.
+
+        Raises
+        ------
+        InputError
+            If there are none, more than 1,000, or their columns differ.
+        """
+        if not 0 < len(rows) <= _MOST_ROWS:
+            raise InputError(
+                f"flat_map has {len(rows):,} rows: it makes 1 to {_MOST_ROWS:,} records of each one"
+            )
+        names = [name for name in rows[0] if name != "where"]
+        check_names(names)
+        if not names:
+            raise InputError("flat_map makes records without columns: give each of them at least one")
+        for row in rows:
+            if set(row) - {"where"} != set(names):
+                raise InputError(
+                    f"flat_map makes records of {sorted(set(row) - {'where'})} and of {sorted(names)}: all must have "
+                    "the same columns"
+                )
+        conditions = [self._truth(row["where"]) if "where" in row else None for row in rows]
+        made = {name: unified([self._any(row[name]) for row in rows]) for name in names}
+        parts = []
+        for number, condition in enumerate(conditions):
+            table = self.table if condition is None else self.table.filter(condition.value)
+            values = {name: _known(name, made[name][number]).value for name in names}
+            parts.append(table.select(**{OWNER: self.table[OWNER]}, **values))
+        placed = {name for name in names if any(part.columns & self.placed for part in made[name])}
+        asked = frozenset[str]().union(*(each.columns for each in conditions if each is not None))
+        return self._changed(_all_of(parts), placed, by_place=self._touches(asked))
+
+    def union(self, other: Query) -> Query:
+        """The records of both; a record that is in both comes twice, and is paid for twice.
+
+        Raises InputError if the other's records come from another table, or have other columns.
+        """
+        if other.source != self.source:
+            raise InputError(
+                f"union of records of {self.source!r} and of {other.source!r}: both must come from one table, whose "
+                "people pay; ask two queries"
+            )
+        if other.columns != self.columns:
+            raise InputError(
+                f"union of columns {self.columns} and {other.columns}: both must have the same, by select"
+            )
+        both = self.table.union(other.table.select(*self.table.columns))
+        return self._changed(both, self.placed | other.placed, by_place=self.by_place or other.by_place)
+
+    def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Query]:
+        """Queries by the value that a column has; records with other values are in none of them.
+
+        Raises InputError if values repeat or are NULL, or do not go with the column.
+        """
+        import ibis
+
+        check_column(column, self.columns)
+        listed = list(values)
+        if any(value is None or value != value for value in listed):
+            raise InputError(
+                f"values of a partition by {column!r} are missing: ask for them by where, is null"
+            )
+        if len(set(listed)) < len(listed):
+            raise InputError(f"values of a partition by {column!r} repeat: each must be there once")
+
+        def part(value: Any) -> Query:
+            return self.where(lambda table: table[column] == ibis.literal(value))
+
+        return {value: part(value) for value in listed}
+
+    def distinct(self, *columns: str) -> Query:
+        """Each person's different records, by the columns named (all, if none is), which are those that stay.
+
+        Raises InputError if a column is not there.
+        """
+        kept = self if not columns else self.select(*columns)
+        return kept._changed(kept.table.distinct(), kept.placed, by_place=kept._touches(kept.columns))
+
+    def at_most(self, number: int, by: str | Sequence[str] = ()) -> Query:
+        """At most so many records of each person: the first ones by some columns.
+
+        Parameters
+        ----------
+        number : at least 1.
+        by : columns that order a person's records, smallest first. Records that are alike in them stay or go
+            together: those that do not all fit are all left out. All columns if none is named.
+
+        Raises
+        ------
+        InputError
+            If the number is no whole number above zero, or a column is not there.
+        """
+        import ibis
+
+        most = whole("records of each person", number=number)
+        names = [by] if isinstance(by, str) else list(by)
+        for name in names:
+            check_column(name, self.columns)
+        # Which of two records that are alike in all columns stays makes no difference.
+        alike = not names or set(names) == set(self.columns)
+        names = names or list(self.columns)
+        table = self.table
+        order = [table[name].asc(nulls_first=False) for name in names]
+        before = (ibis.row_number() if alike else ibis.rank()).over(
+            ibis.window(group_by=OWNER, order_by=order)
+        )
+        peers = ibis.literal(1) if alike else table.count().over(ibis.window(group_by=[OWNER, *names]))
+        stay = _free("stay", self.columns)
+        kept = table.mutate(**{stay: before + peers <= most})
+        chosen = kept.filter(kept[stay]).drop(stay)
+        return self._changed(chosen, self.placed, by_place=self._touches(names))
+
+    def join(self, public: Any, on: str | Sequence[str]) -> Query:
+        """Records with the columns of a public table beside them; records without a partner in it are left out.
+
+        Parameters
+        ----------
+        public : pandas frame; it is taken into the query, and whoever reads the query reads it.
+        on : columns of both, whose values are different in all its rows, so that no record comes twice.
+
+        Raises
+        ------
+        InputError
+            If it is no frame, its keys repeat or are missing, or its columns are of other kinds or there already.
+        """
+        from deltahist.personal.public import public_table
+
+        keys = [on] if isinstance(on, str) else list(on)
+        for name in keys:
+            check_column(name, self.columns)
+        beside = public_table(public, {name: self.columns[name] for name in keys})
+        fresh = [name for name in beside.columns if name not in keys]
+        check_names([*self.columns, *fresh])
+        joined = self.table.inner_join(beside, keys)[[*self.table.columns, *fresh]]
+        placed = self.placed | set(fresh if self._touched(keys) else ())
+        return self._changed(joined, placed, by_place=self._touches(keys))
+
+    def rows(self, **columns: Expression) -> Any:
+        """What a terminal fetches: an Ibis table of OWNER and the values given, one row for each derived record."""
+        made = {name: self._made(each) for name, each in columns.items()}
+        check_names(list(made))
+        return self.table.select(**{OWNER: self.table[OWNER]}, **_values(made))
+
+    def depends_on_place(self, expression: Expression) -> bool:
+        """Whether a value depends on the columns of place."""
+        return self._touched(self._made(expression).columns)
+
+    def _any(self, expression: Expression) -> Total:
+        import ibis
+        from ibis.common.deferred import Deferred
+
+        given = ibis.table({name: DTYPES[kind] for name, kind in self.columns.items()}, name="records")
+        if isinstance(expression, str):
+            value = read_text(expression, given)
+        elif isinstance(expression, Deferred):
+            value = expression.resolve(given)
+        elif callable(expression) and not isinstance(expression, ibis.Expr):
+            value = _called(expression, given)
+        else:
+            value = expression
+        if isinstance(value, bool | int | float | str):
+            value = ibis.literal(value)
+        if not isinstance(value, ibis.Value):
+            raise InputError(
+                f"the query has {type(value).__name__} where an expression belongs: it must be a text, or a function "
+                "of an Ibis table to one of its expressions"
+            )
+        return total(value, given, self.table)
+
+    def _made(self, expression: Expression) -> Total:
+        return _known("an expression", self._any(expression))
+
+    def _truth(self, condition: Expression) -> Total:
+        made = self._any(condition)
+        if made.kind not in ("truth", "null"):
+            raise InputError(
+                f"the query chooses records by {condition if isinstance(condition, str) else 'an expression'!r}, which "
+                f"is of the kind {made.kind!r}: a condition is true or false, such as \"kind = 'bus'\""
+            )
+        return of_kind(made, "truth")
+
+    def _touched(self, columns: Any) -> bool:
+        return bool(self.placed & set(columns))
+
+    def _touches(self, columns: Any) -> bool:
+        """Whether records depend on place once they are chosen by these columns."""
+        return self.by_place or self._touched(columns)
+
+    def _placed(self, made: Mapping[str, Total]) -> frozenset[str]:
+        return frozenset(name for name, each in made.items() if self._touched(each.columns))
+
+    def _changed(self, table: Any, placed: Any, *, by_place: bool | None = None) -> Query:
+        by_place = self.by_place if by_place is None else by_place
+        return replace(self, table=table, placed=frozenset(placed), by_place=by_place)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """InputError unless these can be the names of columns beside OWNER, in any data base."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str) or not name or len(name.encode()) > _LONGEST_NAME or "\0" in name:
+            raise InputError(f"a column is called {name!r}: names are texts of 1 to {_LONGEST_NAME} bytes")
+        if name.casefold() == OWNER:
+            raise InputError(
+                f"a column is called {name!r}, which is kept for the numbers of persons: rename it"
+            )
+        if name.casefold() in seen:
+            raise InputError(
+                f"columns are called {seen[name.casefold()]!r} and {name!r}: names must differ by more than capitals"
+            )
+        seen[name.casefold()] = name
+
+
+def _known(name: str, made: Total) -> Total:
+    if made.kind == "null":
+        raise InputError(f"the query makes {name} of NULL alone: nobody could say of which kind it is")
+    return made
+
+
+def _values(made: Mapping[str, Total]) -> dict[str, Any]:
+    return {name: each.value for name, each in made.items()}
+
+
+def _called(function: Callable[[Any], Any], given: Any) -> Any:
+    import ibis
+
+    try:
+        return function(given)
+    except (AttributeError, TypeError, ibis.common.exceptions.IbisError) as problem:
+        listed = ", ".join(repr(name) for name in given.columns)
+        said = str(problem).splitlines()[0][:120]
+        raise InputError(f"the query has a function that fails on a table of {listed}: {said}") from None
+
+
+def _free(name: str, taken: Any) -> str:
+    """A name that is not taken."""
+    while any(name.casefold() == each.casefold() for each in taken):
+        name += "_"
+    return name
+
+
+def _all_of(parts: Sequence[Any]) -> Any:
+    """The union of tables, as a tree that is as shallow as can be."""
+    tables = list(parts)
+    while len(tables) > 1:
+        pairs = [tables[at : at + 2] for at in range(0, len(tables), 2)]
+        tables = [pair[0] if len(pair) == 1 else pair[0].union(pair[1]) for pair in pairs]
+    return tables[0]

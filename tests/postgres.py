@@ -1,0 +1,106 @@
+"""A real PostgreSQL server for tests: on loopback, one for a whole run, started when the first test asks for it.
+
+Where there is none it is installed from Debian's packages, which takes root. Elsewhere its tests are skipped; under CI
+they fail instead.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+import psycopg
+import pytest
+
+#: The server does not run as root: this user comes with Debian's package.
+_USER = "postgres"
+_STATE = "postgres.json"
+
+
+@pytest.fixture
+def postgres_url(tmp_path_factory):
+    """The address of an empty database of its own."""
+    server = _server(_shared(tmp_path_factory.getbasetemp()))
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    yield f"{server}/{name}"
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def stop(config):
+    """Stop what this run has started; for the end of the run, in the process that began it."""
+    with contextlib.suppress(AttributeError):
+        state = config._tmp_path_factory.getbasetemp() / _STATE
+        if state.exists():
+            started = json.loads(state.read_text())
+            _control(Path(started["folder"]), "stop", "-m", "immediate")
+            shutil.rmtree(started["folder"], ignore_errors=True)
+            state.unlink()
+
+
+def _shared(folder):
+    """The folder that all workers of a run share."""
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+def _server(shared):
+    state = shared / _STATE
+    with (shared / "postgres.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not state.exists():
+            state.write_text(json.dumps(_start()))
+    return json.loads(state.read_text())["url"]
+
+
+def _start():
+    if _binaries() is None:
+        _install()
+    # Not below the run's own folder, into which only its user may look.
+    folder = Path(tempfile.mkdtemp(prefix="deltahist-postgres-"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, _USER)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories='' -c max_connections=200"
+    _control(folder, "initdb", "-o", f"-U {_USER} -A trust -E UTF8 --locale=C.UTF-8")
+    _control(folder, "start", "-w", "-l", str(folder / "log"), "-o", settings)
+    return {"folder": str(folder), "url": f"postgresql://{_USER}@127.0.0.1:{port}"}
+
+
+def _control(folder, *words):
+    user = {"user": _USER, "group": _USER, "extra_groups": []} if os.geteuid() == 0 else {}
+    command = [str(_binaries() / "pg_ctl"), "-D", str(folder / "data"), *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, **user)
+
+
+def _binaries():
+    """The folder of the newest server that is installed; None if there is none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda path: int(path.parts[-3]))
+    there = str(found[-1]) if found else shutil.which("pg_ctl")
+    return None if there is None else Path(there).resolve().parent
+
+
+def _install():
+    if os.geteuid() or not shutil.which("apt-get"):
+        message = "there is no PostgreSQL server here, and it can only be installed by root of a Debian system"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    quiet["env"] = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-qq", "--no-install-recommends"]
+    subprocess.run(["apt-get", "update", "-qq"], **quiet)
+    subprocess.run([*install, "postgresql-common"], **quiet)
+    # The package would start a server of its own.
+    settings = Path("/etc/postgresql-common/createcluster.conf")
+    settings.write_text(settings.read_text() + "\ncreate_main_cluster = false\n")
+    subprocess.run([*install, "postgresql"], **quiet)
