@@ -23,6 +23,9 @@ from sqlalchemy import (
     update,
 )
 
+#: Seconds to wait for other transactions: many may stand in line, and one of them may look at much data.
+PATIENCE = 120.0
+
 #: 64 bits in every database; SQLite calls all its whole numbers INTEGER.
 _WHOLE = BigInteger().with_variant(Integer(), "sqlite")
 
@@ -114,9 +117,9 @@ class Accounts:
     Rules and facts are JSON; charges are whole billionths.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, has_later: bool | None = None) -> None:
         self._connection = connection
-        self._has_later: bool | None = None
+        self._has_later = has_later
 
     def rules(self) -> dict[str, Any]:
         """The rule of every account."""
@@ -166,7 +169,6 @@ class Accounts:
         """Store something else with an account, in the place of what was there."""
         self._connection.execute(_REMOVE, {"of": name, "key": key})
         self._connection.execute(insert(_FACT), {"account": name, "name": key, "value": json.dumps(value)})
-
 
     def answered(self, name: str, key: str) -> tuple[Any, Any] | None:
         """The request that was made under a key, and its answer; None if there was none."""

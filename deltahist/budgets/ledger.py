@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist.budgets.databases import database
 from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
@@ -15,36 +18,50 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """One file of accounts; every change is one durable transaction.
+    """All accounts in one place; every change is one durable transaction.
 
-    A charge is on the disk before the transaction ends (rollback journal, synchronous EXTRA), so that a process that
-    is killed at any point has drawn no noise that is not charged. Two processes take turns. The file holds rules and
-    the last charges of each account, not more: it does not grow.
+    A charge is on the disk before the transaction ends (SQLite: rollback journal, synchronous EXTRA; PostgreSQL:
+    synchronous_commit), so that a process that is killed at any point has shown no noise that is not charged. Processes
+    and threads take turns. It holds rules and the last charges of each account, and answers that were asked for with a
+    key.
 
     Parameters
     ----------
-    path : the file, a SQLite database; it is made, whole, if it does not exist.
+    where : a file (a path, or "sqlite:///city.ledger"), or a database, "postgresql://user:password@host/database",
+        in which the ledger has a schema `deltahist` of its own (extra "postgresql"). It is made, whole, if it does not
+        exist.
 
     Raises
     ------
     DamagedFile
         If the file is cut short, damaged, or no ledger. It is left as it is.
     InputError
-        If it is of a newer version, or cannot be used: its folder does not exist, another process holds it.
+        If it is of a newer version, or cannot be used: its folder or server does not exist, another process holds it.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        # SQLAlchemy takes long to import: only who opens a ledger waits for it.
-        from deltahist.budgets.sqlite import SQLiteFile
-
-        self.path = Path(path)
-        self._database = SQLiteFile(self.path)
-        if not self.path.exists():
+    def __init__(self, where: str | Path) -> None:
+        self._database = database(where)
+        if not self._database.exists():
             self._database.create()
         self._database.check()
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self.path)!r})"
+        return f"Ledger({self.place!r})"
+
+    @classmethod
+    def exists(cls, where: str | Path) -> bool:
+        """Whether there is a ledger at a path or URL; none is made."""
+        return database(where).exists()
+
+    @property
+    def path(self) -> Path | None:
+        """Its file; None if it is in a database of a server."""
+        return self._database.path
+
+    @property
+    def place(self) -> str:
+        """Its path or URL, for people: without a password."""
+        return self._database.place
 
     def account(self, name: str, rule: dict[str, Any]) -> None:
         """Open an account under a rule (JSON), or make sure that it has just this one.
@@ -59,7 +76,7 @@ class Ledger:
         now = json.loads(json.dumps(rule))
         if before != now:
             raise InputError(
-                f"account {name!r} of {str(self.path)!r} was opened with other parameters: "
+                f"account {name!r} of {self.place!r} was opened with other parameters: "
                 f"{differences(before, now)}; go on with those, or take another ledger (what was published stays "
                 "spent)"
             )
@@ -74,7 +91,7 @@ class Ledger:
             change.amend(name, rule | {part: more | rule[part]})
 
     def withdraw(self, name: str) -> None:
-        """Close an account if nothing was charged to it, and remove a file that then holds nothing.
+        """Close an account if nothing was charged to it, and discard a ledger that then holds nothing.
 
         Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
         nothing, and finds no ledger when it wants to.
@@ -84,9 +101,7 @@ class Ledger:
                 return
             change.close(name)
             if not change.rules():
-                self.path.unlink(missing_ok=True)
-        if not self.path.exists():
-            Path(f"{self.path}-lock").unlink(missing_ok=True)
+                self._database.discard()
 
     def accounts(self) -> dict[str, dict[str, Any]]:
         """All accounts with their rules."""
@@ -111,8 +126,18 @@ class Ledger:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Accounts]:
         """All or nothing, alone: durable when the block ends, undone if it raises."""
+        mine = (os.getpid(), self.place)
+        if mine in _within():
+            raise InputError(
+                f"a transaction of {self.place!r} is open in this thread already, for which this one would wait for "
+                "ever: nothing was charged by it; ask the ledger before or after, not from within (or from a `draw`)"
+            )
         with self._database.change() as accounts:
-            yield accounts
+            _within().add(mine)
+            try:
+                yield accounts
+            finally:
+                _within().discard(mine)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -122,6 +147,17 @@ class Ledger:
         """
         with self._database.alone():
             yield
+
+
+_THREAD = threading.local()
+
+
+def _within() -> set[tuple[int, str]]:
+    """Ledgers that this thread is changing; a process that forks off within a change has no part in it."""
+    if not hasattr(_THREAD, "within"):
+        _THREAD.within = set()
+    found: set[tuple[int, str]] = _THREAD.within
+    return found
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:

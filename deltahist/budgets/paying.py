@@ -54,7 +54,7 @@ class Account:
         Parameters
         ----------
         epsilon, rho : the limit, one of them.
-        ledger : a Ledger, or the path of one, which is made if it does not exist; in memory when None.
+        ledger : a Ledger, or the path or URL of one, which is made if it does not exist; in memory when None.
         name : of the account in the ledger.
 
         Raises

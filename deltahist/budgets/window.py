@@ -36,7 +36,7 @@ class Window:
         a window without end: everything that is ever charged adds up (`Account.total`).
     epsilon, rho : budget of a window, one of them. It is rounded down to billionths, charges are rounded up; a float
         stands for the decimal that it prints as.
-    ledger : a Ledger, or the path of one, which is made if it does not exist: the account survives the process.
+    ledger : a Ledger, or the path or URL of one, which is made if it does not exist: the account survives the process.
         In memory when None. Either way it keeps the last `length` steps only.
     name : of the account in the ledger.
     about : what is published, JSON-ready; an account that was opened for something else is refused.
@@ -213,7 +213,7 @@ class Window:
             rule = change.rule(self.name) or {}
             if any(rule.get(key) != value for key, value in self._rule.items()):
                 raise InputError(
-                    f"account {self.name!r} of {str(self._ledger.path)!r} is not what it was when it was opened "
+                    f"account {self.name!r} of {self._ledger.place!r} is not what it was when it was opened "
                     "(closed meanwhile?): nothing was charged; open it again"
                 )
             if chain is not None:
