@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -92,8 +93,12 @@ _CLOSE = tuple(
     delete(table).where(column == _OF)
     for table, column in ((_FACT, _FACT.c.account), (_CHARGE, _CHARGE.c.account), (_ACCOUNT, _ACCOUNT.c.name))
 )
+_FACTS = select(_FACT.c.name, _FACT.c.value).where(
+    _FACT.c.account == _OF, _FACT.c.name.startswith(_KEY, autoescape=False)
+)
 _REMOVE = delete(_FACT).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
 _ANSWERED = select(_ANSWER.c.request, _ANSWER.c.answer).where(_ANSWER.c.account == _OF, _ANSWER.c.key == _KEY)
+_REQUESTS = select(_ANSWER.c.request).where(_ANSWER.c.account == _OF)
 _ENTRIES = (
     select(_ENTRY.c.number, _ENTRY.c.kind, _ENTRY.c.nano, _ENTRY.c.data)
     .where(_ENTRY.c.account == _OF, _ENTRY.c.number > _AT)
@@ -165,6 +170,11 @@ class Accounts:
         found = self._connection.scalar(_VALUE, {"of": name, "key": key})
         return None if found is None else json.loads(found)
 
+    def facts(self, name: str, start: str) -> dict[str, Any]:
+        """Whatever was stored with an account under keys that start with a text (of letters and spaces)."""
+        found = self._connection.execute(_FACTS, {"of": name, "key": start})
+        return {key: json.loads(value) for key, value in found}
+
     def store(self, name: str, key: str, value: Any) -> None:
         """Store something else with an account, in the place of what was there."""
         self._connection.execute(_REMOVE, {"of": name, "key": key})
@@ -180,6 +190,18 @@ class Accounts:
         self._make_later()
         kept = {"account": name, "key": key, "request": json.dumps(request, sort_keys=True)}
         self._connection.execute(insert(_ANSWER), {**kept, "answer": json.dumps(answer)})
+
+    def requests(self, name: str) -> Iterator[Any]:
+        """All requests of an account that were answered under a key."""
+        found = self._connection.scalars(_REQUESTS, {"of": name}) if self._later else ()
+        return map(json.loads, found)
+
+    def owners(self) -> dict[str, set[str]]:
+        """For each table the accounts that it has rows of, whether they are there or not."""
+        tables = (_CHARGE, _FACT, *((_ANSWER, _ENTRY) if self._later else ()))
+        return {
+            table.name: set(self._connection.scalars(select(table.c.account).distinct())) for table in tables
+        }
 
     def entries(self, name: str, after: int = -1) -> list[Entry]:
         """What was entered after a number, in order."""

@@ -6,15 +6,21 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist.budgets.costs import Total
 from deltahist.budgets.databases import database
-from deltahist.errors import NANO, InputError
+from deltahist.budgets.keys import Request, as_json, check_text, differences
+from deltahist.budgets.standing import Standing, audit
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
+    from deltahist.budget import Budget, Charge
     from deltahist.budgets.accounts import Accounts
+    from deltahist.privacy import Guarantee
 
 
 class Ledger:
@@ -37,6 +43,16 @@ class Ledger:
         If the file is cut short, damaged, or no ledger. It is left as it is.
     InputError
         If it is of a newer version, or cannot be used: its folder or server does not exist, another process holds it.
+
+    >>> import tempfile, deltahist as dh
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = dh.Ledger(f"{folder.name}/city.ledger")
+    >>> ledger.open("city", epsilon=1)
+    >>> ledger.charge("city", 0.25, key="visits of May"), ledger.charge("city", 0.25, key="visits of May")
+    (Charge(1, 4), Charge(1, 4))
+    >>> ledger.spent("city"), ledger.left("city")
+    (Fraction(1, 4), Fraction(3, 4))
+    >>> folder.cleanup()
     """
 
     def __init__(self, where: str | Path) -> None:
@@ -62,6 +78,145 @@ class Ledger:
     def place(self) -> str:
         """Its path or URL, for people: without a password."""
         return self._database.place
+
+    def open(
+        self,
+        account: str,
+        epsilon: float | Fraction | None = None,
+        *,
+        rho: float | Fraction | None = None,
+        probability: float | Fraction | None = None,
+    ) -> None:
+        """Open an account for all that is ever published, or make sure that it has just this limit.
+
+        It is the one that `Account.total(epsilon, ledger=ledger, name=account)` opens.
+
+        Parameters
+        ----------
+        account : its name, a text of at most 200 printable characters.
+        epsilon, rho : the limit, one of them; rounded down to billionths.
+        probability : with epsilon, what failure probabilities may add up to; without it the account pays for pure ε
+            only. The two sums are kept apart.
+
+        Raises
+        ------
+        InputError
+            Unless exactly one limit is given, of at least a billionth; if the account has another one.
+        """
+        self.account(check_text(account=account), Total.of(epsilon, rho, probability).rule)
+
+    def charge(
+        self,
+        account: str,
+        amount: float | Fraction | Guarantee | Budget,
+        *,
+        key: str | None = None,
+        request: Any = None,
+    ) -> Charge:
+        """Charge an amount, durably, and return what was charged: the budget for the release.
+
+        Do so before noise is drawn: `publish(counts, near, epsilon=ledger.charge("city", 0.1))`.
+
+        Parameters
+        ----------
+        amount : of the account's unit, or a guarantee or budget, which is charged as what it is; rounded up to
+            billionths.
+        key : whoever comes again with the same key, amount and request is told the same, and it is charged once; a
+            text of at most 200 printable characters. Without a key every call charges.
+        request : what is asked, as JSON, for a key; it is kept, and a key with another request is refused.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the account has less left. Nothing is charged then.
+        InputError
+            On an account that is not there, an amount that is not above zero or of another unit (ρ, or a failure
+            probability that the account does not keep), a key that was used for something else. Nothing is charged
+            then. If a server goes away in the middle of the commit, the message says that the charge may have been
+            made: ask again with the same key.
+        """
+        return self._pay(account, amount, None, key, request)[0]
+
+    def answer(
+        self,
+        account: str,
+        amount: float | Fraction | Guarantee | Budget,
+        draw: Callable[[Charge], Any],
+        *,
+        key: str | None = None,
+        request: Any = None,
+    ) -> Any:
+        """Charge an amount, draw an answer for it, keep it, and return it once all of that is committed.
+
+        Whoever comes again with the same key, amount and request gets the answer that is kept: nothing is drawn or
+        charged. If `draw` raises, nothing is charged, since nothing has left: it must show nothing to anybody.
+
+        Parameters
+        ----------
+        draw : takes the charge, draws the noise, and returns what JSON can say. It must not use this ledger.
+        amount, key, request : as for `charge`. Without a key the answer is not kept.
+
+        Raises
+        ------
+        BudgetExceeded, InputError
+            As `charge`; on an answer that is not JSON. Nothing is charged then.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(f"{folder}/city.ledger")
+        ...     ledger.open("city", epsilon=1)
+        ...     draw = lambda charge: {"visits": 1021, "epsilon": str(charge)}
+        ...     for _ in range(2):
+        ...         print(ledger.answer("city", 0.25, draw, key="May", request="visits"), ledger.spent("city"))
+        {'visits': 1021, 'epsilon': '1/4'} 1/4
+        {'visits': 1021, 'epsilon': '1/4'} 1/4
+        """
+        return self._pay(account, amount, draw, key, request)[1]
+
+    def _pay(
+        self, account: str, amount: Any, draw: Callable[[Charge], Any] | None, key: str | None, request: Any
+    ) -> tuple[Charge, Any]:
+        """What was charged, and the answer: nothing leaves before the commit."""
+        if key is not None:
+            check_text(key=key)
+        elif request is not None:
+            raise InputError("request is given without a key, under which it would be kept: give both, or none")
+        words = as_json(request, "request")
+        with self.transaction() as change:
+            total = Total.kept(change, account)
+            cost = total.cost(account, amount)
+            asked = None if key is None else Request(account, key, cost, draw is not None, words)
+            known = None if asked is None else asked.answered(change)
+            if known is not None:
+                return total.charge(cost), known[0]
+            charge = total.pay(change, account, cost)
+            answer = None if draw is None else as_json(draw(charge), "what was drawn")
+            if asked is not None:
+                asked.keep(change, answer)
+        return charge, answer
+
+    def spent(self, account: str) -> Fraction:
+        """What an account has spent so far; that of a window of steps in its last window."""
+        return self.standing(account).spent
+
+    def left(self, account: str) -> Fraction:
+        """What an account may still spend."""
+        return self.standing(account).left
+
+    def standing(self, account: str) -> Standing:
+        """Unit, limit and sums of an account; InputError if it is not there."""
+        with self._database.read() as found:
+            return Standing.of(found, account)
+
+    def standings(self) -> list[Standing]:
+        """All accounts, as they stand at one moment."""
+        with self._database.read() as found:
+            return [Standing.of(found, name) for name in found.rules()]
+
+    def problems(self) -> list[str]:
+        """What is wrong with it, in words: an audit, which changes nothing."""
+        with self._database.read() as found:
+            return [*self._database.problems(), *audit(found)]
 
     def account(self, name: str, rule: dict[str, Any]) -> None:
         """Open an account under a rule (JSON), or make sure that it has just this one.
@@ -158,22 +313,3 @@ def _within() -> set[tuple[int, str]]:
         _THREAD.within = set()
     found: set[tuple[int, str]] = _THREAD.within
     return found
-
-
-def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
-    """Where two rules differ, for people."""
-    out = []
-    for key in sorted(before.keys() | now.keys()):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            if old != new:
-                out.append(differences(old, new, f"{prefix}{key}."))
-        elif old != new:
-            name = prefix + key.removesuffix("_nano")
-            out.append(f"{name} was {_shown(key, old)}, is {_shown(key, new)}")
-    return ", ".join(out)
-
-
-def _shown(key: str, value: Any) -> str:
-    text = f"{value / NANO:.9g}" if key.endswith("_nano") and isinstance(value, int) else json.dumps(value)
-    return text if len(text) < 80 else text[:77] + "..."

@@ -9,7 +9,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.budgets import postgres, sqlite
-from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets.keys import differences
+from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed, as_said, charged
 
 
