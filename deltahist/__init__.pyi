@@ -11,6 +11,7 @@ from .answers import answer as answer, answer_each as answer_each
 from .budget import Budget as Budget
 from .budgets import allocation as allocation
 from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
+from .budgets.ledger import Ledger as Ledger
 from .budgets.paying import Account as Account
 from .budgets.window import Window as Window
 from .checks import check_strategy as check_strategy
