@@ -35,6 +35,8 @@ from .mechanisms.protection import protection_curve as protection_curve
 from .mechanisms.rappor import Rappor as Rappor
 from .neighbourhood import Neighbourhood as Neighbourhood
 from .networks import Network as Network, PrivacyLevels as PrivacyLevels
+from .personal.database import Database as Database
+from .personal.people import People as People
 from .planning import (
     Candidate as Candidate,
     advise as advise,
