@@ -11,6 +11,7 @@ from .answers import answer as answer, answer_each as answer_each
 from .budget import Budget as Budget
 from .budgets import allocation as allocation
 from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
+from .budgets.ledger import Ledger as Ledger
 from .budgets.paying import Account as Account
 from .budgets.window import Window as Window
 from .checks import check_strategy as check_strategy
@@ -34,6 +35,8 @@ from .mechanisms.protection import protection_curve as protection_curve
 from .mechanisms.rappor import Rappor as Rappor
 from .neighbourhood import Neighbourhood as Neighbourhood
 from .networks import Network as Network, PrivacyLevels as PrivacyLevels
+from .personal.database import Database as Database
+from .personal.people import People as People
 from .planning import (
     Candidate as Candidate,
     advise as advise,

@@ -15,6 +15,8 @@ from deltahist.privacy import Guarantee
 class Charge(Fraction):
     """An amount that an account has charged: it knows whether it pays for ε or ρ, and stays so in arithmetic.
 
+    `probability` is the failure probability that was charged with it; a part of it pays for pure ε.
+
     An account of ε promises pure ε, an account of ρ promises zCDP: a publisher takes the amount as what it was
     charged for and as nothing else. It can be divided, and several can be added up; what would make more of it
     is refused. Each part of it pays for one release: who publishes twice with one amount has spent it twice (the
@@ -26,14 +28,16 @@ class Charge(Fraction):
     """
 
     unit: str
+    probability: Fraction
 
-    def __new__(cls, amount: Fraction, unit: str) -> Charge:
+    def __new__(cls, amount: Fraction, unit: str, probability: Fraction = Fraction(0)) -> Charge:
         out = super().__new__(cls, amount)
         out.unit = one_of(("epsilon", "rho"), unit=unit)
+        out.probability = probability
         return out
 
     def __reduce__(self) -> Any:
-        return Charge, (Fraction(self.numerator, self.denominator), self.unit)
+        return Charge, (Fraction(self.numerator, self.denominator), self.unit, self.probability)
 
     def __copy__(self) -> Charge:
         return self
@@ -130,10 +134,12 @@ class Budget:
             raise InputError(
                 f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6"
             )
-        if isinstance(given, Charge):
+        least = min(as_printed(self.probability), Fraction(self.probability))
+        if isinstance(given, Charge) and given.probability < least:
+            paid = f"a probability of {float(given.probability):g}" if given.probability else "pure ε"
             raise InputError(
-                f"probability is {self.probability!r} with an epsilon that was charged to an account of pure ε, which "
-                "promises no failure probability: leave it out, or keep the account in rho (zCDP), which pays for "
+                f"probability is {self.probability!r} with an epsilon that was charged to an account of {paid}, which "
+                "promises no such failure probability: leave it out, or keep the account in rho (zCDP), which pays for "
                 "Gaussian noise"
             )
 

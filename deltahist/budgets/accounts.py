@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -22,6 +23,9 @@ from sqlalchemy import (
     select,
     update,
 )
+
+#: Seconds to wait for other transactions: many may stand in line, and one of them may look at much data.
+PATIENCE = 120.0
 
 #: 64 bits in every database; SQLite calls all its whole numbers INTEGER.
 _WHOLE = BigInteger().with_variant(Integer(), "sqlite")
@@ -89,8 +93,12 @@ _CLOSE = tuple(
     delete(table).where(column == _OF)
     for table, column in ((_FACT, _FACT.c.account), (_CHARGE, _CHARGE.c.account), (_ACCOUNT, _ACCOUNT.c.name))
 )
+_FACTS = select(_FACT.c.name, _FACT.c.value).where(
+    _FACT.c.account == _OF, _FACT.c.name.startswith(_KEY, autoescape=False)
+)
 _REMOVE = delete(_FACT).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
 _ANSWERED = select(_ANSWER.c.request, _ANSWER.c.answer).where(_ANSWER.c.account == _OF, _ANSWER.c.key == _KEY)
+_REQUESTS = select(_ANSWER.c.request).where(_ANSWER.c.account == _OF)
 _ENTRIES = (
     select(_ENTRY.c.number, _ENTRY.c.kind, _ENTRY.c.nano, _ENTRY.c.data)
     .where(_ENTRY.c.account == _OF, _ENTRY.c.number > _AT)
@@ -114,9 +122,9 @@ class Accounts:
     Rules and facts are JSON; charges are whole billionths.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, has_later: bool | None = None) -> None:
         self._connection = connection
-        self._has_later: bool | None = None
+        self._has_later = has_later
 
     def rules(self) -> dict[str, Any]:
         """The rule of every account."""
@@ -162,11 +170,15 @@ class Accounts:
         found = self._connection.scalar(_VALUE, {"of": name, "key": key})
         return None if found is None else json.loads(found)
 
+    def facts(self, name: str, start: str) -> dict[str, Any]:
+        """Whatever was stored with an account under keys that start with a text (of letters and spaces)."""
+        found = self._connection.execute(_FACTS, {"of": name, "key": start})
+        return {key: json.loads(value) for key, value in found}
+
     def store(self, name: str, key: str, value: Any) -> None:
         """Store something else with an account, in the place of what was there."""
         self._connection.execute(_REMOVE, {"of": name, "key": key})
         self._connection.execute(insert(_FACT), {"account": name, "name": key, "value": json.dumps(value)})
-
 
     def answered(self, name: str, key: str) -> tuple[Any, Any] | None:
         """The request that was made under a key, and its answer; None if there was none."""
@@ -178,6 +190,18 @@ class Accounts:
         self._make_later()
         kept = {"account": name, "key": key, "request": json.dumps(request, sort_keys=True)}
         self._connection.execute(insert(_ANSWER), {**kept, "answer": json.dumps(answer)})
+
+    def requests(self, name: str) -> Iterator[Any]:
+        """All requests of an account that were answered under a key."""
+        found = self._connection.scalars(_REQUESTS, {"of": name}) if self._later else ()
+        return map(json.loads, found)
+
+    def owners(self) -> dict[str, set[str]]:
+        """For each table the accounts that it has rows of, whether they are there or not."""
+        tables = (_CHARGE, _FACT, *((_ANSWER, _ENTRY) if self._later else ()))
+        return {
+            table.name: set(self._connection.scalars(select(table.c.account).distinct())) for table in tables
+        }
 
     def entries(self, name: str, after: int = -1) -> list[Entry]:
         """What was entered after a number, in order."""

@@ -7,6 +7,9 @@ from typing import Any
 
 from deltahist.errors import InputError
 
+#: What begins the names of the facts that keep them.
+CHAIN = "chain "
+
 
 @dataclass(frozen=True)
 class Paid:

@@ -4,47 +4,219 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.errors import NANO, InputError
+from deltahist.budgets.costs import Total
+from deltahist.budgets.databases import database
+from deltahist.budgets.keys import Request, as_json, check_text, differences
+from deltahist.budgets.standing import Standing, audit
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
+    from deltahist.budget import Budget, Charge
     from deltahist.budgets.accounts import Accounts
+    from deltahist.privacy import Guarantee
 
 
 class Ledger:
-    """One file of accounts; every change is one durable transaction.
+    """All accounts in one place; every change is one durable transaction.
 
-    A charge is on the disk before the transaction ends (rollback journal, synchronous EXTRA), so that a process that
-    is killed at any point has drawn no noise that is not charged. Two processes take turns. The file holds rules and
-    the last charges of each account, not more: it does not grow.
+    A charge is on the disk before the transaction ends (SQLite: rollback journal, synchronous EXTRA; PostgreSQL:
+    synchronous_commit), so that a process that is killed at any point has shown no noise that is not charged. Processes
+    and threads take turns. It holds rules and the last charges of each account, and answers that were asked for with a
+    key.
 
     Parameters
     ----------
-    path : the file, a SQLite database; it is made, whole, if it does not exist.
+    where : a file (a path, or "sqlite:///city.ledger"), or a database, "postgresql://user:password@host/database",
+        in which the ledger has a schema `deltahist` of its own (extra "postgresql"). It is made, whole, if it does not
+        exist.
 
     Raises
     ------
     DamagedFile
         If the file is cut short, damaged, or no ledger. It is left as it is.
     InputError
-        If it is of a newer version, or cannot be used: its folder does not exist, another process holds it.
+        If it is of a newer version, or cannot be used: its folder or server does not exist, another process holds it.
+
+    >>> import tempfile, deltahist as dh
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = dh.Ledger(f"{folder.name}/city.ledger")
+    >>> ledger.open("city", epsilon=1)
+    >>> ledger.charge("city", 0.25, key="visits of May"), ledger.charge("city", 0.25, key="visits of May")
+    (Charge(1, 4), Charge(1, 4))
+    >>> ledger.spent("city"), ledger.left("city")
+    (Fraction(1, 4), Fraction(3, 4))
+    >>> folder.cleanup()
     """
 
-    def __init__(self, path: str | Path) -> None:
-        # SQLAlchemy takes long to import: only who opens a ledger waits for it.
-        from deltahist.budgets.sqlite import SQLiteFile
-
-        self.path = Path(path)
-        self._database = SQLiteFile(self.path)
-        if not self.path.exists():
+    def __init__(self, where: str | Path) -> None:
+        self._database = database(where)
+        if not self._database.exists():
             self._database.create()
         self._database.check()
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self.path)!r})"
+        return f"Ledger({self.place!r})"
+
+    @classmethod
+    def exists(cls, where: str | Path) -> bool:
+        """Whether there is a ledger at a path or URL; none is made."""
+        return database(where).exists()
+
+    @property
+    def path(self) -> Path | None:
+        """Its file; None if it is in a database of a server."""
+        return self._database.path
+
+    @property
+    def place(self) -> str:
+        """Its path or URL, for people: without a password."""
+        return self._database.place
+
+    def open(
+        self,
+        account: str,
+        epsilon: float | Fraction | None = None,
+        *,
+        rho: float | Fraction | None = None,
+        probability: float | Fraction | None = None,
+    ) -> None:
+        """Open an account for all that is ever published, or make sure that it has just this limit.
+
+        It is the one that `Account.total(epsilon, ledger=ledger, name=account)` opens.
+
+        Parameters
+        ----------
+        account : its name, a text of at most 200 printable characters.
+        epsilon, rho : the limit, one of them; rounded down to billionths.
+        probability : with epsilon, what failure probabilities may add up to; without it the account pays for pure ε
+            only. The two sums are kept apart.
+
+        Raises
+        ------
+        InputError
+            Unless exactly one limit is given, of at least a billionth; if the account has another one.
+        """
+        self.account(check_text(account=account), Total.of(epsilon, rho, probability).rule)
+
+    def charge(
+        self,
+        account: str,
+        amount: float | Fraction | Guarantee | Budget,
+        *,
+        key: str | None = None,
+        request: Any = None,
+    ) -> Charge:
+        """Charge an amount, durably, and return what was charged: the budget for the release.
+
+        Do so before noise is drawn: `publish(counts, near, epsilon=ledger.charge("city", 0.1))`.
+
+        Parameters
+        ----------
+        amount : of the account's unit, or a guarantee or budget, which is charged as what it is; rounded up to
+            billionths.
+        key : whoever comes again with the same key, amount and request is told the same, and it is charged once; a
+            text of at most 200 printable characters. Without a key every call charges.
+        request : what is asked, as JSON, for a key; it is kept, and a key with another request is refused.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the account has less left. Nothing is charged then.
+        InputError
+            On an account that is not there, an amount that is not above zero or of another unit (ρ, or a failure
+            probability that the account does not keep), a key that was used for something else. Nothing is charged
+            then. If a server goes away in the middle of the commit, the message says that the charge may have been
+            made: ask again with the same key.
+        """
+        return self._pay(account, amount, None, key, request)[0]
+
+    def answer(
+        self,
+        account: str,
+        amount: float | Fraction | Guarantee | Budget,
+        draw: Callable[[Charge], Any],
+        *,
+        key: str | None = None,
+        request: Any = None,
+    ) -> Any:
+        """Charge an amount, draw an answer for it, keep it, and return it once all of that is committed.
+
+        Whoever comes again with the same key, amount and request gets the answer that is kept: nothing is drawn or
+        charged. If `draw` raises, nothing is charged, since nothing has left: it must show nothing to anybody.
+
+        Parameters
+        ----------
+        draw : takes the charge, draws the noise, and returns what JSON can say. It must not use this ledger.
+        amount, key, request : as for `charge`. Without a key the answer is not kept.
+
+        Raises
+        ------
+        BudgetExceeded, InputError
+            As `charge`; on an answer that is not JSON. Nothing is charged then.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(f"{folder}/city.ledger")
+        ...     ledger.open("city", epsilon=1)
+        ...     draw = lambda charge: {"visits": 1021, "epsilon": str(charge)}
+        ...     for _ in range(2):
+        ...         print(ledger.answer("city", 0.25, draw, key="May", request="visits"), ledger.spent("city"))
+        {'visits': 1021, 'epsilon': '1/4'} 1/4
+        {'visits': 1021, 'epsilon': '1/4'} 1/4
+        """
+        return self._pay(account, amount, draw, key, request)[1]
+
+    def _pay(
+        self, account: str, amount: Any, draw: Callable[[Charge], Any] | None, key: str | None, request: Any
+    ) -> tuple[Charge, Any]:
+        """What was charged, and the answer: nothing leaves before the commit."""
+        if key is not None:
+            check_text(key=key)
+        elif request is not None:
+            raise InputError("request is given without a key, under which it would be kept: give both, or none")
+        words = as_json(request, "request")
+        with self.transaction() as change:
+            total = Total.kept(change, account)
+            cost = total.cost(account, amount)
+            asked = None if key is None else Request(account, key, cost, draw is not None, words)
+            known = None if asked is None else asked.answered(change)
+            if known is not None:
+                return total.charge(cost), known[0]
+            charge = total.pay(change, account, cost)
+            answer = None if draw is None else as_json(draw(charge), "what was drawn")
+            if asked is not None:
+                asked.keep(change, answer)
+        return charge, answer
+
+    def spent(self, account: str) -> Fraction:
+        """What an account has spent so far; that of a window of steps in its last window."""
+        return self.standing(account).spent
+
+    def left(self, account: str) -> Fraction:
+        """What an account may still spend."""
+        return self.standing(account).left
+
+    def standing(self, account: str) -> Standing:
+        """Unit, limit and sums of an account; InputError if it is not there."""
+        with self._database.read() as found:
+            return Standing.of(found, account)
+
+    def standings(self) -> list[Standing]:
+        """All accounts, as they stand at one moment."""
+        with self._database.read() as found:
+            return [Standing.of(found, name) for name in found.rules()]
+
+    def problems(self) -> list[str]:
+        """What is wrong with it, in words: an audit, which changes nothing."""
+        with self._database.read() as found:
+            return [*self._database.problems(), *audit(found)]
 
     def account(self, name: str, rule: dict[str, Any]) -> None:
         """Open an account under a rule (JSON), or make sure that it has just this one.
@@ -59,7 +231,7 @@ class Ledger:
         now = json.loads(json.dumps(rule))
         if before != now:
             raise InputError(
-                f"account {name!r} of {str(self.path)!r} was opened with other parameters: "
+                f"account {name!r} of {self.place!r} was opened with other parameters: "
                 f"{differences(before, now)}; go on with those, or take another ledger (what was published stays "
                 "spent)"
             )
@@ -74,7 +246,7 @@ class Ledger:
             change.amend(name, rule | {part: more | rule[part]})
 
     def withdraw(self, name: str) -> None:
-        """Close an account if nothing was charged to it, and remove a file that then holds nothing.
+        """Close an account if nothing was charged to it, and discard a ledger that then holds nothing.
 
         Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
         nothing, and finds no ledger when it wants to.
@@ -84,9 +256,7 @@ class Ledger:
                 return
             change.close(name)
             if not change.rules():
-                self.path.unlink(missing_ok=True)
-        if not self.path.exists():
-            Path(f"{self.path}-lock").unlink(missing_ok=True)
+                self._database.discard()
 
     def accounts(self) -> dict[str, dict[str, Any]]:
         """All accounts with their rules."""
@@ -111,8 +281,18 @@ class Ledger:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Accounts]:
         """All or nothing, alone: durable when the block ends, undone if it raises."""
+        mine = (os.getpid(), self.place)
+        if mine in _within():
+            raise InputError(
+                f"a transaction of {self.place!r} is open in this thread already, for which this one would wait for "
+                "ever: nothing was charged by it; ask the ledger before or after, not from within (or from a `draw`)"
+            )
         with self._database.change() as accounts:
-            yield accounts
+            _within().add(mine)
+            try:
+                yield accounts
+            finally:
+                _within().discard(mine)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -124,20 +304,12 @@ class Ledger:
             yield
 
 
-def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
-    """Where two rules differ, for people."""
-    out = []
-    for key in sorted(before.keys() | now.keys()):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            if old != new:
-                out.append(differences(old, new, f"{prefix}{key}."))
-        elif old != new:
-            name = prefix + key.removesuffix("_nano")
-            out.append(f"{name} was {_shown(key, old)}, is {_shown(key, new)}")
-    return ", ".join(out)
+_THREAD = threading.local()
 
 
-def _shown(key: str, value: Any) -> str:
-    text = f"{value / NANO:.9g}" if key.endswith("_nano") and isinstance(value, int) else json.dumps(value)
-    return text if len(text) < 80 else text[:77] + "..."
+def _within() -> set[tuple[int, str]]:
+    """Ledgers that this thread is changing; a process that forks off within a change has no part in it."""
+    if not hasattr(_THREAD, "within"):
+        _THREAD.within = set()
+    found: set[tuple[int, str]] = _THREAD.within
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import NANO, InputError, as_printed, is_number
+from deltahist.errors import NANO, BudgetExceeded, InputError, as_printed, is_number
 
 #: Largest amount, so that sums of many stay within 64 bits.
 _MOST = 10**9
@@ -45,3 +45,9 @@ def allowed(**amount: Any) -> int:
     """
     value = as_said(**amount)
     return value.numerator * NANO // value.denominator
+
+
+def exceeded(said: str, who: str, held: int, limit: int) -> BudgetExceeded:
+    """The refusal of an amount: who (with a verb) has spent how much of what."""
+    left = (limit - held) / NANO
+    return BudgetExceeded(f"{said}: {who} spent {held / NANO:.10g} of {limit / NANO:.10g}, {left:.10g} is left")

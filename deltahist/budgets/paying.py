@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from deltahist.budget import Payment
+from deltahist.budgets.costs import own_amount
 from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import as_said
 from deltahist.budgets.window import Window
-from deltahist.errors import NANO, InputError
+from deltahist.errors import NANO
 from deltahist.privacy import Guarantee
 
 
@@ -54,7 +55,7 @@ class Account:
         Parameters
         ----------
         epsilon, rho : the limit, one of them.
-        ledger : a Ledger, or the path of one, which is made if it does not exist; in memory when None.
+        ledger : a Ledger, or the path or URL of one, which is made if it does not exist; in memory when None.
         name : of the account in the ledger.
 
         Raises
@@ -120,15 +121,7 @@ class Account:
             state is not the last one of its chain.
         """
         unit = self.window.unit
-        amount = guarantee.epsilon if unit == "epsilon" else guarantee.rho
-        if amount is None or guarantee.probability:
-            other = "epsilon" if guarantee.rho is None else "rho"
-            failing = f" but for a probability of {float(guarantee.probability):g}" if guarantee.probability else ""
-            raise InputError(
-                f"account {self.name!r} keeps {'pure ' if unit == 'epsilon' else ''}{unit}, and the release spends "
-                f"{other}{failing}: the two do not add up; spend {unit}, or take an account in rho (zCDP) for "
-                "Gaussian noise"
-            )
+        amount = own_amount(guarantee, unit, self.name)
         if chain is None:
             _, spent = self.window.charge_and_sum(self.step, amount)
         else:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import random
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import DBAPIError
 
 from deltahist._files import sync_folder
+from deltahist.budgets import accounts
 from deltahist.budgets.accounts import TABLES, Accounts
 from deltahist.errors import DamagedFile, InputError
 
@@ -27,8 +30,8 @@ _APPLICATION = 1684556871
 VERSION = 1
 #: A pragma takes no parameters.
 _MARKS = (f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {VERSION}")
-#: Seconds to wait for another process's transaction.
-_PATIENCE = 30.0
+#: Seconds between two tries to begin a change, at most: SQLite itself would try less and less often, and may never win.
+_PAUSE = 0.01
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,15 @@ class SQLiteFile:
     """
 
     path: Path
+
+    @property
+    def place(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self.path.exists()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Accounts]:
@@ -67,7 +79,7 @@ class SQLiteFile:
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
         os.close(handle)
         try:
-            engine = _new_engine(Path(name).resolve(), "rw", _PATIENCE)
+            engine = _new_engine(Path(name).resolve(), "rw", accounts.PATIENCE)
             with self._translated(), _connection(engine, "BEGIN") as connection, connection.begin():
                 for mark in _MARKS:
                     connection.exec_driver_sql(mark)
@@ -80,6 +92,20 @@ class SQLiteFile:
             sync_folder(folder)
         finally:
             os.unlink(name)
+
+    def discard(self) -> None:
+        """Remove the file, and that of its lock."""
+        for path in (self.path, Path(f"{self.path}-lock")):
+            path.unlink(missing_ok=True)
+
+    def problems(self) -> list[str]:
+        """What SQLite itself finds wrong with the whole file."""
+        with self._transaction("BEGIN") as found:
+            said = [str(row[0]) for row in found.exec_driver_sql("PRAGMA integrity_check")]
+            strays = found.exec_driver_sql("PRAGMA foreign_key_check").all()
+        return [f"the file is damaged: {line}" for line in said if line != "ok"] + [
+            f"a row of table {row[0]!r} belongs to no account" for row in strays
+        ]
 
     def check(self) -> None:
         """Refuse a file that is not a whole ledger, before anything is done with it."""
@@ -113,7 +139,7 @@ class SQLiteFile:
         if not self.path.exists():
             raise InputError(f"{self._what} is gone: nothing is published without it")
         # Resolved at every use: a path may be relative, or a link.
-        engine = _engine(self.path.resolve(), "rw", _PATIENCE)
+        engine = _engine(self.path.resolve(), "rw", accounts.PATIENCE)
         with self._translated(), _connection(engine, begin) as connection, connection.begin():
             yield connection
 
@@ -165,9 +191,28 @@ def _new_engine(path: Path, mode: str, patience: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options()["begin"])
+        statement = connection.get_execution_options()["begin"]
+        if statement == "BEGIN IMMEDIATE":
+            _begin_in_turn(connection, patience)
+        else:
+            connection.exec_driver_sql(statement)
 
     return engine
+
+
+def _begin_in_turn(connection: Connection, patience: float) -> None:
+    """Begin a change once nobody else is at it: who waits long tries as often as who has just come."""
+    end = time.monotonic() + patience
+    connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+    while True:
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            break
+        except DBAPIError as problem:
+            if _code(problem) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(random.uniform(0, _PAUSE))
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(1000 * patience)}")
 
 
 #: Statements stay compiled with their engine.

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from deltahist.budget import Budget, Charge
-from deltahist.budgets.chains import Paid
+from deltahist.budgets.chains import CHAIN, Paid
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.nano import allowed, as_said, charged
-from deltahist.errors import NANO, BudgetExceeded, InputError, is_number, whole
+from deltahist.budgets.nano import allowed, as_said, charged, exceeded
+from deltahist.errors import NANO, InputError, is_number, whole
 
 #: Largest step number, either side of zero: what a ledger's column holds.
 _FARTHEST = 1 << 62
@@ -36,7 +36,7 @@ class Window:
         a window without end: everything that is ever charged adds up (`Account.total`).
     epsilon, rho : budget of a window, one of them. It is rounded down to billionths, charges are rounded up; a float
         stands for the decimal that it prints as.
-    ledger : a Ledger, or the path of one, which is made if it does not exist: the account survives the process.
+    ledger : a Ledger, or the path or URL of one, which is made if it does not exist: the account survives the process.
         In memory when None. Either way it keeps the last `length` steps only.
     name : of the account in the ledger.
     about : what is published, JSON-ready; an account that was opened for something else is refused.
@@ -213,7 +213,7 @@ class Window:
             rule = change.rule(self.name) or {}
             if any(rule.get(key) != value for key, value in self._rule.items()):
                 raise InputError(
-                    f"account {self.name!r} of {str(self._ledger.path)!r} is not what it was when it was opened "
+                    f"account {self.name!r} of {self._ledger.place!r} is not what it was when it was opened "
                     "(closed meanwhile?): nothing was charged; open it again"
                 )
             if chain is not None:
@@ -239,13 +239,11 @@ class Window:
             )
         held = self._held(charges, step)
         if held + nano > self.limit:
-            left, said = (self.limit - held) / NANO, f"amount is {float(as_said(amount=amount)):.10g}"
+            said = f"amount is {float(as_said(amount=amount)):.10g}"
             who = f"account {self.name!r} has"
             if self.length is not None:
                 said, who = f"{said} at step {step}", f"steps {step - self.length + 1} to {step} have"
-            raise BudgetExceeded(
-                f"{said}: {who} spent {held / NANO:.10g} of {self.limit / NANO:.10g}, {left:.10g} is left"
-            )
+            raise exceeded(said, who, held, self.limit)
 
     def _held(self, charges: Mapping[int, int], step: int) -> int:
         first = None if self.length is None else step - self.length
@@ -274,7 +272,7 @@ class Window:
 
 def _fact(chain: str) -> str:
     """Where a ledger keeps what is paid for a chain."""
-    return f"chain {chain}"
+    return CHAIN + chain
 
 
 def _step(step: Any) -> int:

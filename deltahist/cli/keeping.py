@@ -16,6 +16,7 @@ from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
     from deltahist.budgets import Account
+    from deltahist.budgets.databases import Database
 
 #: Of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
@@ -26,7 +27,8 @@ class Keeping:
     """The account that pays for all that is published about the same people."""
 
     ledger: Annotated[
-        Path | None, option("FILE", "Ledger that keeps the sum of repeated publishing; made at first.")
+        str | None,
+        option("FILE", "Ledger that keeps the sum of repeated publishing, or a postgresql:// URL; made at first."),
     ] = None
     account: Annotated[str | None, option("NAME", "With --ledger: the account that pays.")] = None
     limit: Annotated[
@@ -40,9 +42,10 @@ class Keeping:
         by option, must be other files than the ledger, or the sum would be lost.
         """
         for name, path in written.items():
-            if path is not None and self.ledger is not None and path.resolve() == self.ledger.resolve():
+            file = None if self.ledger is None else self._database.path
+            if path is not None and file is not None and path.resolve() == file.resolve():
                 raise InputError(
-                    f"--ledger is {str(self.ledger)!r}, as --{name} is: it keeps what was spent, and would be "
+                    f"--ledger is {self._database.place!r}, as --{name} is: it keeps what was spent, and would be "
                     "replaced; name two files"
                 )
         if self.ledger is None or self.account is None:
@@ -59,16 +62,17 @@ class Keeping:
                 f"--probability is given with --account {self.account}: failure probabilities do not add up with ε; "
                 "spend --rho from an account in ρ"
             )
-        if not self.ledger.parent.is_dir():
-            raise InputError(f"folder {str(self.ledger.parent)!r} of --ledger does not exist: make it first")
+        file = self._database.path
+        if file is not None and not file.parent.is_dir():
+            raise InputError(f"folder {str(file.parent)!r} of --ledger does not exist: make it first")
         ((unit, amount),) = budget.items()
-        if self.ledger.exists() and self._rule() is not None:
+        if self._rule() is not None:
             account = self._open(unit)
             paid = Fraction(0) if chain is None else account.paid(chain)
             left = account.left + paid
         elif self.limit is None:
             raise InputError(
-                f"--limit is missing: account {self.account!r} is new in {str(self.ledger)!r}{self._others()}"
+                f"--limit is missing: account {self.account!r} is new in {self._database.place!r}{self._others()}"
             )
         else:
             left, paid = options.amount(self.limit, "--limit"), Fraction(0)
@@ -76,7 +80,7 @@ class Keeping:
             letter = LETTERS[unit]
             known = f" and paid {float(paid):.10g} for this chain, which counts" if paid else ""
             raise BudgetExceeded(
-                f"--{unit} is {float(amount):.10g}, but account {self.account!r} of {str(self.ledger)!r} has "
+                f"--{unit} is {float(amount):.10g}, but account {self.account!r} of {self._database.place!r} has "
                 f"{letter} = {float(left - paid):.10g} left{known}; nothing was published or charged"
             )
 
@@ -86,7 +90,7 @@ class Keeping:
         if self.ledger is None or self.account is None:
             yield None
             return
-        fresh = not self.ledger.exists()
+        fresh = not self._database.exists()
         account = self._open(next(iter(budget)))
         try:
             yield account
@@ -99,18 +103,26 @@ class Keeping:
                 Ledger(self.ledger).withdraw(self.account)
             raise
 
-    def _rule(self) -> dict[str, Any] | None:
-        from deltahist.budgets import Ledger
+    @property
+    def _database(self) -> Database:
+        """Where the ledger is, or will be."""
+        from deltahist.budgets.databases import database
 
         assert self.ledger is not None
-        return Ledger(self.ledger).accounts().get(self.account or "")
+        return database(self.ledger)
+
+    def _rules(self) -> dict[str, Any]:
+        """The accounts that there are; a ledger that is not there is not made."""
+        from deltahist.budgets import Ledger
+
+        return Ledger(self.ledger).accounts() if self.ledger is not None and self._database.exists() else {}
+
+    def _rule(self) -> dict[str, Any] | None:
+        return self._rules().get(self.account or "")
 
     def _others(self) -> str:
         """The accounts that there are, for a name that is misspelt."""
-        from deltahist.budgets import Ledger
-
-        assert self.ledger is not None
-        names = list(Ledger(self.ledger).accounts()) if self.ledger.exists() else []
+        names = list(self._rules())
         return f", which has {', '.join(map(repr, names))}" if names else ""
 
     def _open(self, unit: str) -> Account:
@@ -118,7 +130,7 @@ class Keeping:
         from deltahist.budgets import Account
 
         assert self.account is not None
-        rule = self._rule() if self.limit is None or (self.ledger and self.ledger.exists()) else None
+        rule = self._rule()
         if rule is not None and rule["kind"] != "total":
             raise InputError(
                 f"--account is {self.account!r}: that is the window of a stream, which `deltahist stream` charges; "

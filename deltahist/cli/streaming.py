@@ -93,7 +93,10 @@ def stream(
     steps: _Steps,
     coordinates: Coordinates,
     place: _Place,
-    state: Annotated[Path, option("FILE", "The ledger; made at first, needed for every later run.")],
+    state: Annotated[
+        str,
+        option("FILE", "The ledger, or a postgresql:// URL; made at first, needed for every later run."),
+    ],
     out: Annotated[Path, option("DIR", "Folder of the releases, one file per step.")],
     spending: Spending,
     strategy: Annotated[str, option("NAME", "As for `deltahist publish`.")] = "auto",
@@ -145,6 +148,8 @@ def stream(
 
 
 def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
+    from deltahist.budgets.databases import database
+
     letter = "ε" if plan.budget.unit == "epsilon" else "ρ"
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
     near = plan.near
@@ -154,5 +159,5 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
         strategy=plan.mechanism.strategy.name,
         guarantee=f"{letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
         f"each by up to {near.delta_ground:g} {near.domain.unit}",
-        go_on=f"with the same options, --state {plan.ledger} and a later --until",
+        go_on=f"with the same options, --state {database(plan.ledger).place} and a later --until",
     )

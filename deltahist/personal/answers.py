@@ -80,7 +80,9 @@ class Answers:
 
     def __getitem__(self, value: Any) -> Answer:
         if value not in self.values:
-            raise InputError(f"{value!r} was not asked for: there are {', '.join(map(repr, self.values[:10]))}")
+            raise InputError(
+                f"{value!r} was not asked for: there are {', '.join(map(repr, self.values[:10]))}"
+            )
         return self.answers[self.values.index(value)]
 
     def __iter__(self) -> Iterator[tuple[Any, Answer]]:

@@ -220,7 +220,9 @@ class People:
             )
         amounts = np.broadcast_to(np.asarray(given, dtype=object), number) if _fits(given, number) else None
         if amounts is None:
-            raise InputError(f"{np.size(given):,} budgets for {number:,} people: give one for all, or one for each")
+            raise InputError(
+                f"{np.size(given):,} budgets for {number:,} people: give one for all, or one for each"
+            )
         different = {amount: allowed(**{self.purses.unit: amount}) for amount in set(amounts.tolist())}
         for amount, nano in different.items():
             if nano < 1:
@@ -228,7 +230,12 @@ class People:
         return np.array([different[amount] for amount in amounts.tolist()], dtype=np.int64)
 
     def _same(
-        self, turn: Any, names: list[str], numbers: NDArray[np.int64], limits: NDArray[np.int64], radii: NDArray[Any]
+        self,
+        turn: Any,
+        names: list[str],
+        numbers: NDArray[np.int64],
+        limits: NDArray[np.int64],
+        radii: NDArray[Any],
     ) -> None:
         """Raise InputError if somebody has joined with something else."""
         known = numbers >= 0
@@ -279,7 +286,11 @@ class Records(Query):
         return ask(self.people, self, terminal, key)
 
     def count(
-        self, *, epsilon: float | Fraction | None = None, rho: float | Fraction | None = None, key: str | None = None
+        self,
+        *,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
     ) -> Answer:
         """The number of records."""
         return self.ask(Count(epsilon=epsilon, rho=rho), key)
@@ -381,7 +392,9 @@ def _fits(given: Any, number: int) -> bool:
 
 def _radii(number: int, radius: Any) -> NDArray[np.float64]:
     if not _fits(radius, number):
-        raise InputError(f"{np.size(radius):,} radii for {number:,} people: give one for all, or one for each")
+        raise InputError(
+            f"{np.size(radius):,} radii for {number:,} people: give one for all, or one for each"
+        )
     return np.full(number, np.nan if radius is None else radius, dtype=np.float64)
 
 

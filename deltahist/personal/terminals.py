@@ -36,6 +36,7 @@ _MOST_SCALE = 1 << 50
 #: Which of the values of a histogram a record has.
 _CELL = "_cell"
 
+
 class Given(Protocol):
     """An answer."""
 
@@ -365,8 +366,13 @@ class Histogram(Measured[Answers]):
 
     def __post_init__(self) -> None:
         if isinstance(self.values, str) or not len(self.values):
-            raise InputError(f"values are {self.values!r}: list those that are to be counted, from public knowledge")
-        object.__setattr__(self, "values", tuple(self.values))
+            raise InputError(
+                f"values are {self.values!r}: list those that are to be counted, from public knowledge"
+            )
+        listed = tuple(self.values)
+        if any(value is None or value != value for value in listed) or len(set(listed)) < len(listed):
+            raise InputError(f"values are {self.values!r}: none may be missing, and each must be there once")
+        object.__setattr__(self, "values", listed)
         super().__post_init__()
 
     @property
@@ -408,7 +414,11 @@ def _ratio(above: float, below: float, law: Law) -> tuple[float, float, float, f
     draw.
     """
     total, variance = above + below, law.variance()
-    reach = math.log(1 / (1 - LEVEL)) / math.sqrt(2) if law.kind == "laplace" else scipy.special.ndtri((1 + LEVEL) / 2)
+    reach = (
+        math.log(1 / (1 - LEVEL)) / math.sqrt(2)
+        if law.kind == "laplace"
+        else scipy.special.ndtri((1 + LEVEL) / 2)
+    )
     share = min(max(above / total, 0.0), 1.0) if total > 0 else 0.5
     off = math.sqrt(variance * (share**2 + (1 - share) ** 2))
     error = min(off / total, 1.0) if total > 0 else 1.0

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from deltahist.budget import Budget
-from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets.keys import differences
+from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.paying import Account
 from deltahist.budgets.window import Window
 from deltahist.counts import count_file
@@ -60,7 +61,7 @@ class Stream:
     budget : of a window of steps, ε or ρ.
     length : steps of a window.
     clock : what a step is.
-    ledger : the file of the ledger; made at first, needed for every later run.
+    ledger : path or URL of the ledger; made at first, needed for every later run.
     strategy : what is measured in every step, by name or itself; "auto" chooses for equal shares.
     counting : how rows become counts, but for the way to the map, which is compared once they are read.
     columns : what else decides which rows belong to whom and to which step: the columns `user` and `time`.
@@ -77,7 +78,7 @@ class Stream:
     budget: Budget
     length: int
     clock: Clock
-    ledger: Path
+    ledger: str | Path = field(repr=False)  # a URL may hold a password
     strategy: Strategy | str = "auto"
     counting: Counting = POINTS
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -113,7 +114,7 @@ class Stream:
         # What was not to be said before there was a choice is not said without it: the ledgers of before go on.
         if self.clock.format is not None:
             about["time_format"] = self.clock.format
-        opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if self.ledger.exists() else None
+        opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if Ledger.exists(self.ledger) else None
         before = {} if opened is None else opened.get("about", {})
         self._same_delta(about, before)
         later = {k: about[k] for k in _LATER if k in about and before and k not in before}
@@ -124,7 +125,8 @@ class Stream:
             _ledger(window).amend(_ACCOUNT, "about", later)
             listed = ", ".join(f"{k} {v!r}" for k, v in later.items())
             tell(
-                f"ledger {str(self.ledger)!r} is of a version that did not record it; from now on it says: {listed}"
+                f"ledger {_ledger(window).place!r} is of a version that did not record it; from now on it says: "
+                f"{listed}"
             )
         return window
 
@@ -182,7 +184,7 @@ class Stream:
         source, out = Path(source), Path(out)
         check_folders(source, self.columns.get("time"), self.clock, gaps, out)
         self._check_protection(amounts, weak_protection_accepted)
-        fresh, made = not self.ledger.exists(), not out.exists()
+        fresh, made = not Ledger.exists(self.ledger), not out.exists()
         if made:
             out.mkdir()
         try:

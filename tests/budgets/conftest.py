@@ -1,13 +1,25 @@
-"""What tests of the ledger and of its file begin with."""
+"""What tests of the ledger and of its databases begin with."""
 
 import pytest
 
+from deltahist.budgets import postgres
 from deltahist.budgets.ledger import Ledger
 
 
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def where(request, tmp_path):
+    """The path or the URL of a ledger that is not there yet."""
+    if request.param == "SQLite":
+        yield tmp_path / "city.ledger"
+        return
+    yield request.getfixturevalue("postgres_url")
+    for engine in postgres._ENGINES.values():
+        engine.dispose()
+
+
 @pytest.fixture
-def ledger(tmp_path):
-    ledger = Ledger(tmp_path / "city.ledger")
+def ledger(where):
+    ledger = Ledger(where)
     ledger.account("city", {"length": 3})
     ledger.store("city", "rows", 17)
     return ledger

@@ -1,26 +1,28 @@
-"""The ledger: whole files or none, damage is noticed, transactions, one run at a time."""
+"""The ledger, in every database: what is stored, transactions, one run at a time, forks."""
 
 import multiprocessing
 import os
-import sqlite3
+import pickle
 import threading
 
 import pytest
 
 import deltahist as dh
-from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets import postgres, sqlite
+from deltahist.budgets.keys import differences
+from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed, as_said, charged
 
 
-def test_what_is_stored_is_there_again(ledger):
-    again = Ledger(ledger.path)
+def test_what_is_stored_is_there_again(ledger, where):
+    again = Ledger(where)
     assert again.accounts() == {"city": {"length": 3}}
     assert again.fact("city", "rows") == 17
     assert again.fact("city", "other") is None
     again.store("city", "rows", {"a": [1]})
     assert ledger.fact("city", "rows") == {"a": [1]}
     assert ledger.charges("city") == {}
-    assert "city.ledger" in repr(again)
+    assert repr(again) == f"Ledger({ledger.place!r})"
 
 
 def test_an_account_keeps_its_rule(ledger):
@@ -46,69 +48,9 @@ def test_a_transaction_is_undone_by_an_error(ledger):
     assert ledger.charges("city") == {}
 
 
-def test_nothing_is_left_beside_a_new_ledger(ledger):
-    assert [p.name for p in ledger.path.parent.iterdir()] == ["city.ledger"]
-
-
-def test_a_ledger_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch):
-    path = tmp_path / "a.ledger"
-    link = os.link
-
-    def late(source, target):
-        monkeypatch.setattr(os, "link", link)
-        Ledger(path).account("first", {})
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", late)
-    assert list(Ledger(path).accounts()) == ["first"]
-
-
-def test_a_file_that_is_cut_short_at_any_length_is_refused(ledger, tmp_path):
-    whole = ledger.path.read_bytes()
-    cut = tmp_path / "cut.ledger"
-    for size in [*range(0, 200, 23), *range(200, len(whole), 1777), len(whole) - 1]:
-        cut.write_bytes(whole[:size])
-        with pytest.raises(dh.DamagedFile, match=r"cut short|damaged"):
-            Ledger(cut)
-        assert cut.read_bytes() == whole[:size]
-    cut.write_bytes(whole + b"\0" * 4096)
-    with pytest.raises(dh.DamagedFile, match="bytes instead of"):
-        Ledger(cut)
-
-
-def test_damage_inside_is_noticed(ledger):
-    data = bytearray(ledger.path.read_bytes())
-    data[4096:4120] = b"\xff" * 24
-    ledger.path.write_bytes(data)
-    with pytest.raises(dh.DamagedFile, match=r"damaged|cut short"):
-        Ledger(ledger.path)
-
-
-def test_files_that_are_no_ledger(tmp_path, ledger):
-    (tmp_path / "text").write_text("a,b\n1,2\n" * 500)
-    with pytest.raises(dh.DamagedFile, match="cannot be used: file is not a database"):
-        Ledger(tmp_path / "text")
-    sqlite3.connect(tmp_path / "other").execute("CREATE TABLE a (b)").connection.close()
-    with pytest.raises(dh.DamagedFile, match="something else"):
-        Ledger(tmp_path / "other")
-    with pytest.raises(dh.InputError, match="is no file"):
-        Ledger(tmp_path)
-    with pytest.raises(dh.InputError, match="does not exist"):
-        Ledger(tmp_path / "no" / "ledger")
-    connection = sqlite3.connect(ledger.path)
-    connection.execute("PRAGMA user_version = 9")
-    connection.close()
-    with pytest.raises(dh.InputError, match="version 9"):
-        Ledger(ledger.path)
-    ledger.path.unlink()
-    with pytest.raises(dh.InputError, match="is gone"):
-        ledger.charges("city")
-    assert not ledger.path.exists()
-
-
-def test_one_run_at_a_time(ledger):
+def test_one_run_at_a_time(ledger, where):
     with ledger.alone():
-        with pytest.raises(dh.InputError, match="another process publishes"), Ledger(ledger.path).alone():
+        with pytest.raises(dh.InputError, match="another process publishes"), Ledger(where).alone():
             pass
         ledger.store("city", "rows", 1)
     with ledger.alone():
@@ -121,10 +63,10 @@ def _hold(path, ready, done):
         done.wait(60)
 
 
-def test_the_lock_ends_with_its_process(ledger):
+def test_the_lock_ends_with_its_process(ledger, where):
     spawn = multiprocessing.get_context("spawn")
     ready, done = spawn.Event(), spawn.Event()
-    other = spawn.Process(target=_hold, args=(ledger.path, ready, done))
+    other = spawn.Process(target=_hold, args=(where, ready, done))
     other.start()
     assert ready.wait(60)
     with pytest.raises(dh.InputError, match="in use"), ledger.alone():
@@ -147,6 +89,72 @@ def test_threads_take_turns(ledger):
     for thread in threads:
         thread.join()
     assert ledger.fact("city", "rows") == 17 + 80
+
+
+def forking(test):
+    """Python warns that threads are not there after a fork: these tests are about that."""
+    test = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")(test)
+    return pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")(test)
+
+
+
+def _fork(work):
+    """A child process with all that its parent has; it fails if the work does."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    return child
+
+
+
+@forking
+def test_forks_take_turns(ledger):
+    def add_in_child():
+        assert not postgres._ENGINES  # its parent's connections are not used
+        assert sqlite._engine.cache_info().currsize == 0
+        add()
+
+    def add():
+        for _ in range(10):
+            with ledger.transaction() as change:
+                change.store("city", "rows", change.fact("city", "rows") + 1)
+
+    children = [_fork(add_in_child) for _ in range(3)]
+    add()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0, 0]
+    assert ledger.fact("city", "rows") == 17 + 40
+
+
+
+@forking
+def test_a_fork_within_a_transaction_has_no_part_in_it(ledger, monkeypatch):
+    monkeypatch.setattr("deltahist.budgets.accounts.PATIENCE", 0.05)
+
+    def refused():
+        with pytest.raises(dh.InputError, match="lock"):
+            ledger.store("city", "rows", 1)
+
+    with ledger.transaction() as change:
+        change.store("city", "rows", 2)
+        child = _fork(refused)
+        child.join(60)
+        assert child.exitcode == 0
+        change.charge("city", 1, 5)
+    assert (ledger.fact("city", "rows"), ledger.charges("city")) == (2, {1: 5})
+
+
+
+def test_who_reads_does_not_wait_and_sees_what_is_committed(ledger):
+    with ledger.transaction() as change:
+        change.store("city", "rows", 18)
+        assert ledger.fact("city", "rows") == 17
+    assert ledger.fact("city", "rows") == 18
+
+
+
+def test_a_ledger_goes_to_other_processes_by_its_path(ledger):
+    assert pickle.loads(pickle.dumps(ledger)).fact("city", "rows") == 17
 
 
 def test_billionths():

@@ -161,9 +161,9 @@ def test_a_later_step_takes_nothing_from_what_an_earlier_one_states(tmp_path, du
 
 
 @pytest.mark.parametrize("limit", [None, 100, 1])
-def test_an_account_that_was_closed_meanwhile_pays_nothing(tmp_path, limit):
+def test_an_account_that_was_closed_meanwhile_pays_nothing(where, limit):
     """What is charged to none could be spent again under another limit."""
-    ledger = Ledger(tmp_path / "l")
+    ledger = Ledger(where)
     dh.Account.total(epsilon=1, ledger=ledger, name="other").window.charge(0, 1)
     account = dh.Account.total(epsilon=1, ledger=ledger, name="a")
     ledger.withdraw("a")
@@ -194,15 +194,15 @@ def _publish_all(path, results):
     results.put(won)
 
 
-def test_two_processes_share_one_limit(tmp_path):
-    dh.Account.total(epsilon=1, ledger=tmp_path / "l", name="people")
+def test_two_processes_share_one_limit(where):
+    dh.Account.total(epsilon=1, ledger=where, name="people")
     processes = _processes()
     results = processes.Queue()
-    runs = [processes.Process(target=_publish_all, args=(tmp_path / "l", results)) for _ in range(2)]
+    runs = [processes.Process(target=_publish_all, args=(where, results)) for _ in range(2)]
     for run in runs:
         run.start()
     won = [epsilon for _ in runs for epsilon in results.get(timeout=120)]
     for run in runs:
         run.join()
     assert len(won) == 14  # of thirty: 15 times 0.07 is more than 1
-    assert sum(won) == dh.Account.total(epsilon=1, ledger=tmp_path / "l", name="people").spent <= 1
+    assert sum(won) == dh.Account.total(epsilon=1, ledger=where, name="people").spent <= 1

@@ -1,9 +1,7 @@
-"""The ledger's SQLite file: forks, what is on the disk and when, the same bytes as ever."""
+"""The ledger's SQLite file: whole or not at all, what is on the disk and when, the same bytes as ever."""
 
 import json
-import multiprocessing
 import os
-import pickle
 import shutil
 import sqlite3
 from pathlib import Path
@@ -12,58 +10,77 @@ import pytest
 
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.sqlite import _engine
 
 V1 = Path(__file__).parent.parent / "fixtures" / "v1"
 
 
-def forking(test):
-    """Python warns that threads are not there after a fork: these tests are about that."""
-    test = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")(test)
-    return pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")(test)
+@pytest.fixture
+def where(tmp_path):
+    return tmp_path / "city.ledger"
 
 
-def _fork(work):
-    """A child process with all that its parent has; it fails if the work does."""
-    child = multiprocessing.get_context("fork").Process(target=work)
-    child.start()
-    return child
+def test_nothing_is_left_beside_a_new_ledger(ledger):
+    assert [p.name for p in ledger.path.parent.iterdir()] == ["city.ledger"]
 
 
-@forking
-def test_forks_take_turns(ledger):
-    def add_in_child():
-        assert _engine.cache_info().currsize == 0  # its parent's engines are not used
-        add()
 
-    def add():
-        for _ in range(10):
-            with ledger.transaction() as change:
-                change.store("city", "rows", change.fact("city", "rows") + 1)
+def test_a_ledger_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "a.ledger"
+    link = os.link
 
-    children = [_fork(add_in_child) for _ in range(3)]
-    add()
-    for child in children:
-        child.join(60)
-    assert [child.exitcode for child in children] == [0, 0, 0]
-    assert ledger.fact("city", "rows") == 17 + 40
+    def late(source, target):
+        monkeypatch.setattr(os, "link", link)
+        Ledger(path).account("first", {})
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    assert list(Ledger(path).accounts()) == ["first"]
 
 
-@forking
-def test_a_fork_within_a_transaction_has_no_part_in_it(ledger, monkeypatch):
-    monkeypatch.setattr("deltahist.budgets.sqlite._PATIENCE", 0.05)
 
-    def refused():
-        with pytest.raises(dh.InputError, match="locked"):
-            ledger.store("city", "rows", 1)
+def test_a_file_that_is_cut_short_at_any_length_is_refused(ledger, tmp_path):
+    whole = ledger.path.read_bytes()
+    cut = tmp_path / "cut.ledger"
+    for size in [*range(0, 200, 23), *range(200, len(whole), 1777), len(whole) - 1]:
+        cut.write_bytes(whole[:size])
+        with pytest.raises(dh.DamagedFile, match=r"cut short|damaged"):
+            Ledger(cut)
+        assert cut.read_bytes() == whole[:size]
+    cut.write_bytes(whole + b"\0" * 4096)
+    with pytest.raises(dh.DamagedFile, match="bytes instead of"):
+        Ledger(cut)
 
-    with ledger.transaction() as change:
-        change.store("city", "rows", 2)
-        child = _fork(refused)
-        child.join(60)
-        assert child.exitcode == 0
-        change.charge("city", 1, 5)
-    assert (ledger.fact("city", "rows"), ledger.charges("city")) == (2, {1: 5})
+
+
+def test_damage_inside_is_noticed(ledger):
+    data = bytearray(ledger.path.read_bytes())
+    data[4096:4120] = b"\xff" * 24
+    ledger.path.write_bytes(data)
+    with pytest.raises(dh.DamagedFile, match=r"damaged|cut short"):
+        Ledger(ledger.path)
+
+
+
+def test_files_that_are_no_ledger(tmp_path, ledger):
+    (tmp_path / "text").write_text("a,b\n1,2\n" * 500)
+    with pytest.raises(dh.DamagedFile, match="cannot be used: file is not a database"):
+        Ledger(tmp_path / "text")
+    sqlite3.connect(tmp_path / "other").execute("CREATE TABLE a (b)").connection.close()
+    with pytest.raises(dh.DamagedFile, match="something else"):
+        Ledger(tmp_path / "other")
+    with pytest.raises(dh.InputError, match="is no file"):
+        Ledger(tmp_path)
+    with pytest.raises(dh.InputError, match="does not exist"):
+        Ledger(tmp_path / "no" / "ledger")
+    connection = sqlite3.connect(ledger.path)
+    connection.execute("PRAGMA user_version = 9")
+    connection.close()
+    with pytest.raises(dh.InputError, match="version 9"):
+        Ledger(ledger.path)
+    ledger.path.unlink()
+    with pytest.raises(dh.InputError, match="is gone"):
+        ledger.charges("city")
+    assert not ledger.path.exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are not listed here")
@@ -84,17 +101,6 @@ def test_what_is_charged_is_on_the_disk(ledger):
             for p in ("synchronous", "journal_mode")
         }
     assert said == {"synchronous": 3, "journal_mode": "delete"}
-
-
-def test_who_reads_does_not_wait_and_sees_what_is_committed(ledger):
-    with ledger.transaction() as change:
-        change.store("city", "rows", 18)
-        assert ledger.fact("city", "rows") == 17
-    assert ledger.fact("city", "rows") == 18
-
-
-def test_a_ledger_goes_to_other_processes_by_its_path(ledger):
-    assert pickle.loads(pickle.dumps(ledger)).fact("city", "rows") == 17
 
 
 @pytest.mark.parametrize("name", ["50% of #1?.ledger", "a b.ledger", "Zürich.ledger"])

@@ -78,15 +78,15 @@ def test_memory_does_not_grow(tmp_path):
     assert window.equal == Fraction(1, 10)
 
 
-def test_it_goes_on_where_it_stopped(tmp_path):
-    first = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a")
+def test_it_goes_on_where_it_stopped(where):
+    first = dh.Window(length=3, epsilon=1, ledger=where)
     first.charge(7, 0.6)
-    again = dh.Window(length=3, epsilon=1, ledger=Ledger(tmp_path / "a"))
+    again = dh.Window(length=3, epsilon=1, ledger=Ledger(where))
     assert again.last == 7
     assert again.available(8) == Fraction(2, 5)
     with pytest.raises(dh.InputError, match="steps must not go back"):
         again.charge(6, 0.1)
-    other = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a", name="other")
+    other = dh.Window(length=3, epsilon=1, ledger=where, name="other")
     assert other.charge(1, 1) == 1
     assert again.available(10) == 1
 
@@ -100,11 +100,11 @@ def test_it_goes_on_where_it_stopped(tmp_path):
         ({"about": {"delta": 5}}, "about"),
     ],
 )
-def test_other_parameters_are_refused(tmp_path, options, message):
-    dh.Window(length=3, epsilon=1, ledger=tmp_path / "a").charge(1, 0.5)
+def test_other_parameters_are_refused(where, options, message):
+    dh.Window(length=3, epsilon=1, ledger=where).charge(1, 0.5)
     with pytest.raises(dh.InputError, match=message):
-        dh.Window(**{"length": 3, "epsilon": 1, "ledger": tmp_path / "a"} | options)
-    assert dh.Window(length=3, epsilon=1, ledger=tmp_path / "a").spent(1) == Fraction(1, 2)
+        dh.Window(**{"length": 3, "epsilon": 1, "ledger": where} | options)
+    assert dh.Window(length=3, epsilon=1, ledger=where).spent(1) == Fraction(1, 2)
 
 
 def test_a_ledger_cut_short_spends_nothing(tmp_path):
@@ -241,11 +241,11 @@ def _spend(path, results, seed):
     results.put(won)
 
 
-def test_two_processes_share_one_budget(tmp_path):
-    dh.Window(length=4, epsilon=1, ledger=tmp_path / "a")
+def test_two_processes_share_one_budget(where):
+    dh.Window(length=4, epsilon=1, ledger=where)
     processes = _processes()
     results = processes.Queue()
-    runs = [processes.Process(target=_spend, args=(tmp_path / "a", results, seed)) for seed in (1, 2, 3)]
+    runs = [processes.Process(target=_spend, args=(where, results, seed)) for seed in (1, 2, 3)]
     for run in runs:
         run.start()
     won = [charge for _ in runs for charge in results.get(timeout=120)]
@@ -287,7 +287,7 @@ def test_two_threads_never_spend_what_one_has_seen(tmp_path, monkeypatch, kept):
 @pytest.mark.parametrize("holding", ["BEGIN IMMEDIATE", "BEGIN; SELECT * FROM charge"])
 def test_a_busy_ledger_says_so(tmp_path, monkeypatch, holding):
     """One that changes it lets no other begin; one that reads it lets no other commit."""
-    monkeypatch.setattr("deltahist.budgets.sqlite._PATIENCE", 0.05)
+    monkeypatch.setattr("deltahist.budgets.accounts.PATIENCE", 0.05)
     window = dh.Window(length=2, epsilon=1, ledger=tmp_path / "a")
     holder = sqlite3.connect(tmp_path / "a", isolation_level=None)
     for statement in holding.split("; "):

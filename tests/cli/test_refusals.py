@@ -213,6 +213,26 @@ def test_an_account_that_is_spent(table, place, capsys):
     assert "'nobody.ledger' does not exist" in capsys.readouterr().err
 
 
+def test_an_account_in_a_database_by_its_url(table, place, capsys, postgres_url):
+    url = postgres_url.replace("postgres@", "postgres:s3cret@")
+    line = [word for pair in GOOD.items() for word in pair] + ["--ledger", url, "--account", "checkins"]
+    for number, (more, status, said) in enumerate(
+        [
+            ([], 2, "--limit is missing: account 'checkins' is new"),
+            (["--limit", "1.5"], 0, "'checkins' has spent ε = 1 of 1.5, this release with it"),
+            ([], 2, "has ε = 0.5 left; nothing was published or charged"),
+        ]
+    ):
+        assert main(["publish", str(table), *line, "--epsilon", "1", "--out", f"{number}.parquet", *more]) == status
+        shown = "".join(capsys.readouterr())
+        if status == 0:
+            assert main(["inspect", f"{number}.parquet"]) == 0
+            shown += capsys.readouterr().out
+        assert said in shown
+        assert "s3cret" not in shown
+    assert [file.name for file in place.iterdir()] == ["1.parquet"]
+
+
 def test_a_run_that_fails_after_its_charge_says_so(table, place, capsys, monkeypatch):
     def full(self, path):
         raise OSError(28, "No space left on device", str(path))

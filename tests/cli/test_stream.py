@@ -96,6 +96,18 @@ def test_going_on_with_the_grown_table_or_with_new_rows_only(folder, capsys):
     assert "published    0 steps" in capsys.readouterr().out
 
 
+def test_a_ledger_in_a_database_by_its_url(folder, capsys, postgres_url):
+    url = postgres_url.replace("postgres@", "postgres:s3cret@")
+    assert stream(folder, until="2020-03-05", state=url) == 0
+    assert f"--state {postgres_url}" in capsys.readouterr().out
+    assert stream(folder, until="2020-03-05", state=url, epsilon="3") == 2
+    assert "epsilon was 2, is 3" in capsys.readouterr().err
+    assert stream(folder, state=url) == 0
+    assert "published    7 steps" in capsys.readouterr().out
+    assert max(Ledger(postgres_url).charges("stream")) == DAYS - 1
+    assert not list(folder.glob("*.ledger*"))
+
+
 def test_day_by_day_from_the_first_day_on(folder):
     """A window may be longer than what there is so far."""
     for day in range(1, 7):

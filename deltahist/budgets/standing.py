@@ -1,0 +1,120 @@
+"""How accounts stand, and whether a ledger can be right: what is shown, exported and audited; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from deltahist.budgets.chains import CHAIN, Paid
+from deltahist.budgets.costs import ATTO, Total, rule_of
+from deltahist.errors import NANO, InputError
+
+if TYPE_CHECKING:
+    from deltahist.budgets.accounts import Accounts
+
+#: What accounts there are: all that is ever published, windows of steps, people's own budgets.
+_KINDS = ("total", "window", "purses")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Limit and sums of an account: public, as budgets are.
+
+    Parameters
+    ----------
+    account : its name. kind : "total", "window", or "purses" (of many people, of which nothing is told).
+    unit : "epsilon" or "rho". steps : of a window.
+    limit, spent : altogether, or in the last window; 0 for purses.
+    probability, failed : what failure probabilities may add up to, and do; None if only pure ε is paid for.
+    """
+
+    account: str
+    kind: str
+    unit: str
+    limit: Fraction = Fraction(0)
+    spent: Fraction = Fraction(0)
+    steps: int | None = None
+    probability: Fraction | None = None
+    failed: Fraction | None = None
+
+    @classmethod
+    def of(cls, accounts: Accounts, name: str) -> Standing:
+        """What a transaction sees; InputError if there is no such account, or one of a kind that is not known."""
+        rule = rule_of(accounts, name)
+        kind = rule.get("kind")
+        if kind not in _KINDS:
+            raise InputError(
+                f"account {name!r} is of kind {kind!r}, which this program does not know (a newer version's?): update "
+                "it"
+            )
+        if kind == "purses":
+            return cls(name, kind, rule["unit"])
+        unit = "epsilon" if "epsilon_nano" in rule else "rho"
+        limit, spent = Fraction(rule[f"{unit}_nano"], NANO), Fraction(sum(accounts.charges(name).values()), NANO)
+        if rule.get("probability_atto") is None:
+            return cls(name, kind, unit, limit, spent, rule.get("length"))
+        failed = Fraction(Total.kept(accounts, name).failed(accounts, name), ATTO)
+        return cls(name, kind, unit, limit, spent, None, Fraction(rule["probability_atto"], ATTO), failed)
+
+    @property
+    def left(self) -> Fraction:
+        """What may still be spent."""
+        return self.limit - self.spent
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-ready, for a report; of purses no figures."""
+        about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": self.steps}
+        if self.kind == "purses":
+            return {**about, "kind": self.kind}
+        about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
+        if self.probability is None or self.failed is None:
+            return about
+        return about | {"probability": float(self.probability), "probability_spent": float(self.failed)}
+
+
+def audit(accounts: Accounts) -> Iterator[str]:
+    """What cannot be right in a ledger: one line for each thing.
+
+    No account has spent more than its limit, in any window; no charge is negative; all that chains and keys paid for
+    was charged; every row belongs to an account, and every account is of a kind that is known.
+    """
+    rules = accounts.rules()
+    for table, names in accounts.owners().items():
+        for name in sorted(names - rules.keys()):
+            yield f"table {table!r} has rows of account {name!r}, which is not there"
+    for name in rules:
+        try:
+            standing = Standing.of(accounts, name)
+        except InputError as problem:
+            yield str(problem)
+            continue
+        except (AssertionError, KeyError, TypeError, ValueError) as problem:
+            yield f"account {name!r} has a rule that cannot be read: {problem!r}"
+            continue
+        if standing.kind != "purses":
+            yield from _account(accounts, standing)
+
+
+def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
+    who, charges = f"account {standing.account!r}", accounts.charges(standing.account)
+    if any(nano < 0 for nano in charges.values()):
+        yield f"{who} has a charge below zero"
+    if standing.spent > standing.limit:
+        yield f"{who} has spent {float(standing.spent):.10g}, more than its limit, {float(standing.limit):.10g}"
+    if standing.failed is not None and not 0 <= standing.failed <= (standing.probability or 0):
+        yield f"{who} has spent a probability of {float(standing.failed):.3g}, which is not within its limit"
+    if standing.kind == "window":
+        if charges and max(charges) - min(charges) >= (standing.steps or 0):
+            yield f"{who} keeps charges of more steps than its window has"
+        return
+    nano = sum(Paid.of(value).nano for value in accounts.facts(standing.account, CHAIN).values())
+    atto = 0
+    for request in accounts.requests(standing.account):
+        nano += request.get("amount_nano", 0)
+        atto += request.get("probability_atto", 0)
+    if nano > sum(charges.values()):
+        yield f"{who} was charged {sum(charges.values()) / NANO:.10g}, but chains and keys paid {nano / NANO:.10g}"
+    if Fraction(atto, ATTO) > (standing.failed or 0):
+        yield f"{who} was charged less failure probability than what its keys paid, {atto / ATTO:.3g}"

@@ -1,0 +1,274 @@
+"""One question: whoever can pay takes part and is charged, for each derived record, and nothing else happens."""
+
+import contextlib
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import deltahist as dh
+from deltahist.budgets.accounts import Accounts
+from deltahist.budgets.purses import Turn
+from deltahist.personal import asking, terminals
+from deltahist.personal.people import People
+from tests.personal.city import Model, city, frame, without_noise
+
+TENTH = Fraction(1, 10)
+ROWS = [
+    ("Ada", "bus", 8, 2.0), ("Ada", "bus", 18, 3.0), ("Ada", "tram", 9, 1.0),
+    ("Bob", "bus", 8, 4.0), ("Cyd", "tram", 22, None), ("Cyd", "tram", 23, 5.0),
+]  # fmt: skip
+
+
+@pytest.fixture
+def people(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    return city(tmp_path, ROWS)
+
+
+def spent(people):
+    return [float(each) for each in people.spent(["Ada", "Bob", "Cyd"])]
+
+
+def test_each_pays_for_their_own_records(people):
+    assert people.records.where("kind = 'bus'").count(epsilon=0.1).estimate == 3
+    assert spent(people) == [0.2, 0.1, 0]
+    assert people.records.count(epsilon=0.1).estimate == 6
+    assert spent(people) == [0.5, 0.2, 0.2]
+
+
+def test_who_cannot_pay_for_all_is_left_out_with_all(people):
+    assert people.records.count(epsilon=0.4).estimate == 3
+    assert spent(people) == [0, 0.4, 0.8]
+    assert people.records.count(epsilon=0.2).estimate == 4
+    assert spent(people) == [0.6, 0.6, 0.8]
+    assert people.records.count(epsilon=0.9).estimate == 0
+    assert spent(people) == [0.6, 0.6, 0.8]
+    assert people.records.count(epsilon=0.4).estimate == 1
+    assert spent(people) == [0.6, 1.0, 0.8]
+
+
+def test_derived_records_are_paid_for_one_by_one(people):
+    twice = people.records.flat_map({"at": "hour"}, {"at": "hour + 1", "where": "hour < 12"})
+    assert twice.count(epsilon=0.1).estimate == 9
+    assert spent(people) == [0.5, 0.2, 0.2]
+    buses = people.records.where("kind = 'bus'")
+    assert buses.union(people.records.where("hour = 8")).count(epsilon=0.1).estimate == 5
+    assert spent(people) == [0.8, 0.4, 0.2]
+    assert people.records.distinct("kind").count(epsilon=0.1).estimate == 4
+    assert spent(people) == [1.0, 0.5, 0.3]
+
+
+def test_rho_is_charged_by_the_square(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    people = city(tmp_path, ROWS, rho=1)
+    assert people.records.count(rho=0.1).estimate == 6
+    assert spent(people) == [0.9, 0.1, 0.4]
+    assert people.records.count(rho=0.1).estimate == 3
+    assert spent(people) == [0.9, 0.2, 0.8]
+    with pytest.raises(dh.InputError, match="costs epsilon, and the people of 'people' have budgets in rho"):
+        people.records.count(epsilon=0.1)
+
+
+def test_selections_one_after_another_cost_what_a_partition_would(people):
+    for hour in (8, 9, 18, 22, 23):
+        people.records.where(f"hour = {hour}").count(epsilon=0.3)
+    one_by_one = spent(people)
+    for part in people.records.partition("kind", ["bus", "tram"]).values():
+        part.count(epsilon=0.02)
+    assert one_by_one == [0.9, 0.3, 0.6]
+    assert spent(people) == [0.96, 0.32, 0.64]
+
+
+def test_who_comes_later_has_paid_for_nothing(people):
+    people.records.count(epsilon=0.3)
+    people.insert(frame([("Dan", "bus", 8, 1.0)]))
+    assert people.spent(["Dan"]) == [0]
+    assert people.records.count(epsilon=0.3).estimate == 2
+    assert spent(people) == [0.9, 0.6, 0.6]
+
+
+def test_blood_and_smokers(tmp_path, monkeypatch):
+    """The example of the paper: a study of a rare blood type leaves just these people out of the next one."""
+    without_noise(monkeypatch)
+    people = city(tmp_path)
+    rare, smokes = np.arange(2_000) % 167 == 0, np.arange(2_000) % 3 == 0
+    names = [f"person {number}" for number in range(2_000)]
+    kinds = np.where(rare, "AB-", "other")
+    people.insert(frame([*zip(names, kinds, smokes.astype(int), np.zeros(2_000), strict=True)]))
+    monday = people.records.where("kind = 'AB-'")
+    assert monday.count(epsilon=1).estimate == rare.sum() == 12
+    tuesday = people.records.where("hour = 1")
+    assert tuesday.count(epsilon=0.5).estimate == (smokes & ~rare).sum() == smokes.sum() - 4
+    assert people.spent(names) == np.where(rare, 1, np.where(smokes, Fraction(1, 2), 0)).tolist()
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("join"), st.sampled_from("ABCDE"), st.sampled_from([1, 2, 3])),
+    st.tuples(
+        st.just("insert"),
+        st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([1, 2]), st.integers(0, 3))),
+    ),
+    st.tuples(
+        st.just("ask"), st.sampled_from(["all", "bus", "both"]), st.sampled_from([TENTH, Fraction(1, 3), 1])
+    ),
+)
+BUS = "kind = 'bus'"
+
+
+@settings(max_examples=15)
+@given(st.lists(EVENTS, min_size=3, max_size=9), st.sampled_from(["epsilon", "rho"]))
+def test_any_course_of_events_is_paid_as_defined(tmp_path_factory, events, unit):
+    with pytest.MonkeyPatch.context() as patch:
+        without_noise(patch)
+        people = city(tmp_path_factory.mktemp("city"), **{unit: 2})
+        model, rows = Model(unit), []
+        for what, *event in events:
+            if what == "join" and event[0] not in model.limits:
+                people.join([event[0]], **{unit: event[1]})
+                model.join(*event)
+            elif what == "insert" and event[0]:
+                fresh = [(who, "bus" if kind == 1 else "tram", hour, 0.0) for who, kind, hour in event[0]]
+                for row in fresh:
+                    model.join(row[0], 2)
+                people.insert(frame(fresh))
+                rows += fresh
+            elif what == "ask":
+                of = people.records
+                query = {"all": of, "bus": of.where(BUS), "both": of.union(of.where(BUS))}[event[0]]
+                owners = [row[0] for row in rows if event[0] != "bus" or row[1] == "bus"]
+                owners += [row[0] for row in rows if event[0] == "both" and row[1] == "bus"]
+                # A third is charged rounded up.
+                charged = Fraction(-(-event[1] * 10**9 // 1), 10**9)
+                assert query.count(**{unit: event[1]}).estimate == model.used(owners, charged)
+        assert people.spent(list(model.spent)) == list(model.spent.values())
+
+
+def test_one_key_is_one_question(tmp_path):
+    people = city(tmp_path, ROWS)
+    first = people.records.where("kind = 'bus'").count(epsilon=0.1, key="q1")
+    again = People(people.database, "trip", owner="who", ledger=people.ledger, epsilon=1)
+    assert again.records.where("kind = 'bus'").count(epsilon=0.1, key="q1") == first
+    assert spent(people) == [0.2, 0.1, 0]
+    for other in (
+        lambda: people.records.where("kind = 'tram'").count(epsilon=0.1, key="q1"),
+        lambda: people.records.where("kind = 'bus'").count(epsilon=0.2, key="q1"),
+        lambda: people.records.where("kind = 'bus'").mean("fare", clip=(0, 9), epsilon=0.1, key="q1"),
+    ):
+        with pytest.raises(dh.InputError, match="key 'q1' was used for another request"):
+            other()
+    assert spent(people) == [0.2, 0.1, 0]
+    for bad in ("", 3):
+        with pytest.raises(dh.InputError, match="key is"):
+            people.records.count(epsilon=0.1, key=bad)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda records: records.sum("fare", clip=(0, 9), epsilon=0.1, key="k"),
+        lambda records: records.mean("fare", clip=(0, 9), resolution=0.5, epsilon=0.1, key="k"),
+        lambda records: records.histogram("kind", ["bus", "tram", "foot"], epsilon=0.1, key="k"),
+    ],
+)
+def test_every_answer_is_kept(tmp_path, ask):
+    people = city(tmp_path, ROWS)
+    first = ask(people.records)
+    assert ask(people.records) == first
+    assert first.words == (
+        "each person paid ε = 0.1 for each of their records that was used; the records of who could not pay were left "
+        "out"
+    )
+
+
+def test_a_request_is_the_same_in_another_process():
+    code = """
+import pandas as pd
+from deltahist.personal.asking import _request
+from deltahist.personal.database import Database
+from deltahist.personal.terminals import Count, Histogram
+database = Database.open(":memory:")
+database.create_records("trip", {"kind": "text", "hour": "whole"}, owner="who")
+query = database.query("trip", "who").where("hour > 3").at_most(2, by="hour")
+for terminal in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)):
+    asked, values = terminal.records(query)
+    print(_request(asked.rows(**values), terminal))
+"""
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in "ab"
+    }
+    assert len(runs) == 1
+    assert "'question': 'histogram'" in runs.pop()
+
+
+class Injected(Exception):  # noqa: N818
+    """What goes wrong."""
+
+
+def _raise(*_, **__):
+    raise Injected("Ada's secret")
+
+
+@contextlib.contextmanager
+def broken(place, name):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, _raise)
+        yield
+
+
+def test_an_error_at_any_step_changes_nothing(people):
+    people.records.count(epsilon=0.1)
+    steps = [
+        (type(people.base), "snapshot"), (asking, "_arrays"), (Turn, "charge"), (terminals.Count, "cost"),
+        (terminals.Count, "measure"), (terminals, "draw"), (terminals.Count, "told"), (Accounts, "enter"),
+        (Accounts, "keep_answer"), (type(people.purses), "_read"),
+    ]  # fmt: skip
+    before = spent(people)
+    for place, name in steps:
+        with broken(place, name), pytest.raises((Injected, dh.InputError)):
+            people.records.count(epsilon=0.1, key="k")
+        assert spent(people) == before
+    people.records.count(epsilon=0.1, key="k")
+    assert spent(people) == [0.6, 0.2, 0.4]
+
+
+def test_errors_do_not_tell_of_records(people):
+    for place, name in ((asking, "_arrays"), (terminals, "draw"), (terminals.Count, "measure")):
+        with broken(place, name), pytest.raises(dh.InputError, match="nothing was charged") as caught:
+            people.records.count(epsilon=0.1)
+        assert "Ada" not in str(caught.value)
+        assert caught.value.__context__ is None
+
+
+def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
+    """Noise is drawn after the charge is entered, within the transaction."""
+    seen = []
+    enter = Accounts.enter
+    monkeypatch.setattr(Accounts, "enter", lambda *given: (seen.append("charged"), enter(*given))[1])
+    monkeypatch.setattr(
+        terminals, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1]
+    )
+    people.records.count(epsilon=0.1)
+    assert seen == ["charged", "drawn"]
+
+
+def test_records_of_nobody_are_left_out(people):
+    numbers = people.base.numbers(["Ada", "Bob", "Cyd"])
+    people.base.register(["stranger"], int(numbers.max()) + 5)
+    people.base.insert("trip", frame([("stranger", "bus", 8, 1.0)]))
+    assert people.records.sum("fare", clip=(0, 10), epsilon=0.1).estimate == 15
+    assert people.records.count(epsilon=0.1).estimate == 6
+
+
+def test_noise_is_what_the_question_says(tmp_path):
+    """Mean and variance of 100 answers, each beyond 4 standard errors once in 10⁴ runs of other seeds at most."""
+    people = city(tmp_path, ROWS, epsilon=10_000)
+    drawn = np.array([people.records.count(epsilon=0.5).estimate - 6 for _ in range(100)])
+    variance = dh.privacy.Law("laplace", Fraction(2)).variance()
+    assert abs(drawn.mean()) < 4 * np.sqrt(variance / 100)
+    assert abs(drawn.var() / variance - 1) < 4 * np.sqrt(5 / 100)
+    assert people.spent(["Ada"]) == [3 * 100 * Fraction(1, 2)]

@@ -1,0 +1,138 @@
+"""People: they join once, with a budget that stays; records come with their owners, or not at all."""
+
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+
+import deltahist as dh
+from deltahist.budgets.ledger import Ledger
+from deltahist.personal.database import Database
+from deltahist.personal.people import People
+from tests.personal.city import city, frame
+
+ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 9.0), ("Ada", "bus", 9, 1.0)]
+
+
+@pytest.fixture
+def people(tmp_path):
+    return city(tmp_path, ROWS)
+
+
+def test_who_joins_again_stays_as_they_are(people):
+    people.join(["Cyd", "Dan"], epsilon=[0.5, Fraction(1, 3)], radius=200)
+    people.records.count(epsilon=0.25)
+    people.join(["Eve", "Dan", "Cyd"], epsilon=[2, Fraction(1, 3), 0.5], radius=[7, 200.0, 200])
+    people.join(["Ada"])
+    assert people.spent(["Ada", "Cyd"]) == [Fraction(1, 2), 0]
+    left = [Fraction(1, 2), Fraction(1, 2), Fraction(333_333_333, 10**9), 2]
+    assert people.left(["Ada", "Cyd", "Dan", "Eve"]) == left
+
+
+@pytest.mark.parametrize(
+    ("names", "policy", "why"),
+    [
+        (
+            ["Cyd", "Ada"],
+            {"epsilon": 2},
+            "'Ada' joined with epsilon = 1 and no radius, and is to join with epsilon = 2",
+        ),
+        (
+            ["Cyd", "Ada"],
+            {"radius": 5},
+            "is to join with epsilon = 1 and a radius of 5: what .* never changes",
+        ),
+        (["Cyd", "Cyd"], {}, "'Cyd' is named twice"),
+        ([""], {}, "somebody is called ''"),
+        ([3], {}, "somebody is called 3"),
+        (["Cyd"], {"rho": 1}, "people join with a budget in rho: budgets of 'people' are in epsilon"),
+        (["Cyd"], {"epsilon": -1}, "epsilon is -1"),
+        (["Cyd"], {"epsilon": float("nan")}, "epsilon is nan"),
+        (["Cyd"], {"epsilon": 1e-10}, "epsilon is 1e-10: a budget must be at least a billionth"),
+        (["Cyd", "Dan"], {"epsilon": [1, 1, 1]}, "3 budgets for 2 people"),
+        (["Cyd", "Dan"], {"radius": [1, 1, 1]}, "3 radii for 2 people"),
+        (["Cyd"], {"radius": -1}, "radius is -1"),
+    ],
+)
+def test_who_cannot_join(people, names, policy, why):
+    with pytest.raises(dh.InputError, match=why):
+        people.join(names, **policy)
+    assert (people.base.numbers(["Cyd", "Dan"]) < 0).all()
+
+
+def test_a_person_needs_a_budget(tmp_path):
+    people = city(tmp_path, epsilon=None)
+    with pytest.raises(dh.InputError, match=r"2 owners have not joined \('Ada' is one\): .* epsilon=1"):
+        people.insert(frame(ROWS))
+    with pytest.raises(dh.InputError, match="people join with no budget"):
+        people.join(["Ada"])
+    people.join(["Ada", "Bob"], epsilon=1)
+    people.insert(frame(ROWS))
+    people.records.count(epsilon=0.5)
+    assert people.spent(["Ada", "Bob"]) == [1, Fraction(1, 2)]
+    with pytest.raises(dh.InputError, match="'Zoe' has not joined"):
+        people.spent(["Ada", "Zoe"])
+
+
+def test_records_come_all_or_none(people):
+    for bad, why in (
+        (frame(ROWS).drop(columns="who"), "no column 'who'"),
+        (frame(ROWS).drop(columns="hour"), "columns"),
+        (frame([("Cyd", 3, 8, 1.0)]), "kind"),
+    ):
+        with pytest.raises(dh.InputError, match=why):
+            people.insert(bad)
+    with people.base.snapshot() as look:
+        assert len(look.fetch(people.records.rows())) == 3
+
+
+def test_people_are_known_again(people, tmp_path):
+    people.records.count(epsilon=0.25)
+    again = People(people.database, "trip", owner="who", ledger=str(tmp_path / "city.ledger"))
+    assert again.purses.unit == "epsilon"
+    assert again.spent(["Ada", "Bob"]) == [Fraction(1, 2), Fraction(1, 4)]
+    with pytest.raises(dh.InputError, match='unit was "epsilon", is "rho"'):
+        People(people.database, "trip", owner="who", ledger=people.ledger, rho=1)
+    with pytest.raises(dh.InputError, match="nobody"):
+        People(people.database, "nobody", owner="who", ledger=people.ledger)
+
+
+def test_another_ledger_is_noticed(people, tmp_path):
+    other = People(people.database, "trip", owner="who", ledger=Ledger(tmp_path / "other.ledger"), epsilon=1)
+    with pytest.raises(dh.InputError, match="they belong to another ledger; go on with that one"):
+        other.join(["Ada"])
+
+
+def test_a_break_between_ledger_and_data_base_harms_nobody(people, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "register", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            people.join(["Cyd"], epsilon=3)
+    people.join(["Dan", "Cyd"], epsilon=2)
+    assert people.left(["Ada", "Bob", "Cyd", "Dan"]) == [1, 1, 2, 2]
+
+
+def test_a_table_of_others_is_asked_too(tmp_path):
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE visits AS SELECT 'Ada' AS who, 3.0 AS stay UNION ALL SELECT 'stranger', 5.0"
+    )
+    people = People(connection, "visits", owner="who", ledger=tmp_path / "l", epsilon=1000)
+    people.join(["Ada"])
+    answer = people.records.sum("stay", clip=(0, 9), epsilon=1000)
+    assert abs(answer.estimate - 3) < 1
+    assert people.left(["Ada"]) == [0]
+
+
+def test_the_room_opens_without_its_extras():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['duckdb', 'ibis', 'psycopg']))\n"
+        "import deltahist.personal.people as p\n"
+        "try: p.People('x.duckdb', 't', owner='o', ledger='x')\n"
+        "except p.InputError as problem: print(problem)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "duckdb" in done.stdout

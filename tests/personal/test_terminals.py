@@ -1,0 +1,175 @@
+"""Questions: what they measure, how much one record changes it, what they cost, and what their answers say."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import deltahist as dh
+from deltahist.personal.answers import Answer, Answers
+from deltahist.personal.terminals import Count, Histogram, Mean, Sum, _power_of_ten, _ratio
+from deltahist.privacy import Law
+from tests.personal.city import city, without_noise
+
+ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 99.0), ("Cyd", "bus", 9, -7.0), ("Dan", "foot", 9, None)]
+BOUNDS = st.tuples(st.integers(-50, 50), st.integers(1, 70)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+VALUES = st.lists(st.floats(-1e100, 1e100), max_size=6)
+
+
+class Values:
+    """Records of those who pay."""
+
+    def __init__(self, values):
+        self.values, self.number = np.array(values, dtype=np.float64), len(values)
+
+    def column(self, name):
+        return self.values
+
+
+@pytest.fixture
+def people(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    return city(tmp_path, ROWS, epsilon=100)
+
+
+def test_what_is_measured(people):
+    of = people.records
+    assert of.count(epsilon=1).estimate == 4
+    assert of.sum("fare", clip=(0, 20), epsilon=1).estimate == 2.5 + 20 + 0
+    assert of.sum(lambda table: table.hour * 2, clip=(0, 17), epsilon=1).estimate == 16 + 3 * 17
+    assert of.mean("fare", clip=(-5, 20), epsilon=1).estimate == pytest.approx((2.5 + 20 - 5) / 3)
+    kinds = of.histogram("kind", ["tram", "bus", "ship"], epsilon=1)
+    assert [(value, answer.estimate) for value, answer in kinds] == [("tram", 1), ("bus", 2), ("ship", 0)]
+    assert of.histogram("hour", [8, 9], epsilon=1)[9].estimate == 3
+
+
+def test_records_without_the_value_are_not_paid_for(people):
+    people.records.sum("fare", clip=(0, 20), epsilon=1)
+    people.records.mean("fare", clip=(0, 20), epsilon=1)
+    people.records.histogram("kind", ["bus", "tram"], epsilon=1)
+    assert people.spent(["Ada", "Dan"]) == [3, 0]
+
+
+@given(VALUES, st.floats(-1e100, 1e100), BOUNDS, st.sampled_from([None, 0.5, 0.3, Fraction(1, 7)]))
+def test_one_record_changes_no_more_than_noise_hides(values, another, clip, resolution):
+    for kind in (Sum, Mean):
+        terminal = kind("fare", clip, resolution, epsilon=1)
+        change = terminal.measure(Values([*values, another])) - terminal.measure(Values(values))
+        assert abs(change).sum() <= terminal.sensitivity == round(terminal.law.parameter)
+        assert (change.astype(object) ** 2).sum() <= 2 * kind("fare", clip, resolution, rho=1).law.parameter
+        for end in clip:  # and no less: some record changes that much
+            most = terminal.measure(Values([end]))
+            if abs(most).sum() == terminal.sensitivity:
+                break
+        else:
+            pytest.fail("no record changes that much")
+
+
+@given(VALUES, BOUNDS)
+def test_sums_and_means_are_those_of_clipped_values(values, clip):
+    clipped = np.clip(values, *clip)
+    total = Sum("fare", clip, epsilon=1)
+    assert float(total.told(total.measure(Values(values))).estimate) == pytest.approx(clipped.sum(), abs=1e-3)
+    if values:
+        mean = Mean("fare", clip, epsilon=1)
+        assert mean.told(mean.measure(Values(values))).estimate == pytest.approx(clipped.mean(), abs=1e-3)
+
+
+def test_prices_are_rounded_up():
+    assert Count(epsilon=Fraction(1, 3)).cost(np.array([np.nan, 5.0])).tolist() == [333_333_334] * 2
+    assert Count(rho=0.1).cost(np.zeros(1)).tolist() == [10**8]
+    assert Count(epsilon=0.1).law.parameter == 10
+    assert Count(rho=0.1).law == Law("gaussian", Fraction(5))
+
+
+@pytest.mark.parametrize(
+    "most", [Fraction(1), Fraction(5, 10**5), Fraction(10**7), Fraction(99, 10**9), Fraction(1, 1000)]
+)
+def test_resolutions_are_powers_of_ten(most):
+    power = _power_of_ten(most)
+    assert power <= most < 10 * power
+    assert power in {Fraction(10) ** k for k in range(-12, 12)}
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize(("above", "below"), [(300, 700), (0, 90), (40, 0), (3, 5), (0, 0), (15, 14)])
+def test_means_intervals_hold(kind, above, below):
+    """Of 4,000 intervals at least 95% hold the share, but for 4 standard errors (once in 30,000 for each of 12)."""
+    law, rng, held = Law(kind, Fraction(5)), np.random.default_rng(5), 0
+    draw = rng.laplace if kind == "laplace" else lambda *size: rng.normal(0, math.sqrt(5), size[1:])
+    noise = draw(0, 5, (4_000, 2)) if kind == "laplace" else rng.normal(0, math.sqrt(5), (4_000, 2))
+    share = above / (above + below) if above + below else 0.5
+    for one, other in noise:
+        estimate, error, low, high = _ratio(above + one, below + other, law)
+        assert 0 <= low <= estimate <= high <= 1
+        assert 0 < error <= 1
+        held += low <= share <= high
+    assert held / 4_000 > 0.95 - 4 * math.sqrt(0.05 * 0.95 / 4_000)
+
+
+def test_a_mean_of_nobody_is_an_answer(people):
+    answer = people.records.where("hour > 20").mean("fare", clip=(0, 20), epsilon=1)
+    assert (answer.estimate, answer.low, answer.high) == (10, 0, 20)
+
+
+def test_answers_are_read_and_kept():
+    answer = Count(epsilon=0.5).told(np.array([1234]))
+    assert str(answer) == "number of records: 1,234 ± 2.8, from 1,228.5 to 1,240.5 with probability 95%"
+    assert Answer.from_json(json.loads(json.dumps(answer.to_json()))) == answer
+    two = Histogram("kind", ["bus", "tram"], rho=0.5)
+    answers = two.told(np.array([3, 4]))
+    assert two.again(json.loads(json.dumps(answers.to_json()))) == answers
+    assert isinstance(answers, Answers)
+    assert answers.frame().loc["tram", "estimate"] == 4
+    assert len(answers) == len(str(answers).splitlines()) == 2
+    assert "ρ = 0.5 times the square" in answers.words
+    with pytest.raises(dh.InputError, match="'foot' was not asked for: there are 'bus', 'tram'"):
+        answers["foot"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        (lambda: Count(), "give epsilon .* or rho"),
+        (lambda: Count(epsilon=1, rho=1), "one of them"),
+        (lambda: Count(epsilon=-1), "epsilon is -1: it must be a finite number above zero"),
+        (lambda: Count(epsilon=float("nan")), "epsilon is nan"),
+        (lambda: Count(rho=0), "rho is 0"),
+        (lambda: Count(epsilon=Fraction(1, 1 << 51)), "noise would overflow; take a larger budget"),
+        (lambda: Sum("fare", epsilon=1), r"clip is missing: .* clip=\(low, high\)"),
+        (lambda: Sum("fare", 3, epsilon=1), r"clip is 3: it must be \(low, high\)"),
+        (lambda: Sum("fare", (3, 3), epsilon=1), r"clip is \(3, 3\): the first must be less"),
+        (lambda: Mean("fare", (0, float("nan")), epsilon=1), "clip is nan: it must be a finite number"),
+        (lambda: Mean("fare", (0, float("inf")), epsilon=1), "clip is inf"),
+        (lambda: Sum("fare", (0, 3), 4, epsilon=1), "resolution is 4 .* at most 3, and at least 3e-09"),
+        (lambda: Sum("fare", (0, 3), 1e-10, epsilon=1), "resolution is 1e-10"),
+        (lambda: Sum("fare", (0, 3), -1, epsilon=1), "resolution is -1"),
+        (lambda: Histogram("kind", [], epsilon=1), "list those that are to be counted"),
+        (lambda: Histogram("kind", "bus", epsilon=1), "values are 'bus'"),
+        (lambda: Histogram("kind", ["bus", "bus"], epsilon=1), "each must be there once"),
+        (lambda: Histogram("kind", [float("nan")], epsilon=1), "none may be missing"),
+    ],
+)
+def test_bad_questions(ask, why):
+    with pytest.raises(dh.InputError, match=why):
+        ask()
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        (
+            lambda of: of.sum("kind", clip=(0, 1), epsilon=1),
+            "'kind' is of the kind 'text': it must hold numbers",
+        ),
+        (lambda of: of.mean("price", clip=(0, 1), epsilon=1), "price"),
+        (lambda of: of.histogram("price", ["bus"], epsilon=1), "price"),
+    ],
+)
+def test_bad_questions_of_records(people, ask, why):
+    with pytest.raises(dh.InputError, match=why):
+        ask(people.records)
+    assert people.spent(["Ada"]) == [0]
