@@ -6,6 +6,7 @@ A question is private for adding or removing one derived record: who has k of th
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -169,11 +170,9 @@ class Measured(Terminal[_Given]):
 
     def _one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
         """The answer of one number of steps with one draw of noise."""
-        variance = self.law.variance()
-        moments = Moments(np.array([variance]), np.array([self.law.kurtosis()]), draws=np.ones(1))
-        down, up = (Fraction(reach[0]) for reach in interval(moments, self.law, LEVEL))
+        error, down, up = _reach(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
-        return Answer(what, estimate, math.sqrt(variance) * float(step), low, high, self.unit, self.amount)
+        return Answer(what, estimate, error * float(step), low, high, self.unit, self.amount)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,6 +397,15 @@ class Histogram(Measured[Answers]):
 
     def again(self, kept: dict[str, Any]) -> Answers:
         return Answers(tuple(self.values), tuple(Answer.from_json(each) for each in kept["answers"]))
+
+
+@functools.lru_cache(maxsize=64)
+def _reach(law: Law) -> tuple[float, Fraction, Fraction]:
+    """Standard deviation of one draw, and how far below it and above it the interval goes."""
+    variance = law.variance()
+    moments = Moments(np.array([variance]), np.array([law.kurtosis()]), draws=np.ones(1))
+    down, up = (Fraction(reach[0]) for reach in interval(moments, law, LEVEL))
+    return math.sqrt(variance), down, up
 
 
 def _power_of_ten(most: Fraction) -> Fraction:

@@ -30,10 +30,10 @@ DERIVE = {
         lambda r: r.union(r.where("value < 2")),
         lambda values: [*values, *(v for v in values if v < 2)],
     ),
-    "distinct": (lambda r: r.distinct("world", "value"), lambda values: sorted(set(values))),
+    "distinct": (lambda r: r.distinct("cell"), lambda values: sorted(set(values))),
     "two of each": (
         lambda r: r.flat_map(
-            {"world": "world", "value": "value"}, {"world": "world", "value": "0", "where": "value = 1"}
+            {"cell": "cell"}, {"cell": "zero", "where": "value = 1"}
         ),
         lambda values: [*values, *(0 for v in values if v == 1)],
     ),
@@ -73,18 +73,22 @@ def by_the_definition(records, course, unit, limit_of=lambda who: LIMITS[who]):
 def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]):
     """The same of many data bases at once, without noise."""
     base = dh.Database.open(":memory:")
-    base.create_records("records", {"world": "whole", "value": "whole"}, owner="person")
+    base.create_records("records", {"value": "whole", "cell": "whole", "zero": "whole"}, owner="person")
     people = dh.People(base, "records", owner="person", ledger=folder / "l", name="all")
     if unit == "rho":
         people = dh.People(base, "records", owner="person", ledger=folder / "l", name="rho", rho=1)
-    rows = [(f"{i} {who}", i, value) for i, records in enumerate(worlds) for who, value in records]
+    # A value of a data base is a cell of one table; `zero` is the cell of 0 in the same data base.
+    rows = [
+        (f"{i} {who}", value, 3 * i + value, 3 * i)
+        for i, records in enumerate(worlds)
+        for who, value in records
+    ]
     persons = sorted({row[0] for row in rows})
     people.join(persons, **{unit: [limit_of(name.split()[1]) for name in persons]})
-    people.insert(pd.DataFrame(rows, columns=["person", "world", "value"]))
+    people.insert(pd.DataFrame(rows, columns=["person", "value", "cell", "zero"]))
     out = [[] for _ in worlds]
     for name, amount in course:
-        derived = DERIVE[name][0](people.records).select(cell="world * 3 + value")
-        found = derived.histogram("cell", range(3 * len(worlds)), **{unit: amount})
+        found = DERIVE[name][0](people.records).histogram("cell", range(3 * len(worlds)), **{unit: amount})
         counts = np.array([answer.estimate for _, answer in found], dtype=int).reshape(-1, 3)
         for measured, row in zip(out, counts.tolist(), strict=True):
             measured.append(Counter({v: n for v, n in enumerate(row) if n}))
