@@ -22,4 +22,5 @@ SCRIPTS = (
     "gradual_city",
     "sample_paths",
     "rappor_relaxing",
+    "live_city",
 )

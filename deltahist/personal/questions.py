@@ -82,6 +82,11 @@ class Question:
             _checked_step(step)
         _check_answer(answer)
         place = said.get("place", [])
+        for name in ("table", "owner"):
+            if not isinstance(said.get(name, ""), str):
+                raise InputError(f"{name} is {said[name]!r}: it must be text")
+        if place != [] and not _are_texts(place):
+            raise InputError(f"place is {place!r}: it must be a list of columns")
         return cls(tuple(steps), answer, said.get("table"), said.get("owner"), tuple(place))
 
     @property
@@ -155,7 +160,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a list of tables of names and texts",
     ),
     "distinct": (lambda said: _are_texts(said), "a list of columns"),
-    "at_most": (lambda said: isinstance(said, int), "a whole number"),
+    "at_most": (lambda said: type(said) is int, "a whole number"),
     "union": (
         lambda said: isinstance(said, list) and len(said) > 1 and all(isinstance(each, list) for each in said),
         "two or more lists of steps",

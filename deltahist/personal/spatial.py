@@ -21,6 +21,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.personal.query import Expression, Query
 from deltahist.personal.terminals import Terminal, Used
+from deltahist.personal.texts import check_column
 from deltahist.planning import mechanism_for
 from deltahist.publishers.histogram import check_protection, publish
 from deltahist.releases import Release
@@ -111,13 +112,14 @@ class Map(Terminal["Mapped"]):
     def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:
         return not query.by_place and set(self.axes) <= query.untouched
 
-    def records(self, query: Query) -> tuple[Query, Mapping[str, str]]:
+    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
         for name in self.axes:
-            if query.columns.get(name, "number") not in ("number", "whole"):
+            check_column(name, query.columns)
+            if query.columns[name] not in ("number", "whole"):
                 raise InputError(
                     f"column {name!r} is of the kind {query.columns[name]!r}: coordinates are numbers"
                 )
-        return query, {name: name for name in self.axes}
+        return query, {name: _column(name) for name in self.axes}
 
     def read(
         self, columns: Mapping[str, NDArray[Any]]
@@ -145,6 +147,11 @@ class Map(Terminal["Mapped"]):
         release = from_bytes(base64.b64decode(kept["release"]), "of the ledger")
         assert isinstance(release, Release)
         return Mapped(release)
+
+
+def _column(name: str) -> Expression:
+    """A column by its name, whatever that is."""
+    return lambda table: table[name]
 
 
 @dataclass(frozen=True)

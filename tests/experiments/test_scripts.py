@@ -34,6 +34,8 @@ COLUMNS = {
     "standard error of online|largest window",
     "gradual_city": "epsilon|chain|fresh|composition|last part|expected",
     "sample_paths": "dimension|sample|from level|radius|first coordinate",
+    "live_city": "day|questions|people|median spent|share of people who cannot pay|share of visits left out|"
+    "global budget left",
     "rappor_relaxing": "way|epsilon|seed|found|found that nobody has|rmse",
     "figure6": "points|delta|beta|mean smooth sensitivity|"
     + "|".join(f"error of {name}" for name in ("smooth-student", "inverse", "exponential", "global")),
@@ -273,3 +275,11 @@ def test_years_of_daily_maps(tmp_path, capsys):
         rows = list(csv.DictReader(file))
     assert float(rows[0]["rmse, window"]) < float(rows[0]["rmse, one budget"])
     assert (tmp_path / "gowalla_years.png").stat().st_size > 10_000
+
+
+def test_personal_budgets_last_longer_than_one_for_all(results):
+    rows = table(results, "live_city")
+    spent = [float(row["median spent"]) for row in rows]
+    assert spent == sorted(spent)
+    assert 0 < spent[-1] < 0.5
+    assert float(rows[-1]["global budget left"]) == 0

@@ -1,0 +1,147 @@
+"""Questions in files: what they may say, and that they ask just that."""
+
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.cli import main
+from deltahist.personal.questions import Question
+
+NIGHT = """
+table = "visit"
+owner = "who"
+
+[[steps]]
+where = "hour >= 22"
+
+[[steps]]
+at_most = 1
+by = ["hour"]
+
+[answer]
+kind = "count"
+epsilon = 0.25
+"""
+COUNT = {"kind": "count", "epsilon": 0.1}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A table that another program made."""
+    import duckdb
+
+    connection = duckdb.connect(tmp_path / "city.duckdb")
+    rows = pd.DataFrame(
+        {
+            "who": ["Ada"] * 3 + ["Bob", "Cyd", None],
+            "hour": [22, 23, 8, 23, 9, 23],
+            "kind": ["bus", "bus", "tram", "tram", "bus", "bus"],
+            "x": [1.0, 2, 3, 4, 5, 6],
+            "y": [0.5] * 6,
+        }
+    )
+    connection.execute("CREATE TABLE visit AS SELECT * FROM rows")
+    connection.close()
+    (tmp_path / "night.toml").write_text(NIGHT)
+    return tmp_path
+
+
+def ask(folder, question="night.toml", *more):
+    line = ["ask", folder / question, "--database", folder / "city.duckdb", "--ledger", folder / "l", *more]
+    return main([str(part) for part in line])
+
+
+def people(folder):
+    return dh.People(folder / "city.duckdb", "visit", owner="who", ledger=folder / "l")
+
+
+def test_a_question_from_a_file_is_paid_for_by_those_it_is_about(folder, capsys):
+    assert ask(folder, "night.toml", "--limit", "1", "--key", "a") == 0
+    first = capsys.readouterr().out
+    assert first.startswith("number of records: ")
+    assert "Each person paid ε = 0.25 for each of their records that was used" in first
+    assert ask(folder, "night.toml", "--key", "a") == 0
+    assert capsys.readouterr().out == first
+    found = people(folder)
+    assert [float(each) for each in found.spent(["Ada", "Bob", "Cyd"])] == [0.25, 0.25, 0]
+    found.base.close()
+
+
+def test_a_map_and_data(folder, capsys):
+    (folder / "map.toml").write_text(
+        'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
+        "bounds = [0, 0, 8, 4]\ncell = 1\ndelta = 1\n"
+    )
+    assert ask(folder, "map.toml", "--limit", "1") == 2
+    assert "--out is missing" in capsys.readouterr().err
+    assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet") == 0
+    assert dh.load(folder / "m.parquet").cells().shape == (8, 4)
+    assert ask(folder, "map.toml", "--out", folder / "m.parquet") == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert ask(folder, "night.toml", "--json", "--out", folder / "n.json") == 0
+    assert set(pd.read_json(folder / "n.json", typ="series").index) >= {"estimate", "low", "high"}
+
+
+def test_histograms_are_tables(folder, capsys):
+    (folder / "kinds.toml").write_text(
+        'answer = { kind = "histogram", column = "kind", values = ["bus", "tram"], epsilon = 0.5 }'
+    )
+    assert ask(folder, "kinds.toml", "--limit", "2") == 2
+    assert "--table is missing" in capsys.readouterr().err
+    assert ask(folder, "kinds.toml", "--limit", "2", "--table", "visit", "--owner", "who") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["value", "estimate", "std_error", "low", "high"]
+    assert [line.split()[0] for line in lines[2:4]] == ["bus", "tram"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({}, "answer is missing"),
+        ({"answer": COUNT, "step": []}, "step is not known in a question: there are table"),
+        ({"answer": COUNT, "steps": [{"wher": "a"}]}, "a step is wher: it must be one of where, select"),
+        ({"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]}, "a step is where, distinct"),
+        ({"answer": COUNT, "steps": [{"where": 3}]}, "where is 3: it must be text"),
+        ({"answer": COUNT, "steps": [{"union": [[{"where": "a"}], [{"at_most": "b"}]]}]}, "at_most is 'b'"),
+        ({"answer": COUNT, "steps": [{"at_most": True}]}, "at_most is True: it must be a whole number"),
+        ({"answer": COUNT, "steps": "where"}, "steps must be a list"),
+        ({"answer": COUNT, "place": "x"}, "place is 'x': it must be a list of columns"),
+        ({"answer": COUNT, "table": 3}, "table is 3: it must be text"),
+        ({"answer": {"kind": "max", "epsilon": 1}}, "kind of the answer is 'max': it must be one of count"),
+        ({"answer": {"kind": "sum", "epsilon": 1}}, "column and clip missing"),
+        ({"answer": {"kind": "count"}}, "spends epsilon or rho, one of them"),
+        ({"answer": COUNT | {"rho": 1}}, "spends epsilon or rho, one of them"),
+        ({"answer": COUNT | {"clip": [0, 1]}}, "clip is not known in an answer of kind 'count'"),
+    ],
+)
+def test_questions_that_ask_for_what_there_is_not(said, why):
+    with pytest.raises(dh.InputError, match=why):
+        Question.of(said)
+
+
+def test_files_that_are_no_questions(tmp_path):
+    with pytest.raises(dh.InputError, match="does not exist"):
+        Question.read(tmp_path / "none.toml")
+    (tmp_path / "no.toml").write_text("where = = 3")
+    with pytest.raises(dh.InputError, match="cannot be read as TOML"):
+        Question.read(tmp_path / "no.toml")
+
+
+def test_every_step_does_what_the_method_does(tmp_path):
+    base = dh.Database.open(":memory:")
+    base.create_records("r", {"kind": "text", "fare": "number"}, owner="who")
+    records = dh.People(base, "r", owner="who", ledger=tmp_path / "l", epsilon=1).records
+    steps = [
+        {"where": "fare > 1"},
+        {"select": {"twice": "fare * 2", "kind": "kind"}},
+        {"flat_map": [{"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"}]},
+        {"union": [[], [{"where": "kind = 'bus'"}]]},
+        {"distinct": ["kind"]},
+        {"at_most": 2, "by": ["kind"]},
+        {"select": ["kind"]},
+    ]
+    said = Question.of({"steps": steps, "answer": COUNT}).records(records)
+    several = records.where("fare > 1").select(twice="fare * 2", kind="kind")
+    several = several.flat_map({"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"})
+    several = several.union(several.where("kind = 'bus'")).distinct("kind").at_most(2, by=["kind"]).select("kind")
+    assert said.table.equals(several.table)

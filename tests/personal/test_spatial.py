@@ -1,0 +1,190 @@
+"""Maps and quantiles that people pay for; radii of their own."""
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.personal import spatial
+from deltahist.personal.quantiles import Quantile
+from deltahist.personal.spatial import Map
+
+DOMAIN = dh.Domain((0, 0, 800, 800), (8, 8))
+NEAR = dh.Neighbourhood(DOMAIN, 100)
+#: Whose each record is, and where.
+ROWS = [("Ada", 50, 50), ("Ada", 250, 50), ("Bob", 50, 750), ("Cyd", 450, 450), ("Cyd", 900, -20), ("Dan", None, 3)]
+
+
+@pytest.fixture
+def people(tmp_path):
+    """Cyd has a radius of 100, Eve and Dan have one of 300."""
+    base = dh.Database.open(":memory:")
+    base.create_records("visit", {"x": "number", "y": "number", "day": "whole"}, owner="who")
+    made = dh.People(base, "visit", owner="who", ledger=tmp_path / "l", epsilon=2, place=("x", "y"))
+    made.join(["Cyd", "Dan", "Eve"], radius=[100, 300, 300])
+    made.insert(pd.DataFrame([(*row, 1) for row in ROWS], columns=["who", "x", "y", "day"]))
+    made.insert(pd.DataFrame([("Eve", 50, 50, 2)], columns=["who", "x", "y", "day"]))
+    return made
+
+
+def spent(people):
+    names = ["Ada", "Bob", "Cyd", "Dan", "Eve"]
+    return dict(zip(names, people.spent(names), strict=True))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Counts that go into a map."""
+    seen = []
+    publish = spatial.publish
+
+    def look(counts, mechanism, **more):
+        seen.append(np.array(counts))
+        return publish(counts, mechanism, **more)
+
+    monkeypatch.setattr(spatial, "publish", look)
+    return seen
+
+
+def test_a_map_is_paid_for_by_those_on_it(people, counted):
+    release = people.records.where("day = 1").publish(NEAR, "x", "y", "identity", epsilon=0.5)
+    # Cyd's second place is outside and counts at the rim; Dan has none, and pays nothing.
+    assert np.argwhere(counted[0]).tolist() == [[0, 0], [0, 7], [2, 0], [4, 4], [7, 0]]
+    assert spent(people) == {"Ada": 1, "Bob": Fraction(1, 2), "Cyd": 1, "Dan": 0, "Eve": 0}
+    assert release.total is None
+    assert release.publishable
+    assert "records of people who could not pay were left out" in " ".join(release.statement().split())
+
+
+def test_a_radius_costs_what_a_move_over_it_does(people):
+    """Sums along a line cost more the further somebody moves: three cells three times what one does."""
+    line = dh.Neighbourhood(dh.Domain((0, 800), (8,)), 100)
+    asked = Map(line, "x", strategy="cumulative", membership_known=True, epsilon=Fraction(1, 4))
+    assert asked.cost(np.array([np.nan, 100, 300, 1.0, 10_000])).tolist() == [
+        *(8 * 250_000_000, 250_000_000, 750_000_000, 250_000_000, 7 * 250_000_000)
+    ]
+    people.records.ask(asked)
+    # Ada would pay eight times a quarter for each of two places, and has 2; so has Bob, for one.
+    assert spent(people) == {
+        "Ada": 0, "Bob": 2, "Cyd": Fraction(1, 2), "Dan": 0, "Eve": Fraction(3, 4)
+    }  # fmt: skip
+
+
+def test_with_a_radius_nobody_is_chosen_by_place(people, counted):
+    for chosen in (
+        people.records.where("x > 0"),
+        people.records.at_most(1, by="y"),
+        people.records.select(x="x + 100", y="y"),
+        people.records.union(people.records.where("y > 0")),
+    ):
+        chosen.publish(NEAR, "x", "y", "identity", epsilon=0.01)
+    assert spent(people)["Cyd"] == spent(people)["Eve"] == 0
+    assert spent(people)["Bob"] == Fraction(5, 100)
+    people.records.sum("x", clip=(0, 800), epsilon=0.01)
+    assert spent(people)["Cyd"] == 0
+    people.records.where("day > 0").select("x", "y", "day").publish(NEAR, "x", "y", "identity", epsilon=0.01)
+    people.records.sum("day", clip=(0, 5), epsilon=0.01)
+    people.records.distinct("day").count(epsilon=0.01)
+    assert spent(people)["Cyd"] == Fraction(5, 100)
+    assert counted[-1].sum() == 6
+
+
+def test_moves_within_a_radius_charge_alike_and_cost_the_limit(tmp_path, monkeypatch):
+    """Brute force: Eve is at one of all cells; what she is charged never differs, and two places that lie within her
+    radius differ by what she was charged at most."""
+    drawn = []
+    monkeypatch.setattr(spatial, "publish", lambda counts, mechanism, **_: drawn.append(np.array(counts)))
+    line = dh.Neighbourhood(dh.Domain((0, 6), (6,)), 1)
+    asked = [
+        Map(line, "x", strategy=name, membership_known=True, epsilon=Fraction(1, 4))
+        for name in ("cumulative", "identity", "hierarchical:2")
+    ]
+    found = {}
+    for cell in range(6):
+        base = dh.Database.open(":memory:")
+        base.create_records("v", {"x": "number"}, owner="who")
+        people = dh.People(base, "v", owner="who", ledger=tmp_path / f"{cell}", epsilon=1, place=("x",))
+        people.join(["Eve"], radius=2)
+        people.insert(pd.DataFrame({"who": ["Eve"], "x": [cell + 0.5]}))
+        drawn.clear()
+        for each in asked:
+            people.records.ask(each)
+        people.records.where("x > 3").count(epsilon=0.01)
+        found[cell] = people.spent(["Eve"])[0], [*drawn]
+    assert len({charged for charged, _ in found.values()}) == 1
+    charged = found[0][0]
+    for one in range(6):
+        for other in range(6):
+            cost = sum(
+                sum(
+                    abs(each.mechanism.strategy.measure(a - b)[g.members]).sum() / law.parameter
+                    for g, law in zip(each.mechanism.strategy.groups, each.mechanism.laws, strict=True)
+                )
+                for each, a, b in zip(asked, found[one][1], found[other][1], strict=True)
+            )
+            assert cost <= charged or abs(one - other) > 2
+
+
+def test_maps_in_rho_and_in_another_crs(tmp_path):
+    base = dh.Database.open(":memory:")
+    base.create_records("visit", {"lon": "number", "lat": "number"}, owner="who")
+    people = dh.People(base, "visit", owner="who", ledger=tmp_path / "l", rho=1, place=("lon", "lat"))
+    rows = [("Ada", -74.0, 40.7), ("Ada", -74.0, 40.7), ("Bob", -73.99, 40.72)]
+    people.insert(pd.DataFrame(rows, columns=["who", "lon", "lat"]))
+    domain = dh.Domain.from_degrees((-74.05, 40.65, -73.95, 40.75), "1km")
+    release = people.records.publish(
+        dh.Neighbourhood(domain, "1km"), "lon", "lat", "identity", crs="EPSG:4326", rho=0.1
+    )
+    assert people.spent(["Ada", "Bob"]) == [Fraction(2, 5), Fraction(1, 10)]
+    assert "UTM" in release.mechanism.counting.projection.name
+
+
+def test_a_map_under_a_key_comes_back_as_it_was(people):
+    first = people.records.publish(NEAR, "x", "y", epsilon=0.1, key="map")
+    again = people.records.publish(NEAR, "x", "y", epsilon=0.1, key="map")
+    assert (first.values == again.values).all()
+    assert first.mechanism.describe() == again.mechanism.describe()
+    assert spent(people)["Bob"] == Fraction(1, 10)
+    with pytest.raises(dh.InputError, match="used for another request"):
+        people.records.publish(NEAR, "x", "y", "identity", epsilon=0.1, key="map")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"y": None}, "y is None on a map of 2 dimensions"),
+        ({"crs": "EPSG:4326"}, "and the map has none"),
+        ({"strategy": "flow", "membership_known": True}, "keeps the number of points exactly"),
+        ({"epsilon": 50}, "hardly|can be|noise in a cell"),
+        ({"x": "where"}, "'where', which is not there"),
+    ],
+)
+def test_maps_that_cannot_be_made(people, options, why):
+    said = {"near": NEAR, "x": "x", "y": "y", "strategy": "identity", "epsilon": 0.1} | options
+    with pytest.raises(dh.InputError, match=why):
+        people.records.publish(**said)
+    assert set(spent(people).values()) == {0}
+
+
+def test_quantiles_are_places_on_a_public_line(people):
+    rows = [(f"p{i}", float(i), 0.0, 3) for i in range(400)]
+    people.insert(pd.DataFrame(rows, columns=["who", "x", "y", "day"]))
+    third = people.records.where("day = 3")
+    found = third.quantile("x", 0.25, clip=(0, 1000), resolution=1, epsilon=1)
+    assert abs(found.value - 100) < found.amiss < 50
+    assert str(found).startswith("0.25-quantile of x: ")
+    assert found == type(found).from_json(found.to_json())
+    assert people.spent(["p0"]) == [1]
+    nobody = people.records.where("day = 9").quantile("x", clip=(0, 10), epsilon=0.1, key="n")
+    assert 0 <= nobody.value <= 10
+    assert people.records.where("day = 9").quantile("x", clip=(0, 10), epsilon=0.1, key="n") == nobody
+
+
+def test_quantiles_in_rho_draw_with_what_rho_allows():
+    asked = Quantile("x", (0, 1), q=0.5, rho=Fraction(1, 50))
+    assert asked.pure == Fraction(1, 5)
+    assert Quantile("x", (0, 1), rho=0.3).pure ** 2 / 2 <= Fraction(3, 10)
+    with pytest.raises(dh.InputError, match=r"q is 1\.5"):
+        Quantile("x", (0, 1), q=1.5, epsilon=1)
