@@ -31,7 +31,7 @@ def folder(tmp_path):
     import duckdb
 
     connection = duckdb.connect(tmp_path / "city.duckdb")
-    rows = pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "who": ["Ada"] * 3 + ["Bob", "Cyd", None],
             "hour": [22, 23, 8, 23, 9, 23],
@@ -40,6 +40,7 @@ def folder(tmp_path):
             "y": [0.5] * 6,
         }
     )
+    connection.register("rows", frame)
     connection.execute("CREATE TABLE visit AS SELECT * FROM rows")
     connection.close()
     (tmp_path / "night.toml").write_text(NIGHT)
