@@ -197,11 +197,17 @@ class Ledger:
 
     def spent(self, account: str) -> Fraction:
         """What an account has spent so far; that of a window of steps in its last window."""
-        return self.standing(account).spent
+        return self._told(account).spent
 
     def left(self, account: str) -> Fraction:
         """What an account may still spend."""
-        return self.standing(account).left
+        return self._told(account).left
+
+    def _told(self, account: str) -> Standing:
+        standing = self.standing(account)
+        if standing.kind == "purses":
+            raise InputError(f"account {account!r} holds people's own budgets: nothing is told of what they have spent")
+        return standing
 
     def standing(self, account: str) -> Standing:
         """Unit, limit and sums of an account; InputError if it is not there."""

@@ -30,9 +30,9 @@ class Line:
         with self._guard:
             self.waiting.append(mine)
             first = self.waiting[0] is mine
-        if not first:
-            mine.acquire(timeout=patience)
         try:
+            if not first:
+                mine.acquire(timeout=patience)
             yield
         finally:
             with self._guard:

@@ -130,10 +130,15 @@ class Keeping:
 
         assert self.account is not None
         rule = self._rule()
-        if rule is not None and rule["kind"] != "total":
+        other = None if rule is None else rule["kind"] if rule["kind"] != "total" else "probability_atto" in rule
+        if other:
+            what = {
+                "window": "the window of a stream, which `deltahist stream` charges",
+                "purses": "people's own budgets, which queries of their records charge",
+                True: "an account that keeps failure probabilities beside ε, which is charged in Python",
+            }
             raise InputError(
-                f"--account is {self.account!r}: that is the window of a stream, which `deltahist stream` charges; "
-                "take another name"
+                f"--account is {self.account!r}: that is {what.get(other, 'of another kind')}; take another name"
             )
         if rule is not None and f"{unit}_nano" not in rule:
             other = "rho" if unit == "epsilon" else "epsilon"
