@@ -127,8 +127,8 @@ class Accounts:
         self._has_later = has_later
 
     def rules(self) -> dict[str, Any]:
-        """The rule of every account."""
-        return {name: json.loads(rule) for name, rule in self._connection.execute(_RULES)}
+        """The rule of every account, in the order of their names."""
+        return {name: json.loads(rule) for name, rule in sorted(map(tuple, self._connection.execute(_RULES)))}
 
     def rule(self, name: str) -> Any:
         """The rule of an account; None if there is no such account."""

@@ -149,7 +149,8 @@ class Ledger:
         """Charge an amount, draw an answer for it, keep it, and return it once all of that is committed.
 
         Whoever comes again with the same key, amount and request gets the answer that is kept: nothing is drawn or
-        charged. If `draw` raises, nothing is charged, since nothing has left: it must show nothing to anybody.
+        charged. If `draw` raises, nothing is charged, since nothing has left: it must show nothing to anybody, and whether
+        it raises must depend on neither its noise nor private rows.
 
         Parameters
         ----------
@@ -197,11 +198,17 @@ class Ledger:
 
     def spent(self, account: str) -> Fraction:
         """What an account has spent so far; that of a window of steps in its last window."""
-        return self.standing(account).spent
+        return self._told(account).spent
 
     def left(self, account: str) -> Fraction:
         """What an account may still spend."""
-        return self.standing(account).left
+        return self._told(account).left
+
+    def _told(self, account: str) -> Standing:
+        standing = self.standing(account)
+        if standing.kind == "purses":
+            raise InputError(f"account {account!r} holds people's own budgets: nothing is told of what they have spent")
+        return standing
 
     def standing(self, account: str) -> Standing:
         """Unit, limit and sums of an account; InputError if it is not there."""

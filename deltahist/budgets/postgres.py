@@ -155,7 +155,9 @@ class PostgreSQL:
                 )
             yield
         finally:
-            connection.invalidate()  # without a word to the server, which may be gone
+            # The server may be gone, or the lock may be another's; else it is free at once.
+            with contextlib.suppress(DBAPIError):
+                connection.execute(text("SELECT pg_advisory_unlock_all()"))
             connection.close()
 
     @property

@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from deltahist._files import sync_folder
 from deltahist.budgets import accounts
 from deltahist.budgets.accounts import TABLES, Accounts
+from deltahist.budgets.turns import Line
 from deltahist.errors import DamagedFile, InputError
 
 #: "dhLG": marks the file as a ledger.
@@ -62,7 +63,8 @@ class SQLiteFile:
     @contextlib.contextmanager
     def change(self) -> Iterator[Accounts]:
         """The accounts, alone: others wait from the first look on, not only from the first change."""
-        with self._transaction("BEGIN IMMEDIATE") as connection:
+        line = _LINES.setdefault(self.path.resolve(), Line())
+        with line.turn(accounts.PATIENCE), self._transaction("BEGIN IMMEDIATE") as connection:
             yield Accounts(connection)
 
     @contextlib.contextmanager
@@ -201,25 +203,35 @@ def _new_engine(path: Path, mode: str, patience: float) -> Engine:
 
 
 def _begin_in_turn(connection: Connection, patience: float) -> None:
-    """Begin a change once nobody else is at it: who waits long tries as often as who has just come."""
+    """Begin a change once no other process is at it: who waits long tries as often as who has just come."""
     end = time.monotonic() + patience
     connection.exec_driver_sql("PRAGMA busy_timeout = 0")
-    while True:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    while not driver.in_transaction:
         try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            break
-        except DBAPIError as problem:
-            if _code(problem) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                raise
-        time.sleep(random.uniform(0, _PAUSE))
+            driver.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as problem:
+            if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")  # what it raises is the problem in SQLAlchemy's form
+            time.sleep(random.uniform(0, _PAUSE))
     connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(1000 * patience)}")
 
 
 #: Statements stay compiled with their engine.
 _engine = functools.lru_cache(maxsize=64)(_new_engine)
+#: Threads that stand in line for a change, by the ledger's file.
+_LINES: dict[Path, Line] = {}
+
+
+def _forget() -> None:
+    """Another thread may hold an engine's locks, or the first place in a line, when a process forks."""
+    _engine.cache_clear()
+    _LINES.clear()
+
+
 if hasattr(os, "register_at_fork"):
-    # Another thread may hold an engine's locks when a process forks.
-    os.register_at_fork(after_in_child=_engine.cache_clear)
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _connection(engine: Engine, begin: str) -> Connection:

@@ -8,7 +8,7 @@ import typer
 
 from deltahist.cli.advising import advise
 from deltahist.cli.allocating import allocate
-from deltahist.cli.keeping import ledger
+from deltahist.cli.ledgers import ledger
 from deltahist.cli.planning import plan
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.querying import query
@@ -68,8 +68,8 @@ for command, line in (
     (plan, "Rank strategies and cells by expected error, before any data."),
     (inspect, "Print the privacy statement of a release."),
     (statement, "Write the statement as a page for the web or for print."),
-    (ledger, "Show the accounts of a ledger: limit, spent, left."),
     (plot, "Draw the map and the protection by distance."),
     (export, "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF."),
 ):
     app.command(short_help=line)(command)
+app.add_typer(ledger, name="ledger", short_help="Show, check or export the accounts of a ledger.")

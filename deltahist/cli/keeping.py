@@ -1,9 +1,8 @@
-"""Who keeps the sum of repeated publishing: the account that pays for a release, and `deltahist ledger`."""
+"""Who keeps the sum of repeated publishing: the account that pays for a release."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import argument, flag, option
+from deltahist.cli.groups import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
@@ -131,10 +130,15 @@ class Keeping:
 
         assert self.account is not None
         rule = self._rule()
-        if rule is not None and rule["kind"] != "total":
+        other = None if rule is None else rule["kind"] if rule["kind"] != "total" else "probability_atto" in rule
+        if other:
+            what = {
+                "window": "the window of a stream, which `deltahist stream` charges",
+                "purses": "people's own budgets, which queries of their records charge",
+                True: "an account that keeps failure probabilities beside ε, which is charged in Python",
+            }
             raise InputError(
-                f"--account is {self.account!r}: that is the window of a stream, which `deltahist stream` charges; "
-                "take another name"
+                f"--account is {self.account!r}: that is {what.get(other, 'of another kind')}; take another name"
             )
         if rule is not None and f"{unit}_nano" not in rule:
             other = "rho" if unit == "epsilon" else "epsilon"
@@ -147,49 +151,3 @@ class Keeping:
             else Fraction((rule or {})[f"{unit}_nano"], NANO)
         )
         return Account.total(**{unit: amount}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]
-
-
-def ledger(
-    file: Annotated[Path, argument("LEDGER", "A file that `publish --ledger` or `stream --state` made.")],
-    as_json: Annotated[bool, flag("--json", "The same as data.")] = False,
-) -> None:
-    """Show the accounts of a ledger: limit, spent and left, in all or in the last window of steps.
-
-    It holds private figures beside (a stream's number of rows), which are not shown.
-
-    \b
-    Examples:
-      deltahist ledger city.ledger
-      deltahist ledger city.ledger --json
-    """
-    from deltahist.budgets import Ledger
-
-    if not file.is_file():
-        raise InputError(f"ledger {str(file)!r} does not exist")
-    opened = Ledger(file)
-    records = []
-    for name, rule in opened.accounts().items():
-        unit, charges = "epsilon" if "epsilon_nano" in rule else "rho", opened.charges(name)
-        limit, spent = rule[f"{unit}_nano"], sum(charges.values())
-        records.append(
-            {
-                "account": name,
-                "unit": unit,
-                "steps": rule.get("length"),
-                "limit": limit / NANO,
-                "spent": spent / NANO,
-                "left": (limit - spent) / NANO,
-            }
-        )
-    if as_json:
-        console.put(json.dumps(records, indent=2, ensure_ascii=False), None)
-        return
-    rows = [
-        (
-            r["account"],
-            "altogether" if r["steps"] is None else f"in {r['steps']:,} steps",
-            *(f"{LETTERS[r['unit']]} = {r[key]:.10g}" for key in ("limit", "spent", "left")),
-        )
-        for r in records
-    ]
-    console.put(console.table(("account", "", "limit", "spent", "left"), rows, left=2), None)

@@ -43,6 +43,14 @@ def test_how_accounts_stand(ledger):
     assert found["people"].describe() == {"account": "people", "unit": "epsilon", "steps": None, "kind": "purses"}
 
 
+def test_nothing_is_told_of_peoples_own_budgets(ledger):
+    for look in (ledger.spent, ledger.left):
+        with pytest.raises(dh.InputError, match="'people' holds people's own budgets: nothing is told"):
+            look("people")
+    with pytest.raises(dh.InputError, match="is of kind 'purses': only a total is charged by its name"):
+        ledger.charge("people", 0.1)
+
+
 @pytest.mark.parametrize("name", ["window", "stream"])
 def test_ledgers_of_before_are_in_order(name):
     assert Ledger(V1 / f"{name}.ledger").problems() == []

@@ -213,6 +213,25 @@ def test_an_account_that_is_spent(table, place, capsys):
     assert "'nobody.ledger' does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("stream", "the window of a stream, which `deltahist stream` charges; take another name"),
+        ("people", "people's own budgets, which queries of their records charge"),
+        ("gauss", "an account that keeps failure probabilities beside ε, which is charged in Python"),
+        ("new", "of another kind"),
+    ],
+)
+def test_accounts_that_do_not_pay_for_a_release(table, place, capsys, name, said):
+    ledger = dh.Ledger("city.ledger")
+    dh.Window(7, epsilon=3, ledger=ledger, name="stream")
+    ledger.open("gauss", epsilon=3, probability=1e-6)
+    ledger.account("people", {"kind": "purses", "unit": "epsilon"})
+    ledger.account("new", {"kind": "stock"})
+    assert paying(table, account=name) == 2
+    assert f"--account is '{name}': that is {said}" in capsys.readouterr().err
+
+
 def test_an_account_in_a_database_by_its_url(table, place, capsys, postgres_url):
     url = postgres_url.replace("postgres@", "postgres:s3cret@")
     line = [word for pair in GOOD.items() for word in pair] + ["--ledger", url, "--account", "checkins"]

@@ -1,0 +1,151 @@
+"""`deltahist ledger`: how accounts stand, whether a ledger is in order, and its accounts for a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from deltahist.cli import console
+from deltahist.cli.groups import argument, flag, option
+from deltahist.cli.keeping import LETTERS
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.budgets import Ledger
+    from deltahist.budgets.standing import Standing
+
+_Where = Annotated[
+    str, argument("LEDGER", "A file that `publish --ledger` or `stream --state` made, or a postgresql:// URL.")
+]
+#: Columns of a report; empty where an account has no such figure.
+_COLUMNS = ("account", "kind", "unit", "steps", "limit", "spent", "left", "probability", "probability_spent")
+
+
+class _ShowUnlessSaid(TyperGroup):
+    """`deltahist ledger FILE` is `deltahist ledger show FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say `show` where no command is named."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+ledger = typer.Typer(cls=_ShowUnlessSaid, rich_markup_mode=None, add_completion=False)
+
+
+@ledger.callback()
+def about() -> None:
+    """Show, check or export the accounts of a ledger: limit, spent and left.
+
+    The password of a database is best kept in PGPASSWORD or ~/.pgpass: other users see what a command line says.
+
+    \b
+    Examples:
+      deltahist ledger city.ledger             # the same as: deltahist ledger show city.ledger
+      deltahist ledger audit city.ledger
+      deltahist ledger export postgresql://ann@db.example.org/city --out accounts.csv
+    """
+
+
+@ledger.command(short_help="Show the accounts: limit, spent, left.")
+def show(where: _Where, as_json: Annotated[bool, flag("--json", "The same as data.")] = False) -> None:
+    """Show the accounts of a ledger: limit, spent and left, in all or in the last window of steps.
+
+    It holds private figures beside (a stream's number of rows, people's own budgets), which are not shown.
+
+    \b
+    Examples:
+      deltahist ledger show city.ledger
+      deltahist ledger show city.ledger --json
+    """
+    standings = _there(where).standings()
+    if as_json:
+        console.put(json.dumps([each.describe() for each in standings], indent=2, ensure_ascii=False), None)
+        return
+    header = ("account", "", "limit", "spent", "left")
+    console.put(console.table(header, [row for each in standings for row in _rows(each)], left=2), None)
+
+
+@ledger.command(short_help="Check that a ledger can be right; exit status 2 if not.")
+def audit(where: _Where) -> int:
+    """Check a ledger, and change nothing: exit status 2, and what is wrong, one line for each thing.
+
+    The database is whole; no account has spent more than its limit, in any window; what chains and keys paid for was
+    charged; every account is of a kind that is known. What nobody can tell from a ledger is whether it is an old copy.
+    """
+    opened = _there(where)
+    problems = opened.problems()
+    for problem in problems:
+        console.note(f"wrong: {problem}")
+    if problems:
+        things = "thing is" if len(problems) == 1 else "things are"
+        raise InputError(
+            f"ledger {opened.place!r} is not in order: {len(problems):,} {things} wrong; publish nothing from it "
+            "before it is known why (written by another program, or restored in part?)"
+        )
+    number = len(opened.accounts())
+    print(f"ledger {opened.place!r} is in order: {number:,} account{'' if number == 1 else 's'}, none above its limit")
+    return 0
+
+
+@ledger.command(short_help="Write the accounts as CSV or JSON, for a report.")
+def export(
+    where: _Where,
+    out: Annotated[Path | None, option("FILE", "Write it there. [default: print it]")] = None,
+    form: Annotated[
+        Literal["csv", "json"] | None,
+        option("FORM", "csv or json. [default: by the file's name, else csv]", "--format"),
+    ] = None,
+) -> None:
+    """Write the accounts as a table: limit, spent and left, for a report on what has been published.
+
+    Budgets are public, and nothing else is written: of accounts of people's own budgets only name and unit.
+
+    \b
+    Examples:
+      deltahist ledger export city.ledger --out accounts.csv
+      deltahist ledger export city.ledger --format json
+    """
+    opened = _there(where)
+    if out is not None and opened.path is not None:
+        console.check_target(out, opened.path)
+    rows = [{"kind": each.kind, **each.describe()} for each in opened.standings()]
+    if (form or (out.suffix[1:].lower() if out is not None else "")) == "json":
+        console.put(json.dumps(rows, indent=2, ensure_ascii=False), out)
+        return
+    text = io.StringIO()
+    table = csv.DictWriter(text, _COLUMNS, restval="", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    console.put(text.getvalue(), out)
+
+
+def _there(where: str) -> Ledger:
+    """A ledger that is there: to look at one makes none."""
+    from deltahist.budgets import Ledger
+    from deltahist.budgets.databases import database
+
+    if not Ledger.exists(where):
+        raise InputError(f"ledger {database(where).place!r} does not exist")
+    return Ledger(where)
+
+
+def _rows(standing: Standing) -> list[tuple[str, ...]]:
+    """Lines of a table: a second one for failure probabilities."""
+    letter = LETTERS[standing.unit]
+    if standing.kind == "purses":
+        return [(standing.account, "of each person", f"in {letter}", "", "")]
+    span = "altogether" if standing.steps is None else f"in {standing.steps:,} steps"
+    figures = (standing.limit, standing.spent, standing.left)
+    rows = [(standing.account, span, *(f"{letter} = {float(each):.10g}" for each in figures))]
+    if standing.probability is not None and standing.failed is not None:
+        failing = (standing.probability, standing.failed, standing.probability - standing.failed)
+        rows.append(("", "but for", *(f"{float(each):.10g}" for each in failing)))
+    return rows
