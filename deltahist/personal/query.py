@@ -319,7 +319,9 @@ def _called(function: Callable[[Any], Any], given: Any) -> Any:
 
     try:
         return function(given)
-    except (AttributeError, TypeError, ibis.common.exceptions.IbisError) as problem:
+    except InputError:
+        raise
+    except (AttributeError, TypeError, ValueError, ArithmeticError, ibis.common.exceptions.IbisError) as problem:
         listed = ", ".join(repr(name) for name in given.columns)
         said = str(problem).splitlines()[0][:120]
         raise InputError(f"the query has a function that fails on a table of {listed}: {said}") from None
