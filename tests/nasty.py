@@ -98,13 +98,25 @@ class Expressions:
         ])()  # fmt: skip
 
     def _truths(self):
-        return [self._comparison, self._comparison, self._logic, self._logic, self._either, self._texts_hold, self._asked]
+        return [
+            self._comparison,
+            self._comparison,
+            self._logic,
+            self._logic,
+            self._either,
+            self._texts_hold,
+            self._asked,
+        ]
 
     def _comparison(self, kind, depth):
         kind = self.chance.choice(["whole", "number", "number", "text", "time", "date", "truth"])
         other = "number" if kind == "whole" and self.chance.random() < 0.3 else kind
         left, right = self.of(kind, depth), self.of(other, depth)
-        names = ["__eq__", "__ne__"] if kind in ("text", "truth") else ["__eq__", "__ne__", "__lt__", "__le__", "__gt__"]
+        names = (
+            ["__eq__", "__ne__"]
+            if kind in ("text", "truth")
+            else ["__eq__", "__ne__", "__lt__", "__le__", "__gt__"]
+        )
         if kind not in ("text", "truth") and self.chance.random() < 0.2:
             return left.between(right, self.of(other, depth))
         if self.chance.random() < 0.2:
@@ -144,8 +156,8 @@ class Expressions:
 
     def _part(self, kind, depth):
         time, day = self.of("time", depth), self.of("date", depth)
-        return self.chance.choice([time.hour, time.minute, time.second, time.year, day.year, day.month, day.day, time.day,
-                                   time.quarter, day.day_of_year, day.day_of_week.index, time.day_of_week.index,
+        return self.chance.choice([time.hour, time.minute, time.second, time.year, day.year, day.month, day.day,
+                                   time.day, time.quarter, day.day_of_year, day.day_of_week.index, time.day_of_week.index,
                                    lambda: self.of("text", depth).length(),
                                    lambda: self.of("truth", depth).cast("int64")])()  # fmt: skip
 

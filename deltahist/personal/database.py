@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts.engines import Engine, Snapshot, open_engine
-from deltahist.counts.sql import quoted, unbound
+from deltahist.counts.sql.common import quoted, unbound
+from deltahist.counts.sql.engines import Engine, Snapshot, open_engine
+from deltahist.counts.sql.kinds import DTYPES, as_arrow, kind_of, normal
+from deltahist.counts.sql.texts import check_column
 from deltahist.errors import InputError, one_of, whole
-from deltahist.personal.kinds import DTYPES, as_arrow, kind_of, normal
 from deltahist.personal.query import OWNER, Query, check_names
-from deltahist.personal.texts import check_column
 
 #: Who has which number, and which tables hold the numbers of persons themselves.
 _PERSON, _RECORDS = "deltahist_person", "deltahist_records"

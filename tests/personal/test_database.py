@@ -14,7 +14,12 @@ from deltahist.personal.database import Database
 from deltahist.personal.query import OWNER
 
 VISITS = pd.DataFrame(
-    {"who": ["ann", "bob", "ann"], "place": ["bar", None, "it's \"x\",\n"], "stay": [1.5, 0.1, None], "n": [1, None, 3]}
+    {
+        "who": ["ann", "bob", "ann"],
+        "place": ["bar", None, 'it\'s "x",\n'],
+        "stay": [1.5, 0.1, None],
+        "n": [1, None, 3],
+    }
 )
 KINDS = {"place": "text", "stay": "number", "n": "whole", "at": "time", "day": "date", "ok": "truth"}
 
@@ -22,7 +27,11 @@ KINDS = {"place": "text", "stay": "number", "n": "whole", "at": "time", "day": "
 @pytest.fixture(params=["duckdb", "postgresql"])
 def address(request, tmp_path):
     """The address of an empty data base."""
-    return str(tmp_path / "city.duckdb") if request.param == "duckdb" else request.getfixturevalue("postgres_url")
+    return (
+        str(tmp_path / "city.duckdb")
+        if request.param == "duckdb"
+        else request.getfixturevalue("postgres_url")
+    )
 
 
 @pytest.fixture
@@ -46,7 +55,9 @@ def _rows(database, query, **values):
 
 
 def test_records_come_back_as_they_went_in(database):
-    frame = VISITS.assign(at=pd.Timestamp("2026-05-01 22:30:00.123456"), day=pd.Timestamp("2026-05-01"), ok=True)
+    frame = VISITS.assign(
+        at=pd.Timestamp("2026-05-01 22:30:00.123456"), day=pd.Timestamp("2026-05-01"), ok=True
+    )
     frame["day"] = frame["day"].dt.date
     database.create_records("visits", KINDS, owner="who")
     assert database.insert("visits", frame) == 3
@@ -63,7 +74,7 @@ def test_records_come_back_as_they_went_in(database):
 
 def test_a_table_of_others_gets_its_owners_from_the_register(address):
     _run(address, 'CREATE TABLE "t a" (who INTEGER, name TEXT, j INTERVAL)',
-         "INSERT INTO \"t a\" VALUES (7, 'x', NULL), (8, 'y', NULL), (7, NULL, NULL), (9, 'z', NULL), (NULL, 'z', NULL)")  # fmt: skip
+         "INSERT INTO \"t a\" (who, name) VALUES (7, 'x'), (8, 'y'), (7, NULL), (9, 'z'), (NULL, 'z')")  # fmt: skip
     database = Database.open(address)
     database.register(["8", "7"], 3)
     query = database.query("t a", "who")
@@ -93,7 +104,10 @@ def test_persons_are_numbered_once(database):
 def test_records_are_inserted_all_or_none(database):
     database.create_records("visits", {"place": "text", "stay": "number", "n": "whole"}, owner="who")
     refused = [
-        (VISITS.assign(who=["ann", "eve", "zoe"]), "2 of 3 records are of persons who are not registered, such as 'eve'"),
+        (
+            VISITS.assign(who=["ann", "eve", "zoe"]),
+            "2 of 3 records are of persons who are not registered, such as 'eve'",
+        ),
         (VISITS.assign(who=["ann", None, "bob"]), "1 of 3 records have no 'who'"),
         (VISITS.drop(columns="n"), r"table 'visits' takes \['n', 'place', 'stay', 'who'\]"),
         (VISITS.assign(n=[1.5, 2, 3]), "'n' of the kind 'values that do not fit': the table holds 'whole'"),
@@ -127,11 +141,17 @@ def test_what_is_not_there_or_is_already(database, ask, message):
 
 
 def test_a_column_that_is_called_like_the_hidden_one_is_refused(address):
-    _run(address, f"CREATE TABLE mine (who TEXT, {OWNER} INTEGER)", "CREATE TABLE other (who DOUBLE PRECISION, a INTEGER)")
+    _run(
+        address,
+        f"CREATE TABLE mine (who TEXT, {OWNER} INTEGER)",
+        "CREATE TABLE other (who DOUBLE PRECISION, a INTEGER)",
+    )
     database = Database.open(address)
     with pytest.raises(InputError, match="'_person', which is kept for the numbers of persons: rename it"):
         database.query("mine", "who")
-    with pytest.raises(InputError, match="owner is 'who', of type float64: it must hold text or whole numbers"):
+    with pytest.raises(
+        InputError, match="owner is 'who', of type float64: it must hold text or whole numbers"
+    ):
         database.query("other", "who")
 
 
@@ -152,7 +172,9 @@ def test_a_snapshot_does_not_see_what_comes_later(database):
 def test_public_tables_come_along(database):
     database.create_records("visits", {"place": "text"}, owner="who")
     database.insert("visits", pd.DataFrame({"who": ["ann", "bob"], "place": ["bar", "zoo"]}))
-    seats = pd.DataFrame({"place": ["bar", "pub"], "seats": [20, None], "open": [pd.Timestamp("2026-05-01"), None]})
+    seats = pd.DataFrame(
+        {"place": ["bar", "pub"], "seats": [20, None], "open": [pd.Timestamp("2026-05-01"), None]}
+    )
     query = database.query("visits", "who").join(seats, "place")
     with database.snapshot() as look:
         for _ in range(2):
@@ -169,7 +191,8 @@ def test_failures_on_private_rows_say_nothing_of_them(database):
     query = database.query("risky", "who")
     with pytest.raises(InputError, match=r"cannot evaluate this: .* What it says is not shown") as caught:
         _rows(database, query, n="n")
-    assert "zoo" not in str(caught.value) and caught.value.__suppress_context__
+    assert "zoo" not in str(caught.value)
+    assert caught.value.__suppress_context__
     with database._engine.change() as change:
         change.execute("DROP VIEW risky")
     with pytest.raises(InputError, match="was a table or a column changed meanwhile"):
@@ -179,15 +202,13 @@ def test_failures_on_private_rows_say_nothing_of_them(database):
 def test_a_server_that_goes_away_is_named_and_nothing_is_shown(postgres_url):
     database = Database.open(postgres_url)
     persons = ibis.table({"name": "string", "number": "int32"}, name="deltahist_person")
-    with (
-        pytest.raises(InputError, match=r"went away, or ran out of room, .* nothing was answered"),
-        database.snapshot() as look,
-    ):
+    with database.snapshot() as look:
         look.fetch(persons)
         with psycopg.connect(postgres_url, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
                           " AND datname = current_database()")  # fmt: skip
-        look.fetch(persons)
+        with pytest.raises(InputError, match=r"went away, or ran out of room, .* nothing was answered"):
+            look.fetch(persons)
 
 
 def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
@@ -196,9 +217,11 @@ def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
         Database.open(tmp_path / "text.duckdb")
     with pytest.raises(InputError, match=r"database is 'mysql'://…: it must be a DuckDB file"):
         Database.open("mysql://root@localhost/city")
-    with pytest.raises(InputError, match="database is int: it must be a path, an address, or a DuckDB connection"):
+    with pytest.raises(
+        InputError, match="database is int: it must be a path, an address, or a DuckDB connection"
+    ):
         Database.open(3)
-    with pytest.raises(InputError, match="the data base 'city on 127.0.0.1' does not answer") as caught:
+    with pytest.raises(InputError, match=r"the data base 'city on 127\.0\.0\.1' does not answer") as caught:
         Database.open("postgresql://me:secret@127.0.0.1:1/city")
     assert "secret" not in str(caught.value)
     with pytest.raises(InputError, match="database is an address that cannot be read"):
@@ -209,7 +232,9 @@ def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
 def test_libraries_that_are_not_installed_are_named(monkeypatch, module, extra):
     monkeypatch.setitem(sys.modules, module, None)
     where = "postgresql://localhost/city" if extra == "postgresql" else "city.duckdb"
-    with pytest.raises(InputError, match=rf"need {module}, which is not installed: pip install 'deltahist\[{extra}\]'"):
+    with pytest.raises(
+        InputError, match=rf"need {module}, which is not installed: pip install 'deltahist\[{extra}\]'"
+    ):
         Database.open(where)
 
 
@@ -217,20 +242,26 @@ def test_times_that_duckdb_alone_has_are_read_or_missing():
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT 'ann' AS who, TIMESTAMP_S '2020-01-01 10:00:00' AS s, "
-        "make_timestamp_ns(1577872800000000001) AS ns, 18446744073709551615::UBIGINT AS big, 'u'::ENUM('u', 'v') AS kind"
+        "make_timestamp_ns(1577872800000000001) AS ns, 18446744073709551615::UBIGINT AS big, "
+        "'u'::ENUM('u', 'v') AS kind"
     )
-    connection.execute("INSERT INTO t VALUES ('ann', make_timestamp(9223372022400000000)::TIMESTAMP_S, NULL, 3, 'v')")
+    connection.execute(
+        "INSERT INTO t VALUES ('ann', make_timestamp(9223372022400000000)::TIMESTAMP_S, NULL, 3, 'v')"
+    )
     database = Database.open(connection)
     database.register(["ann"], 0)
     query = database.query("t", "who")
     assert query.columns == {"s": "time", "ns": "time", "big": "number", "kind": "text"}
-    rows = _rows(database, query, h="extract(hour from s)", n="extract(hour from ns)", big="big", k="upper(kind)")
+    rows = _rows(
+        database, query, h="extract(hour from s)", n="extract(hour from ns)", big="big", k="upper(kind)"
+    )
     assert rows == [(0, 10, 10, 18446744073709551616.0, "U"), (0, None, None, 3.0, "V")]
 
 
 def test_endless_decimals_are_numbers_or_missing(postgres_url):
     _run(postgres_url, "CREATE TABLE t (who TEXT, price NUMERIC)",
-         "INSERT INTO t VALUES ('ann', 1e400), ('ann', 1e-400), ('ann', -0.1), ('ann', 'NaN'), ('ann', 'Infinity'), ('ann', 0)")  # fmt: skip
+         "INSERT INTO t SELECT 'ann', n FROM "
+         "(VALUES (1e400), (1e-400), (-0.1), ('NaN'::NUMERIC), ('Infinity'::NUMERIC), (0)) AS v (n)")  # fmt: skip
     database = Database.open(postgres_url)
     database.register(["ann"], 0)
     rows = _rows(database, database.query("t", "who"), price="price")

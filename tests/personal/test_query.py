@@ -57,11 +57,14 @@ def _queries(draw, depth=3):
     for _ in range(draw(st.integers(0, depth))):
         step = draw(st.integers(0, 8))
         if step == 0:
-            condition = draw(st.sampled_from(["a > 1", "kind = 'u' or x > 1", "x < 2", "not (kind in ('v'))"]))
+            condition = draw(
+                st.sampled_from(["a > 1", "kind = 'u' or x > 1", "x < 2", "not (kind in ('v'))"])
+            )
             query = query.where(condition)
         elif step == 1:
             query = query.select("kind", **draw(st.sampled_from([
-                {"a": "floor(x)", "x": "x + 1"}, {"a": "a % 2", "x": "0.5"}, {"a": "coalesce(a, floor(x))", "x": "a / 2"},
+                {"a": "floor(x)", "x": "x + 1"}, {"a": "a % 2", "x": "0.5"},
+                {"a": "coalesce(a, floor(x))", "x": "a / 2"},
             ])))  # fmt: skip
         elif step == 2:
             copy = {"a": "a", "kind": "kind", "x": "x"}
@@ -76,9 +79,13 @@ def _queries(draw, depth=3):
         elif step == 5:
             query = query.at_most(draw(st.integers(1, 3)))
         elif step == 6:
-            query = query.at_most(draw(st.integers(1, 3)), by=draw(st.sampled_from(["a", "x", ("kind", "a")])))
+            query = query.at_most(
+                draw(st.integers(1, 3)), by=draw(st.sampled_from(["a", "x", ("kind", "a")]))
+            )
         elif step == 7:
-            query = query.join(SEATS, "kind").select("kind", "x", a="a + seats").select("kind", "x", a="floor(a)")
+            query = (
+                query.join(SEATS, "kind").select("kind", "x", a="a + seats").select("kind", "x", a="floor(a)")
+            )
         else:
             query = query.partition("a", [0, 1])[draw(st.integers(0, 1))]
     return query
@@ -138,10 +145,17 @@ def test_place_leaves_its_trace(query, placed, by_place):
 
 
 def test_a_value_says_whether_it_depends_on_place():
-    assert QUERY.depends_on_place("x / 2 + a") and not QUERY.depends_on_place("a / 2")
+    assert QUERY.depends_on_place("x / 2 + a")
+    assert not QUERY.depends_on_place("a / 2")
 
 
-_OWN = [(0, 1, "u", 0.0, 0.5), (0, 1, "v", 1.0, 0.5), (0, 2, "u", 2.0, 0.5), (1, 1, "u", 0.0, 0.5), (0, 1, "v", 1.0, 0.5)]
+_OWN = [
+    (0, 1, "u", 0.0, 0.5),
+    (0, 1, "v", 1.0, 0.5),
+    (0, 2, "u", 2.0, 0.5),
+    (1, 1, "u", 0.0, 0.5),
+    (0, 1, "v", 1.0, 0.5),
+]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +198,10 @@ def test_a_terminal_fetches_owners_and_values_only():
         (lambda q: q.join(SPOTS.rename(columns={"spot": "_Person"}), "a"), "'_Person', which is kept"),
         (lambda q: q.select("a", A="x"), "called 'a' and 'A': names must differ by more than capitals"),
         (lambda q: q.select(**{"é" * 32: "x"}), "names are texts of 1 to 63 bytes"),
-        (lambda q: q.union(Query(TABLE, source="other")), "of 'records' and of 'other': both must come from one table"),
+        (
+            lambda q: q.union(Query(TABLE, source="other")),
+            "of 'records' and of 'other': both must come from one table",
+        ),
         (lambda q: q.union(q.select("a")), "both must have the same, by select"),
         (lambda q: q.flat_map(), "flat_map has 0 rows: it makes 1 to 1,000"),
         (lambda q: q.flat_map(*[{"p": "a"}] * 1001), "flat_map has 1,001 rows"),
@@ -199,13 +216,22 @@ def test_a_terminal_fetches_owners_and_values_only():
         (lambda q: q.at_most(0), "number is 0: it must be a whole number of at least 1"),
         (lambda q: q.at_most(2, by="b"), "column 'b', which is not there"),
         (lambda q: q.join(SEATS, "b"), "column 'b', which is not there"),
-        (lambda q: q.join(SEATS, "a"), r"join on \['a'\]: the public table has the columns \['kind', 'seats'\]"),
-        (lambda q: q.join(pd.concat([SEATS, SEATS]), "kind"), r"keys \['kind'\] that repeat, in row 2: each record would"),
+        (
+            lambda q: q.join(SEATS, "a"),
+            r"join on \['a'\]: the public table has the columns \['kind', 'seats'\]",
+        ),
+        (
+            lambda q: q.join(pd.concat([SEATS, SEATS]), "kind"),
+            r"keys \['kind'\] that repeat, in row 2: each record would",
+        ),
         (lambda q: q.join(TABLE, "kind"), "join with Table: it must be a pandas frame, which is public"),
         (lambda q: q.join(q, "kind"), "join with Query: it must be a pandas frame"),
         (lambda q: q.join(SEATS[:0], "kind"), "has 0 rows"),
         (lambda q: q.join(SEATS.assign(kind=["u", None]), "kind"), "keys 'kind' that are missing"),
-        (lambda q: q.join(SEATS.assign(kind=[1, 2]), "kind"), "kind 'whole' in the public table and 'text' in the records"),
+        (
+            lambda q: q.join(SEATS.assign(kind=[1, 2]), "kind"),
+            "kind 'whole' in the public table and 'text' in the records",
+        ),
         (lambda q: q.join(pd.DataFrame({"x": [1.5]}), "x"), "no numbers with a point"),
         (lambda q: q.join(SEATS.assign(x=1), "kind"), "called 'x' and 'x'"),
         (lambda q: q.join(SEATS.assign(seats=[1, "two"]), "kind"), "'seats' holds values of several types"),

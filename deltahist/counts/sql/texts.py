@@ -217,7 +217,7 @@ class _Reader:
         if isinstance(node.this, exp.Literal) and node.this.is_string:
             import ibis
 
-            from deltahist.personal.kinds import as_time
+            from deltahist.counts.sql.kinds import as_time
 
             return ibis.literal(as_time(str(node.this.this), "date" if to == "date" else "time"))
         return self.of(node.this).cast(to)
