@@ -157,7 +157,8 @@ class Expressions:
     def _part(self, kind, depth):
         time, day = self.of("time", depth), self.of("date", depth)
         return self.chance.choice([time.hour, time.minute, time.second, time.year, day.year, day.month, day.day,
-                                   time.day, time.quarter, day.day_of_year, day.day_of_week.index, time.day_of_week.index,
+                                   time.day, time.quarter, day.day_of_year, day.day_of_week.index,
+                                   time.day_of_week.index,
                                    lambda: self.of("text", depth).length(),
                                    lambda: self.of("truth", depth).cast("int64")])()  # fmt: skip
 

@@ -158,8 +158,8 @@ def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
         kind = records[name].type()
         if not kind.is_numeric() or (kind.is_decimal() and kind.precision is None):
             raise InputError(
-                f"column {name!r} is of type {kind}: coordinates are numbers of double precision, in the CRS of the "
-                f"domain ({domain.crs or 'none'}); add columns of projected coordinates, or use count_file, which projects"
+                f"column {name!r} is of type {kind}: coordinates are numbers, in the CRS of the "
+                f"domain ({domain.crs or 'none'}); add columns that are projected, or use count_file, which projects"
             )
         out.append(records[name].cast("float64"))
     return out
