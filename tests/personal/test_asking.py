@@ -158,7 +158,7 @@ def test_one_key_is_one_question(tmp_path):
         lambda: people.records.where("kind = 'bus'").count(epsilon=0.2, key="q1"),
         lambda: people.records.where("kind = 'bus'").mean("fare", clip=(0, 9), epsilon=0.1, key="q1"),
     ):
-        with pytest.raises(dh.InputError, match="key 'q1' was used for another request"):
+        with pytest.raises(dh.InputError, match="key 'q1' of account 'people' was used for another request: .* was .*, is"):
             other()
     assert spent(people) == [0.2, 0.1, 0]
     for bad in ("", 3):
@@ -195,7 +195,7 @@ database.create_records("trip", {"kind": "text", "hour": "whole"}, owner="who")
 query = database.query("trip", "who").where("hour > 3").at_most(2, by="hour")
 for terminal in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)):
     asked, values = terminal.records(query)
-    print(_request(asked.rows(**values), terminal))
+    print(_request("people", "key", asked.rows(**values), terminal).kept)
 """
     runs = {
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
