@@ -158,7 +158,7 @@ def test_one_key_is_one_question(tmp_path):
         lambda: people.records.where("kind = 'bus'").count(epsilon=0.2, key="q1"),
         lambda: people.records.where("kind = 'bus'").mean("fare", clip=(0, 9), epsilon=0.1, key="q1"),
     ):
-        with pytest.raises(dh.InputError, match="key 'q1' of account 'people' was used for another request: .* was .*, is"):
+        with pytest.raises(dh.InputError, match="key 'q1' of account 'people' was used for another request"):
             other()
     assert spent(people) == [0.2, 0.1, 0]
     for bad in ("", 3):
