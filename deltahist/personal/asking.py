@@ -20,6 +20,7 @@ from deltahist.budgets.costs import Cost
 from deltahist.budgets.keys import Request, check_text
 from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
+from deltahist.counts.sql import COMPILING, carried
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Query
 from deltahist.personal.terminals import Given, Terminal
@@ -109,12 +110,12 @@ def _arrays(
 def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -> Request:
     """A request in one way of writing."""
     import ibis
-    from ibis.expr.operations import InMemoryTable
 
-    text = str(ibis.to_sql(expression, dialect="duckdb"))
+    with COMPILING:
+        text = str(ibis.to_sql(expression, dialect="duckdb"))
     # Public tables that are joined have names that differ from run to run: what they hold stands for them.
-    for table in expression.op().find(InMemoryTable):
-        text = text.replace(table.name, _digest(repr(table.data.to_pyarrow(table.schema).to_pydict())))
+    for name, rows in carried(expression).items():
+        text = text.replace(name, _digest(repr(rows.to_pydict())))
     cost = Cost(charged(**{terminal.unit: terminal.amount}))
     return Request(account, key, cost, drawn=True, words={**terminal.describe(), "records": _digest(text)})
 

@@ -104,7 +104,7 @@ class Database:
             check_column(name, names)
         columns = {name: self._column(records[name]) for name in names}
         return Query(
-            records.select(**{OWNER: number.cast("int64")}, **columns), placed=frozenset(place), source=table
+            records.select(**{OWNER: number}, **columns), placed=frozenset(place), source=table
         )
 
     def _column(self, column: Any) -> Any:

@@ -51,6 +51,17 @@ def test_who_cannot_pay_for_all_is_left_out_with_all(people):
     assert spent(people) == [0.6, 1.0, 0.8]
 
 
+def test_values_of_who_cannot_pay_are_left_out(people):
+    people.records.count(epsilon=0.4)
+    fares = people.records.where("fare > 1")
+    assert fares.sum("fare", clip=(0, 9), epsilon=0.3).estimate == 2 + 3 + 4
+    assert spent(people) == [0.6, 0.7, 0.8]
+    assert fares.mean("fare", clip=(0, 9), epsilon=0.3).estimate == pytest.approx(4)
+    kinds = people.records.histogram("kind", ["tram", "bus"], epsilon=0.2)
+    assert [answer.estimate for _, answer in kinds] == [0, 0]
+    assert spent(people) == [0.6, 1.0, 0.8]
+
+
 def test_derived_records_are_paid_for_one_by_one(people):
     twice = people.records.flat_map({"at": "hour"}, {"at": "hour + 1", "where": "hour < 12"})
     assert twice.count(epsilon=0.1).estimate == 9

@@ -7,10 +7,11 @@ from fractions import Fraction
 import pytest
 
 import deltahist as dh
+from deltahist.budgets import postgres
 from deltahist.budgets.ledger import Ledger
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
-from tests.personal.city import city, frame
+from tests.personal.city import city, frame, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 9.0), ("Ada", "bus", 9, 1.0)]
 
@@ -125,6 +126,18 @@ def test_a_table_of_others_is_asked_too(tmp_path):
     answer = people.records.sum("stay", clip=(0, 9), epsilon=1000)
     assert abs(answer.estimate - 3) < 1
     assert people.left(["Ada"]) == [0]
+
+
+def test_all_of_it_on_postgresql(postgres_url, monkeypatch):
+    without_noise(monkeypatch)
+    people = city(postgres_url, ROWS, where=postgres_url)
+    assert people.records.where("kind = 'bus'").count(epsilon=0.4, key="k").estimate == 2
+    assert people.records.where("kind = 'bus'").count(epsilon=0.4, key="k").estimate == 2
+    assert people.records.histogram("kind", ["bus", "tram"], epsilon=0.4)["tram"].estimate == 1
+    assert people.records.mean("fare", clip=(0, 10), epsilon=0.1).estimate == pytest.approx(12.5 / 3)
+    assert [float(each) for each in people.spent(["Ada", "Bob"])] == [1.0, 0.5]
+    for engine in postgres._ENGINES.values():
+        engine.dispose()
 
 
 def test_the_room_opens_without_its_extras():
