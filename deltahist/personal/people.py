@@ -135,8 +135,13 @@ class People:
             fresh = [name for name, is_known in zip(listed, known, strict=True) if not is_known]
             first = turn.join(limits[~known], radii[~known]).start
         # The purses come first: a number without a name is nobody's, a name without a purse could never pay.
-        if fresh:
+        try:
             self.base.register(fresh, first)
+        except InputError:
+            if (self.base.numbers(fresh) < 0).all():
+                raise
+            # Somebody else let one of them join at the same time: that one is known now.
+            self.join(names, epsilon=epsilon, rho=rho, radius=radius)
 
     def insert(self, frame: Any) -> None:
         """Add records. Owners who have not joined do so, with the default budget.

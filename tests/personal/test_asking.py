@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -265,6 +266,15 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
     )
     people.records.count(epsilon=0.1)
     assert seen == ["charged", "drawn"]
+
+
+def test_many_ask_at_once_and_nobody_overspends(people):
+    again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit((people, again)[n % 2].records.count, epsilon=Fraction(3, 20)) for n in range(12)]
+        used = sum(each.result().estimate for each in asked)
+    assert people.spent(["Ada", "Bob", "Cyd"]) == [Fraction(9, 10), Fraction(9, 10), Fraction(9, 10)]
+    assert used == 2 * 3 + 6 * 1 + 3 * 2
 
 
 def test_records_of_nobody_are_left_out(people):

@@ -114,6 +114,34 @@ def test_a_break_between_ledger_and_data_base_harms_nobody(people, monkeypatch):
     assert people.left(["Ada", "Bob", "Cyd", "Dan"]) == [1, 1, 2, 2]
 
 
+def test_two_may_let_the_same_person_join_at_once(people, monkeypatch):
+    again = People(people.database, "trip", owner="who", ledger=people.ledger, epsilon=1)
+    register = Database.register
+
+    def late(database, names, first):
+        monkeypatch.setattr(Database, "register", register)
+        again.join(["Cyd"])
+        register(database, names, first)
+
+    monkeypatch.setattr(Database, "register", late)
+    people.join(["Dan", "Cyd"])
+    assert people.left(["Dan", "Cyd"]) == [1, 1]
+
+
+def test_two_may_not_let_the_same_person_join_with_two_budgets(people, monkeypatch):
+    register = Database.register
+
+    def late(database, names, first):
+        monkeypatch.setattr(Database, "register", register)
+        people.join(["Cyd"], epsilon=3)
+        register(database, names, first)
+
+    monkeypatch.setattr(Database, "register", late)
+    with pytest.raises(dh.InputError, match="'Cyd' joined with epsilon = 3"):
+        people.join(["Dan", "Cyd"])
+    assert people.left(["Cyd"]) == [3]
+
+
 def test_a_table_of_others_is_asked_too(tmp_path):
     import duckdb
 
