@@ -21,7 +21,8 @@ from deltahist.personal.answers import Answer, Answers
 from deltahist.personal.asking import ask
 from deltahist.personal.database import Database
 from deltahist.personal.query import Expression, Query
-from deltahist.personal.terminals import Count, Given, Histogram, Mean, Sum, Terminal
+from deltahist.personal.terminals import Count, Given, Histogram, Terminal
+from deltahist.personal.values import Mean, Sum
 
 _Given = TypeVar("_Given", bound=Given)
 

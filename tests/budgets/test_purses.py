@@ -118,6 +118,14 @@ def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     assert held(purses)[1] == [2, 2]
 
 
+def test_a_turn_within_a_turn_is_refused(purses):
+    with purses.turn() as turn:
+        turn.join([5])
+        with pytest.raises(dh.InputError, match="is open in this thread already"):
+            purses.join([6])
+    assert held(purses)[0] == [5]
+
+
 def test_one_turn_charges_once(purses):
     purses.join([5])
     with purses.turn() as turn:
