@@ -12,6 +12,7 @@ from deltahist.cli.keeping import ledger
 from deltahist.cli.planning import plan
 from deltahist.cli.publishing import demo, publish
 from deltahist.cli.querying import query
+from deltahist.cli.questions import ask
 from deltahist.cli.reading import export, inspect, plot
 from deltahist.cli.refining import refine, tighten
 from deltahist.cli.sharing import share
@@ -61,6 +62,7 @@ for command, line in (
     (allocate, "Spread a budget per window over steps of different weight."),
     (stream, "Publish one map per step of time, within a budget per window."),
     (share, "Answer what users of a network may know of each other."),
+    (ask, "Ask a question that those pay for whose records it uses."),
     (query, "Count the points in boxes or regions, with intervals."),
     (advise, "What each choice of δ, ε and cells gives, in words."),
     (plan, "Rank strategies and cells by expected error, before any data."),

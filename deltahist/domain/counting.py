@@ -9,8 +9,10 @@ from typing import Any
 from deltahist.domain.operations import Projection
 from deltahist.errors import InputError, one_of, whole
 
+#: Records of people whose own budget did not suffice.
+UNPAID = "people who cannot pay"
 #: What may have been left out before counting.
-DROPS = ("bad rows", "points outside")
+DROPS = ("bad rows", "points outside", UNPAID)
 #: Characters of a condition on rows: what a person can read in a statement.
 _LONGEST = 1000
 #: The name of an operation in files that did not record it.
@@ -25,7 +27,7 @@ class Counting:
     ----------
     contributions : points of one user that may move at once; 1 if the unit of privacy is a point.
     user : whether the unit of privacy is a user, all of whose kept points may move; so it is with more than one.
-    dropped : kinds of rows that may have been left out: "bad rows", "points outside".
+    dropped : kinds of rows that may have been left out: "bad rows", "points outside", "people who cannot pay".
     projection : the operation that brought coordinates to the map; None if they were in its CRS.
     where : the condition that chose the rows, on columns besides the place; None if all were taken.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from deltahist.domain.counting import UNPAID
 from deltahist.errors import InputError
 from deltahist.mechanisms.statement import Promise, number, place_of_sources
 from deltahist.privacy import Guarantee
@@ -186,6 +187,11 @@ def _rows(promise: Promise, f: dict[str, Any]) -> Section:
         done.append(f"Of each person at most {kept} kept, chosen without looking at places.")
     if "bad rows" in f["dropped"]:
         done.append("Rows whose coordinates could not be used were left out.")
+    if UNPAID in f["dropped"]:
+        done.append(
+            "Every person has a budget of their own, from which each of their records was paid for; records of people "
+            "who could not pay were left out."
+        )
     if counting.projection is not None:
         done.append(f"All coordinates came to the map by one operation: {counting.projection.name}.")
     where = "left out" if "points outside" in f["dropped"] else "counted in the nearest cell"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from deltahist.budget import Budget
 from deltahist.domain import Domain
-from deltahist.domain.counting import Counting
+from deltahist.domain.counting import UNPAID, Counting
 from deltahist.domain.crs import scales, unit_of, words
 from deltahist.mechanisms.chain import Chain
 from deltahist.mechanisms.step import Step
@@ -340,6 +340,8 @@ def _membership(f: dict[str, Any]) -> list[Row]:
         who = f"{number}published exactly: membership is fixed, so the number hides nothing"
     elif f["sources"] is None:
         who = "not published: rows were dropped, and how many may depend on a person"
+    elif UNPAID in f["dropped"]:
+        who = "not published: who takes part is protected"
     else:
         who = "not published: who takes part is protected near the sources"
     rows = [("Number of points", who), *_condition(f)]
@@ -355,6 +357,9 @@ def _membership(f: dict[str, Any]) -> list[Row]:
         )
     if "points outside" in f["dropped"]:
         rows.append(("Dropped points", "points outside the bounds were dropped; the boundary is a source"))
+    if UNPAID in f["dropped"]:
+        rows.append(("Budgets", "each person has one, from which each of their records was paid for as stated above;"))
+        rows.append(("", "records of people who could not pay were left out"))
     return rows
 
 

@@ -212,6 +212,23 @@ class Neighbourhood:
         # The boundary is within the diameter of every cell.
         return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary")
 
+    def appearing_anywhere(self) -> Neighbourhood:
+        """The relation of the same moves in which entities appear and vanish anywhere besides.
+
+        >>> near = Neighbourhood(Domain((0, 4), (4,)), 1)
+        >>> near.source_cells.tolist(), near.appearing_anywhere().source_cells.tolist()
+        ([False, False, False, False], [True, True, True, True])
+        """
+        import shapely
+
+        domain = self.domain
+        whole = (
+            shapely.LineString([(domain.low[0], 0), (domain.high[0], 0)])
+            if domain.ndim == 1
+            else shapely.box(*domain.bounds)
+        )
+        return _quietly(domain, self.delta, whole)
+
     @property
     def delta_ground(self) -> float:
         """δ as a number in ground units (metres, or the plane's units)."""

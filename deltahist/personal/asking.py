@@ -22,7 +22,7 @@ from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
 from deltahist.counts.sql import COMPILING, carried
 from deltahist.errors import InputError
-from deltahist.personal.query import OWNER, Query
+from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
         kept = None if request is None else request.answered(turn.accounts)
         if kept is not None:
             return terminal.again(kept[0])
-        answer = _quietly(lambda: _answered(people, turn, expression, list(values), terminal))
+        answer = _quietly(lambda: _answered(people, turn, asked, expression, values, terminal))
         if request is not None:
             request.keep(turn.accounts, answer.to_json())
     return answer
@@ -82,17 +82,27 @@ class _Used:
 
 
 def _answered(
-    people: People, turn: Turn, expression: Any, values: list[str], terminal: Terminal[_Given]
+    people: People,
+    turn: Turn,
+    query: Query,
+    expression: Any,
+    values: Mapping[str, Expression],
+    terminal: Terminal[_Given],
 ) -> _Given:
     with people.base.snapshot() as snapshot:
         fetched = snapshot.fetch(expression)
-    owner, columns = _arrays(fetched, values, len(turn.limits))
+    owner, columns = _arrays(fetched, list(values), len(turn.limits))
     del fetched
+    read, usable = terminal.read(columns)
+    if usable is not None:
+        owner, read = owner[usable], {name: column[usable] for name, column in read.items()}
     number = np.bincount(owner, minlength=len(turn.limits))
+    if not terminal.keeps_radii(query, values.values()):
+        number[~np.isnan(turn.classes)[turn.which]] = 0
     times = number if terminal.unit == "epsilon" else np.minimum(number, _MANY) ** 2
     payers = turn.charge(times, terminal.cost(turn.classes))
-    used = payers[owner] if columns else None
-    return terminal.answer(_Used(columns, used, int(number[payers].sum())))
+    used = payers[owner] if read else None
+    return terminal.answer(_Used(read, used, int(number[payers].sum())))
 
 
 def _arrays(

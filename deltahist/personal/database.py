@@ -104,7 +104,10 @@ class Database:
             check_column(name, names)
         columns = {name: self._column(records[name]) for name in names}
         return Query(
-            records.select(**{OWNER: number}, **columns), placed=frozenset(place), source=table
+            records.select(**{OWNER: number}, **columns),
+            placed=frozenset(place),
+            untouched=frozenset(place),
+            source=table,
         )
 
     def _column(self, column: Any) -> Any:
@@ -157,6 +160,22 @@ class Database:
         out = np.full(len(listed), -1, dtype=np.int64)
         out[found["at"].to_numpy()] = found["number"].to_numpy()
         return out
+
+    def strangers(self, table: str, owner: str) -> list[str]:
+        """Owners of a table's records who are not registered, in the order of their names.
+
+        Raises InputError if there is no such table or column.
+        """
+        schema = self._engine.schema(table)
+        if self._owner_of(table) is not None:  # it holds nobody else's records
+            return []
+        check_column(owner, schema.names)
+        owners = unbound(table, schema)[[owner]].distinct()
+        owners = owners.select(name=owners[owner].cast("string")).distinct()
+        owners = owners.filter(owners["name"].notnull() & (owners["name"] != ""))
+        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        with self.snapshot() as look:
+            return sorted(look.fetch(owners.anti_join(persons, "name"))["name"].to_pylist())
 
     def create_records(self, table: str, columns: Mapping[str, str], owner: str) -> None:
         """Make a table of records that holds the numbers of persons itself, so that queries of it need no join.

@@ -1,4 +1,4 @@
-"""People with budgets of their own, their records, and what is asked of them."""
+"""People with budgets of their own: who joins with what, and their records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,14 +17,9 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed
 from deltahist.budgets.purses import Purses
 from deltahist.errors import NANO, InputError
-from deltahist.personal.answers import Answer, Answers
-from deltahist.personal.asking import ask
 from deltahist.personal.database import Database
-from deltahist.personal.query import Expression, Query
-from deltahist.personal.terminals import Count, Given, Histogram, Terminal
-from deltahist.personal.values import Mean, Sum
-
-_Given = TypeVar("_Given", bound=Given)
+from deltahist.personal.query import Query
+from deltahist.personal.records import Records
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +139,16 @@ class People:
             # Somebody else let one of them join at the same time: that one is known now.
             self.join(names, epsilon=epsilon, rho=rho, radius=radius)
 
+    def enrol(self) -> int:
+        """Let all owners of records join who have not done so, with the default budget; the number of them, private.
+
+        For tables that other programs write. Raises InputError if there is no default budget.
+        """
+        strangers = self.base.strangers(self.table, self.owner)
+        if strangers:
+            self.join(strangers)
+        return len(strangers)
+
     def insert(self, frame: Any) -> None:
         """Add records. Owners who have not joined do so, with the default budget.
 
@@ -250,77 +255,6 @@ class People:
     @cached_property
     def _first_query(self) -> Query:
         return self.base.query(self.table, self.owner, tuple(self.place))
-
-
-@dataclass(frozen=True, eq=False)
-class Records(Query):
-    """Records of people, or what is derived from them, to ask questions of.
-
-    Each question costs a person its ε (or ρ) as many times as it uses records derived from theirs (for ρ: as many
-    times as the square of that). Each takes a key: the same question under the same key has the same answer, and is
-    paid for once.
-    """
-
-    people: Any = None
-
-    def ask(self, terminal: Terminal[_Given], key: str | None = None) -> _Given:
-        """Ask a question (`deltahist.personal.terminals`).
-
-        Raises
-        ------
-        InputError
-            If its budget is of another unit than the people's, the key was used for another request, or the data base
-            or the ledger cannot be used. Nothing is charged then.
-        """
-        return ask(self.people, self, terminal, key)
-
-    def count(
-        self,
-        *,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
-        """The number of records."""
-        return self.ask(Count(epsilon=epsilon, rho=rho), key)
-
-    def sum(
-        self,
-        column: Expression,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
-        """The sum of a value, clipped to a public range (`Sum`). Records without the value are not used."""
-        return self.ask(Sum(column, clip, resolution, epsilon=epsilon, rho=rho), key)
-
-    def mean(
-        self,
-        column: Expression,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
-        """The mean of a value, clipped to a public range (`Mean`). Records without the value are not used."""
-        return self.ask(Mean(column, clip, resolution, epsilon=epsilon, rho=rho), key)
-
-    def histogram(
-        self,
-        column: str,
-        values: Sequence[Any],
-        *,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answers:
-        """The number of records with each of some public values (`Histogram`). Records with others are not used."""
-        return self.ask(Histogram(column, values, epsilon=epsilon, rho=rho), key)
 
 
 def _names(names: Any) -> list[str]:

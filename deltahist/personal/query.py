@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from deltahist.errors import InputError, whole
 from deltahist.personal.expressions import total
@@ -39,6 +39,7 @@ class Query:
     table : the derived records, an Ibis expression of tables that are bound to no data base, with OWNER.
     placed : columns that depend on the columns of place.
     by_place : whether which records there are, or how many, depends on them.
+    untouched : columns of place that are still what they were in the table.
     source : the table that the records come from.
 
     >>> import ibis
@@ -50,6 +51,7 @@ class Query:
     table: Any
     placed: frozenset[str] = frozenset()
     by_place: bool = False
+    untouched: frozenset[str] = frozenset()
     source: str = ""
 
     @cached_property
@@ -57,7 +59,7 @@ class Query:
         """Names and kinds of the columns: "truth", "whole", "number", "text", "time" or "date"."""
         return {name: str(kind_of(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
 
-    def where(self, condition: Expression) -> Query:
+    def where(self, condition: Expression) -> Self:
         """The records that meet a condition; where it says neither yes nor no, they do not.
 
         Parameters
@@ -72,7 +74,7 @@ class Query:
         made = self._truth(condition)
         return self._changed(self.table.filter(made.value), self.placed, by_place=self._touches(made.columns))
 
-    def select(self, *names: str, **columns: Expression) -> Query:
+    def select(self, *names: str, **columns: Expression) -> Self:
         """Records with the columns named, and with columns made by texts or functions.
 
         Raises InputError if a column is not there, is made twice, or cannot be made.
@@ -83,9 +85,10 @@ class Query:
         check_names([*names, *made])
         placed = self.placed & set(names) | self._placed(made)
         values = {name: self.table[name] for name in (OWNER, *names)}
-        return self._changed(self.table.select(**values, **_values(made)), placed)
+        chosen = replace(self, untouched=self.untouched & set(names))
+        return chosen._changed(self.table.select(**values, **_values(made)), placed)
 
-    def flat_map(self, *rows: Mapping[str, Expression]) -> Query:
+    def flat_map(self, *rows: Mapping[str, Expression]) -> Self:
         """Several records of each one.
 
         Parameters
@@ -121,9 +124,10 @@ class Query:
             parts.append(table.select(**{OWNER: self.table[OWNER]}, **values))
         placed = {name for name in names if any(part.columns & self.placed for part in made[name])}
         asked = frozenset[str]().union(*(each.columns for each in conditions if each is not None))
-        return self._changed(_all_of(parts), placed, by_place=self._touches(asked))
+        several = replace(self, untouched=frozenset())
+        return several._changed(_all_of(parts), placed, by_place=self._touches(asked))
 
-    def union(self, other: Query) -> Query:
+    def union(self, other: Query) -> Self:
         """The records of both; a record that is in both comes twice, and is paid for twice.
 
         Raises InputError if the other's records come from another table, or have other columns.
@@ -138,9 +142,10 @@ class Query:
                 f"union of columns {self.columns} and {other.columns}: both must have the same, by select"
             )
         both = self.table.union(other.table.select(*self.table.columns))
-        return self._changed(both, self.placed | other.placed, by_place=self.by_place or other.by_place)
+        joined = replace(self, untouched=self.untouched & other.untouched)
+        return joined._changed(both, self.placed | other.placed, by_place=self.by_place or other.by_place)
 
-    def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Query]:
+    def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
         """Queries by the value that a column has; records with other values are in none of them.
 
         Raises InputError if values repeat or are NULL, or do not go with the column.
@@ -159,9 +164,9 @@ class Query:
         def part(value: Any) -> Query:
             return self.where(lambda table: table[column] == ibis.literal(value))
 
-        return {value: part(value) for value in listed}
+        return {value: part(value) for value in listed}  # type: ignore[misc]
 
-    def distinct(self, *columns: str) -> Query:
+    def distinct(self, *columns: str) -> Self:
         """Each person's different records, by the columns named (all, if none is), which are those that stay.
 
         Raises InputError if a column is not there.
@@ -169,7 +174,7 @@ class Query:
         kept = self if not columns else self.select(*columns)
         return kept._changed(kept.table.distinct(), kept.placed, by_place=kept._touches(kept.columns))
 
-    def at_most(self, number: int, by: str | Sequence[str] = ()) -> Query:
+    def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
         """At most so many records of each person: the first ones by some columns.
 
         Parameters
@@ -203,7 +208,7 @@ class Query:
         chosen = kept.filter(kept[stay]).drop(stay)
         return self._changed(chosen, self.placed, by_place=self._touches(names))
 
-    def join(self, public: Any, on: str | Sequence[str]) -> Query:
+    def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Records with the columns of a public table beside them; records without a partner in it are left out.
 
         Parameters
@@ -282,7 +287,7 @@ class Query:
     def _placed(self, made: Mapping[str, Total]) -> frozenset[str]:
         return frozenset(name for name, each in made.items() if self._touched(each.columns))
 
-    def _changed(self, table: Any, placed: Any, *, by_place: bool | None = None) -> Query:
+    def _changed(self, table: Any, placed: Any, *, by_place: bool | None = None) -> Self:
         by_place = self.by_place if by_place is None else by_place
         return replace(self, table=table, placed=frozenset(placed), by_place=by_place)
 

@@ -6,9 +6,10 @@ A question is private for adding or removing one derived record: who has k of th
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, Protocol, TypeVar
@@ -74,8 +75,6 @@ class Terminal(ABC, Generic[_Given]):
             if said is not None:
                 object.__setattr__(self, name, as_said(**{name: positive(**{name: said})}))
         Budget(self.epsilon, self.rho)
-        # Whatever is wrong with it is said before anything is fetched.
-        self.law  # noqa: B018
 
     @property
     def unit(self) -> str:
@@ -86,6 +85,51 @@ class Terminal(ABC, Generic[_Given]):
     def amount(self) -> Fraction:
         """ε or ρ of one derived record."""
         return Fraction(getattr(self, self.unit))
+
+    def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Billionths that one derived record costs a person, for each radius (c,) that persons have; NaN is none."""
+        return np.full(len(radii), charged(**{self.unit: self.amount}), dtype=np.int64)
+
+    def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:
+        """Whether people with a radius of their own, of whom only places are hidden, may take part: if nothing that is
+        asked of these records depends on place (docs/privacy/personal.md, section 5)."""
+        return not query.by_place and not any(map(query.depends_on_place, values))
+
+    def read(
+        self, columns: Mapping[str, NDArray[Any]]
+    ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.bool_] | None]:
+        """Values that were fetched as they are measured, and which records have them; None if all have."""
+        return columns, None
+
+    @abstractmethod
+    def answer(self, used: Used) -> _Given:
+        """What is handed out: measured exactly, with exact noise. The noise is drawn here."""
+
+    @abstractmethod
+    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
+        """The derived records that it is about, and the values of them that it needs, by name."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """A JSON-ready description; two questions with one description are the same, if they are asked of the same
+        values."""
+
+    @abstractmethod
+    def again(self, kept: dict[str, Any]) -> _Given:
+        """The answer of which `to_json` was kept."""
+
+    def _described(self, **more: Any) -> dict[str, Any]:
+        return {"question": type(self).__name__.lower(), self.unit: str(self.amount), **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Terminal[_Given]):
+    """A question whose answer follows from whole numbers with noise of one law."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Whatever is wrong with it is said before anything is fetched.
+        self.law  # noqa: B018
 
     @property
     def law(self) -> Law:
@@ -101,10 +145,6 @@ class Terminal(ABC, Generic[_Given]):
             )
         return law
 
-    def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Billionths that one derived record costs a person, for each radius (c,) that persons have; NaN is none."""
-        return np.full(len(radii), charged(**{self.unit: self.amount}), dtype=np.int64)
-
     def answer(self, used: Used) -> _Given:
         """What is handed out: measured exactly, with exact noise. The noise is drawn here."""
         measured = self.measure(used)
@@ -116,10 +156,6 @@ class Terminal(ABC, Generic[_Given]):
         """How much one derived record changes the measured numbers: in all for ε, in Euclidean length for ρ."""
 
     @abstractmethod
-    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
-        """The derived records that it is about, and the values of them that it needs, by name."""
-
-    @abstractmethod
     def measure(self, used: Used) -> NDArray[np.int64]:
         """What gets noise, as whole numbers."""
 
@@ -127,29 +163,23 @@ class Terminal(ABC, Generic[_Given]):
     def told(self, noisy: NDArray[np.int64]) -> _Given:
         """The answer that follows from the numbers with noise."""
 
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """A JSON-ready description; two questions with one description are the same, if they are asked of the same
-        values."""
-
-    @abstractmethod
-    def again(self, kept: dict[str, Any]) -> _Given:
-        """The answer of which `to_json` was kept."""
-
-    def _described(self, **more: Any) -> dict[str, Any]:
-        return {"question": type(self).__name__.lower(), self.unit: str(self.amount), **more}
-
     def _one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
         """The answer of one number of steps with one draw of noise."""
-        variance = self.law.variance()
-        moments = Moments(np.array([variance]), np.array([self.law.kurtosis()]), draws=np.ones(1))
-        down, up = (Fraction(reach[0]) for reach in interval(moments, self.law, LEVEL))
+        error, down, up = _reach(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
-        return Answer(what, estimate, math.sqrt(variance) * float(step), low, high, self.unit, self.amount)
+        return Answer(what, estimate, error * float(step), low, high, self.unit, self.amount)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count(Terminal[Answer]):
+class OneNumber(Measured[Answer]):
+    """A question whose answer is one number."""
+
+    def again(self, kept: dict[str, Any]) -> Answer:
+        return Answer.from_json(kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(OneNumber):
     """The number of records.
 
     >>> Count(epsilon=0.1).law
@@ -172,12 +202,9 @@ class Count(Terminal[Answer]):
     def describe(self) -> dict[str, Any]:
         return self._described()
 
-    def again(self, kept: dict[str, Any]) -> Answer:
-        return Answer.from_json(kept)
-
 
 @dataclass(frozen=True)
-class Histogram(Terminal[Answers]):
+class Histogram(Measured[Answers]):
     """The number of records with each of some values; records with other values are not asked, nor paid for.
 
     Parameters
@@ -225,3 +252,12 @@ class Histogram(Terminal[Answers]):
 
     def again(self, kept: dict[str, Any]) -> Answers:
         return Answers(tuple(self.values), tuple(Answer.from_json(each) for each in kept["answers"]))
+
+
+@functools.lru_cache(maxsize=64)
+def _reach(law: Law) -> tuple[float, Fraction, Fraction]:
+    """Standard deviation of one draw, and how far below it and above it the interval goes."""
+    variance = law.variance()
+    moments = Moments(np.array([variance]), np.array([law.kurtosis()]), draws=np.ones(1))
+    down, up = (Fraction(reach[0]) for reach in interval(moments, law, LEVEL))
+    return math.sqrt(variance), down, up

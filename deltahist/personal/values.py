@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.special
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError, as_printed, finite, positive
 from deltahist.personal.answers import LEVEL, Answer
 from deltahist.personal.query import Expression, Query
-from deltahist.personal.terminals import Terminal, Used
+from deltahist.personal.terminals import Given, OneNumber, Terminal, Used
 from deltahist.privacy import Law
 
 #: Steps of a value: sums over any number of records stay within 64 bits.
@@ -24,9 +24,11 @@ _MOST_STEPS = 10**9
 #: Steps between the bounds of a value, if nothing else is said.
 _STEPS = 10**6
 
+_Given = TypeVar("_Given", bound=Given)
+
 
 @dataclass(frozen=True)
-class _OfValues(Terminal[Answer]):
+class OfValues(Terminal[_Given]):
     """A question on a value of each record, which is clipped; records without it (NULL) are not asked, nor paid for.
 
     Parameters
@@ -48,7 +50,7 @@ class _OfValues(Terminal[Answer]):
     step: Fraction = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        low, high = self._bounds()
+        low, high = self.bounds()
         size = self._size(low, high)
         if self.resolution is None:
             step = _power_of_ten(size / _STEPS)
@@ -62,7 +64,8 @@ class _OfValues(Terminal[Answer]):
         object.__setattr__(self, "step", step)
         super().__post_init__()
 
-    def _bounds(self) -> tuple[Fraction, Fraction]:
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        """The clip range, exactly."""
         if self.clip is None:
             raise InputError(
                 "clip is missing: say between which values the column is clipped, clip=(low, high), from public "
@@ -95,14 +98,11 @@ class _OfValues(Terminal[Answer]):
         return self.column if isinstance(self.column, str) else "an expression"
 
     def describe(self) -> dict[str, Any]:
-        return self._described(clip=[str(bound) for bound in self._bounds()], resolution=str(self.step))
+        return self._described(clip=[str(bound) for bound in self.bounds()], resolution=str(self.step))
 
-    def again(self, kept: dict[str, Any]) -> Answer:
-        return Answer.from_json(kept)
-
-    def _steps(self, used: Used, origin: Fraction) -> NDArray[np.int64]:
+    def steps(self, used: Used, origin: Fraction) -> NDArray[np.int64]:
         """Values as whole steps from an origin, clipped."""
-        low, high = self._bounds()
+        low, high = self.bounds()
         values = np.clip(used.column("value").astype(np.float64), float(low), float(high))
         steps = np.rint((values - float(origin)) / float(self.step)).astype(np.int64)
         # Rounding may put a value a step beyond its bound.
@@ -110,7 +110,7 @@ class _OfValues(Terminal[Answer]):
 
 
 @dataclass(frozen=True)
-class Sum(_OfValues):
+class Sum(OfValues[Answer], OneNumber):
     """The sum of a value.
 
     >>> Sum("fare", clip=(0, 50), epsilon=0.5).law
@@ -122,17 +122,17 @@ class Sum(_OfValues):
 
     @property
     def sensitivity(self) -> int:
-        return max(abs(round(bound / self.step)) for bound in self._bounds())
+        return max(abs(round(bound / self.step)) for bound in self.bounds())
 
     def measure(self, used: Used) -> NDArray[np.int64]:
-        return self._steps(used, Fraction(0)).sum(keepdims=True)
+        return self.steps(used, Fraction(0)).sum(keepdims=True)
 
     def told(self, noisy: NDArray[np.int64]) -> Answer:
         return self._one(f"sum of {self.what}", int(noisy[0]), self.step)
 
 
 @dataclass(frozen=True)
-class Mean(_OfValues):
+class Mean(OfValues[Answer], OneNumber):
     """The mean of a value.
 
     Measured are two sums, of the distances to the lower and to the upper bound: one record changes both together by
@@ -148,15 +148,15 @@ class Mean(_OfValues):
 
     @property
     def sensitivity(self) -> int:
-        low, high = self._bounds()
+        low, high = self.bounds()
         return round((high - low) / self.step)
 
     def measure(self, used: Used) -> NDArray[np.int64]:
-        above = self._steps(used, self._bounds()[0])
+        above = self.steps(used, self.bounds()[0])
         return np.array([above.sum(), len(above) * self.sensitivity - above.sum()])
 
     def told(self, noisy: NDArray[np.int64]) -> Answer:
-        low, high = (float(bound) for bound in self._bounds())
+        low, high = (float(bound) for bound in self.bounds())
         share, error, least, most = _ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         return Answer(

@@ -8,6 +8,7 @@ import shapely
 from examples import STRATEGIES, random_domain
 
 import deltahist as dh
+from deltahist.domain.counting import UNPAID, Counting
 from deltahist.mechanisms.calibration import explicit_edge_cost
 
 
@@ -147,3 +148,12 @@ def test_the_curve_rises_to_the_diameter():
     assert (curve["exact"] <= curve["bound"]).all()
     assert curve["exact"][0] == 1
     assert 1 < curve["exact"][-1] < curve["bound"][-1]
+
+
+def test_people_who_pay_by_themselves_are_stated():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1).appearing_anywhere()
+    counting = Counting(dropped=(UNPAID,))
+    found = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=1), counting)
+    assert not found.total_known
+    assert "records of people who could not pay were left out" in " ".join(found.statement().split())
+    assert dh.Mechanism.from_description({**found.describe(), "version": 2}).counting == counting

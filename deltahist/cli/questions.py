@@ -1,0 +1,111 @@
+"""`deltahist ask`: a question of people's records, each of whom has a budget of their own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from deltahist.cli import console, options
+from deltahist.cli.groups import Overwrite, argument, flag, option, spread
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.personal.people import People
+    from deltahist.personal.questions import Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Whom:
+    """Whose records are asked, and who keeps their budgets."""
+
+    database: Annotated[str, option("WHERE", "DuckDB file, or postgresql://user@host/name.")]
+    ledger: Annotated[str, option("WHERE", "Ledger of the budgets: a file, made at first, or postgresql://….")]
+    table: Annotated[str | None, option("TABLE", "Table of the records, if the question does not say it.")] = None
+    owner: Annotated[str | None, option("COL", "Column that says whose a record is, likewise.")] = None
+    account: Annotated[str, option("NAME", "Account of these people in the ledger.")] = "people"
+    limit: Annotated[
+        str | None, option("E", "What each person may spend who is new: all owners of records join with it.")
+    ] = None
+
+    def people(self, question: Question) -> People:
+        """The people, the new ones among them too."""
+        from deltahist.personal.people import People
+
+        unit = "epsilon" if "epsilon" in question.answer else "rho"
+        limit = None if self.limit is None else options.amount(self.limit, "--limit")
+        found = People(
+            self.database,
+            self._either("table", question),
+            owner=self._either("owner", question),
+            ledger=self.ledger,
+            name=self.account,
+            place=question.place,
+            **{unit: limit},  # type: ignore[arg-type]
+        )
+        if limit is not None:
+            found.enrol()
+        return found
+
+    def _either(self, name: str, question: Question) -> str:
+        own, written = getattr(self, name), getattr(question, name)
+        if own is not None and written is not None and own != written:
+            raise InputError(f"--{name} is {own!r}, and the question says {written!r}: leave one of them out")
+        if own is None and written is None:
+            raise InputError(f"--{name} is missing, and the question does not say it: name it")
+        return str(own if written is None else written)
+
+
+@spread
+def ask(
+    *,
+    question: Annotated[Path, argument("QUESTION", "A TOML file: steps, and what is asked (docs/personal.md).")],
+    whom: _Whom,
+    key: Annotated[
+        str | None,
+        option("KEY", "Of this request: asked again with it, the same answer comes back, and nobody pays twice."),
+    ] = None,
+    out: Annotated[Path | None, option("FILE", "Where the answer goes; a map is a release file.")] = None,
+    as_json: Annotated[bool, flag("--json", "The answer as data.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Ask a question of people's records, paid for by those whose records it uses.
+
+    Each person has a budget of their own. Records of who cannot pay are left out, without a word: nothing here tells
+    who paid, or how many.
+
+    \b
+    Examples:
+      deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
+      deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
+    """
+    from deltahist.personal.questions import Question
+
+    asked = Question.read(question)
+    if asked.kind == "map" and out is None:
+        raise InputError("--out is missing: the answer is a map, which becomes a release file, such as night.parquet")
+    console.check_target(out, question, replace=overwrite or asked.kind != "map")
+    answer = asked.ask(whom.people(asked).records, key)
+    if asked.kind == "map":
+        answer.save(out)
+        console.note(f"wrote {out}: {answer.mechanism.promise}")
+        return
+    if as_json:
+        console.put(json.dumps(answer.to_json(), indent=2, ensure_ascii=False), out)
+        return
+    console.put(_said(answer), out)
+
+
+def _said(answer: Any) -> str:
+    """An answer for people, and who paid."""
+    from deltahist.personal.answers import Answers
+
+    lines = str(answer)
+    if isinstance(answer, Answers):
+        rows = [
+            (str(value), *(f"{number:,.6g}" for number in (a.estimate, a.std_error, a.low, a.high)))
+            for value, a in answer
+        ]
+        lines = console.table(("value", "estimate", "std_error", "low", "high"), rows)
+    return f"{lines}\n\n{answer.words[0].upper()}{answer.words[1:]}."

@@ -1,0 +1,126 @@
+"""Quantiles of people's values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from deltahist.errors import InputError, as_printed, finite
+from deltahist.noise.entropy import source
+from deltahist.personal.answers import LEVEL, who_pays
+from deltahist.personal.ranks import draw_quantile, ranks_amiss
+from deltahist.personal.terminals import Used
+from deltahist.personal.values import OfValues
+
+#: Denominators of quantiles: costs stay within 64 bits.
+_FINEST = 10**6
+
+
+@dataclass(frozen=True)
+class Middle:
+    """A quantile of values that people pay for; public.
+
+    Parameters
+    ----------
+    what : was asked. value : that was drawn.
+    amiss : so many of the records lie on its wrong side at most, in 95 of 100 cases.
+    unit, amount : what one record costs.
+
+    >>> Middle("median of fare", 12.4, 100, "epsilon", Fraction(1, 10))
+    Middle(median of fare: 12.4, with at most 100 records on the wrong side with probability 95%)
+    """
+
+    what: str
+    value: float
+    amiss: int
+    unit: str
+    amount: Fraction
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: {self.value:,.6g}, with at most {self.amiss:,} records on the wrong side with probability "
+            f"{LEVEL:.0%}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Middle({self})"
+
+    @property
+    def words(self) -> str:
+        """Who paid, for people; it reveals nobody."""
+        return who_pays(self.unit, self.amount)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        return {**asdict(self), "amount": str(self.amount)}
+
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> Middle:
+        """What `to_json` described."""
+        return cls(**{**kept, "amount": Fraction(kept["amount"])})
+
+
+@dataclass(frozen=True)
+class Quantile(OfValues[Middle]):
+    """A quantile of a value: of the places between its bounds, those with fewer records amiss are likelier.
+
+    Neither the values nor their number are known. In ρ it costs ε²/2 (docs/privacy/personal.md, section 4).
+
+    Parameters
+    ----------
+    q : which one, from 0 to 1; 0.5 is the median. The others as for `OfValues`.
+
+    Raises
+    ------
+    InputError
+        As `OfValues`; unless q is a number from 0 to 1 of at most six decimals.
+
+    >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
+    500001
+    """
+
+    q: float | Fraction = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        asked = as_printed(finite(q=self.q))
+        if not 0 <= asked <= 1 or asked.denominator > _FINEST:
+            raise InputError(f"q is {self.q!r}: it must be a number from 0 to 1 of at most six decimals")
+        object.__setattr__(self, "q", asked)
+
+    @property
+    def share(self) -> Fraction:
+        """q, exactly."""
+        return Fraction(self.q)
+
+    @property
+    def places(self) -> int:
+        """Places on the line between the bounds."""
+        low, high = self.bounds()
+        return round((high - low) / self.step) + 1
+
+    @property
+    def pure(self) -> Fraction:
+        """ε by which places are drawn: at most what ρ = ε²/2 allows."""
+        if self.unit == "epsilon":
+            return self.amount
+        digits = 10**12
+        return Fraction(math.isqrt(int(2 * self.amount * digits * digits)), digits)
+
+    def _size(self, low: Fraction, high: Fraction) -> Fraction:
+        return high - low
+
+    def answer(self, used: Used) -> Middle:
+        low, _ = self.bounds()
+        place = draw_quantile(self.steps(used, low), self.places, self.share, self.pure, source(None))
+        name = "median" if self.share == Fraction(1, 2) else f"{float(self.share):g}-quantile"
+        amiss = ranks_amiss(self.places, self.share, self.pure, 1 - LEVEL)
+        return Middle(f"{name} of {self.what}", float(low + place * self.step), amiss, self.unit, self.amount)
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "q": str(self.share)}
+
+    def again(self, kept: dict[str, Any]) -> Middle:
+        return Middle.from_json(kept)

@@ -1,0 +1,201 @@
+"""Questions in files: which records, and what is answered about them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deltahist.errors import InputError
+from deltahist.personal.records import Records
+
+#: Longest file that is read.
+_LONGEST = 1 << 20
+_KEYS = ("table", "owner", "place", "steps", "answer")
+#: What each kind of answer takes, and what it needs. Budgets may be given to all.
+_ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "count": ((), ()),
+    "sum": (("column", "clip"), ("resolution",)),
+    "mean": (("column", "clip"), ("resolution",)),
+    "quantile": (("column", "q", "clip"), ("resolution",)),
+    "histogram": (("column", "values"), ()),
+    "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "strategy", "sources")),
+}
+_BUDGETS = ("epsilon", "rho")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as it is written down: steps from a table's records to derived ones, and what is asked about these.
+
+    Parameters
+    ----------
+    steps : each a mapping of one step to what it takes, such as {"where": "hour >= 22"}.
+    answer : {"kind": "count", "epsilon": 0.1}, with what that kind takes besides.
+    table, owner, place : of the records, if the file says so.
+
+    Raises
+    ------
+    InputError
+        On unknown steps, kinds of answers or names, on what is missing, and on not exactly one budget.
+
+    >>> Question.of({"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}).kind
+    'count'
+    """
+
+    steps: tuple[Mapping[str, Any], ...]
+    answer: Mapping[str, Any]
+    table: str | None = None
+    owner: str | None = None
+    place: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, path: str | Path) -> Question:
+        """The question in a TOML file.
+
+        Raises InputError if it is missing, too long, no TOML, or asks for what there is not.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"question {str(path)!r} does not exist")
+        if path.stat().st_size > _LONGEST:
+            raise InputError(f"question {str(path)!r} is of {path.stat().st_size:,} bytes: it is no question file")
+        try:
+            return cls.of(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+            raise InputError(f"question {str(path)!r} cannot be read as TOML: {problem}") from None
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Question:
+        """The question that a mapping says, as a file does."""
+        _known(said, _KEYS, "a question")
+        steps, answer = said.get("steps", []), said.get("answer")
+        if not isinstance(answer, dict):
+            raise InputError(
+                'answer is missing: a question ends with what is asked, answer = {kind = "count", epsilon = 0.1}'
+            )
+        if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+            raise InputError("steps must be a list of tables: [[steps]] before each of them")
+        for step in steps:
+            _checked_step(step)
+        _check_answer(answer)
+        place = said.get("place", [])
+        return cls(tuple(steps), answer, said.get("table"), said.get("owner"), tuple(place))
+
+    @property
+    def kind(self) -> str:
+        """What kind of answer is asked for."""
+        return str(self.answer["kind"])
+
+    def records(self, records: Records) -> Records:
+        """The records that the steps derive from those of a table."""
+        return _derive(records, self.steps)
+
+    def ask(self, records: Records, key: str | None = None) -> Any:
+        """The answer about the records of a table; an `Answer`, a frame, or for a map a `Release`.
+
+        Raises what the terminals of `Records` do.
+        """
+        taken = {name: value for name, value in self.answer.items() if name != "kind"}
+        derived = self.records(records)
+        if self.kind == "map":
+            return _map(derived, taken, key)
+        if "clip" in taken:
+            taken["clip"] = tuple(taken["clip"])
+        return getattr(derived, self.kind)(**taken, key=key)
+
+
+def _map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
+    from deltahist.domain import Domain
+    from deltahist.neighbourhood import Neighbourhood
+
+    domain = Domain.from_cell(taken.pop("bounds"), taken.pop("cell"), taken.pop("crs", None))
+    near = Neighbourhood(domain, taken.pop("delta"), taken.pop("sources", None))
+    return records.publish(near, **taken, key=key)
+
+
+def _derive(records: Records, steps: Any) -> Records:
+    for step in steps:
+        ((name, said),) = ((key, value) for key, value in step.items() if key != "by")
+        records = _STEPS[name](records, said, step)
+    return records
+
+
+def _select(records: Records, said: Any, step: Mapping[str, Any]) -> Records:
+    return records.select(*said) if isinstance(said, list) else records.select(**said)
+
+
+def _union(records: Records, said: Any, step: Mapping[str, Any]) -> Records:
+    first, *others = (_derive(records, steps) for steps in said)
+    for other in others:
+        first = first.union(other)
+    return first
+
+
+#: What each step does with records, what it takes, and the whole step.
+_STEPS: dict[str, Callable[[Records, Any, Mapping[str, Any]], Records]] = {
+    "where": lambda records, said, step: records.where(said),
+    "select": _select,
+    "flat_map": lambda records, said, step: records.flat_map(*said),
+    "distinct": lambda records, said, step: records.distinct(*said),
+    "at_most": lambda records, said, step: records.at_most(said, by=step.get("by", [])),
+    "union": _union,
+}
+#: What each takes, and how that is said.
+_TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "where": (lambda said: isinstance(said, str), "text, such as \"hour >= 22 and kind = 'bus'\""),
+    "select": (
+        lambda said: _are_texts(said) or (isinstance(said, dict) and _are_texts([*said.values()])),
+        "a list of columns, or a table of names and texts",
+    ),
+    "flat_map": (
+        lambda said: isinstance(said, list) and all(isinstance(each, dict) for each in said),
+        "a list of tables of names and texts",
+    ),
+    "distinct": (lambda said: _are_texts(said), "a list of columns"),
+    "at_most": (lambda said: isinstance(said, int), "a whole number"),
+    "union": (
+        lambda said: isinstance(said, list) and len(said) > 1 and all(isinstance(each, list) for each in said),
+        "two or more lists of steps",
+    ),
+}
+
+
+def _checked_step(step: Mapping[str, Any]) -> None:
+    names = [name for name in step if not (name == "by" and "at_most" in step)]
+    if len(names) != 1 or names[0] not in _STEPS:
+        raise InputError(
+            f"a step is {', '.join(step) or 'empty'}: it must be one of {', '.join(_STEPS)} (at_most may have by)"
+        )
+    fits, rule = _TAKES[names[0]]
+    if not fits(step[names[0]]):
+        raise InputError(f"{names[0]} is {step[names[0]]!r}: it must be {rule}")
+    if names[0] == "union":
+        for steps in step["union"]:
+            for each in steps:
+                _checked_step(each)
+
+
+def _check_answer(answer: Mapping[str, Any]) -> None:
+    kind = answer.get("kind")
+    if kind not in _ANSWERS:
+        raise InputError(f"kind of the answer is {kind!r}: it must be one of {', '.join(_ANSWERS)}")
+    needed, optional = _ANSWERS[kind]
+    missing = [name for name in needed if name not in answer]
+    if missing:
+        raise InputError(f"{' and '.join(missing)} missing: an answer of kind {kind!r} takes {', '.join(needed)}")
+    _known(answer, ("kind", *_BUDGETS, *needed, *optional), f"an answer of kind {kind!r}")
+    if sum(name in answer for name in _BUDGETS) != 1:
+        raise InputError("an answer spends epsilon or rho, one of them: it must say how much")
+
+
+def _known(said: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
+    other = [name for name in said if name not in names]
+    if other:
+        raise InputError(f"{', '.join(other)} is not known in {what}: there are {', '.join(names)}")
+
+
+def _are_texts(said: Any) -> bool:
+    return isinstance(said, list) and bool(said) and all(isinstance(each, str) for each in said)
