@@ -24,7 +24,8 @@ CONDITIONS = (
 )
 #: Public numbers that stand for the draws of the data.
 MAKE = f"""
-INSERT INTO trip SELECT hash(i) % {PEOPLE}, ['bus', 'tram', 'rail', 'foot'][(1 + hash(i + 1) % 4)::BIGINT], hash(i + 2) % 24
+INSERT INTO trip
+SELECT hash(i) % {PEOPLE}, ['bus', 'tram', 'rail', 'foot'][(1 + hash(i + 1) % 4)::BIGINT], hash(i + 2) % 24
 FROM range({RECORDS}) t(i)
 """
 

@@ -259,7 +259,7 @@ class Ledger:
         nothing, and finds no ledger when it wants to.
         """
         with self.transaction() as change:
-            if change.charges(name):
+            if change.charges(name) or change.entries(name):
                 return
             change.close(name)
             if not change.rules():

@@ -71,7 +71,8 @@ class Purses:
     ledger: Ledger | str | Path
     name: str
     unit: str = "epsilon"
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    # A turn within a turn comes as far as the ledger, which refuses it.
+    _lock: Any = field(default_factory=threading.RLock, init=False, repr=False)
     _known: list[_State] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.budgets.costs import Cost
+from deltahist.budgets.keys import Request, check_text
+from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
+from deltahist.counts.sql import COMPILING, carried
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal
@@ -51,24 +55,16 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
             f"the question costs {terminal.unit}, and the people of {people.name!r} have budgets in {purses.unit}: ask "
             f"for {purses.unit}"
         )
-    if key is not None and (not isinstance(key, str) or not key):
-        raise InputError(f"key is {key!r}: it must be a text, and not empty")
     asked, values = terminal.records(query)
     expression = asked.rows(**values)
+    request = None if key is None else _request(purses.name, check_text(key=key), expression, terminal)
     with purses.turn() as turn:
-        if key is not None:
-            request = _request(expression, terminal)
-            kept = turn.accounts.answered(purses.name, key)
-            if kept is not None:
-                if kept[0] != request:
-                    raise InputError(
-                        f"key {key!r} was used for another request: each request has a key of its own; nothing was "
-                        "charged"
-                    )
-                return terminal.again(kept[1])
+        kept = None if request is None else request.answered(turn.accounts)
+        if kept is not None:
+            return terminal.again(kept[0])
         answer = _quietly(lambda: _answered(people, turn, asked, expression, values, terminal))
-        if key is not None:
-            turn.accounts.keep_answer(purses.name, key, request, answer.to_json())
+        if request is not None:
+            request.keep(turn.accounts, answer.to_json())
     return answer
 
 
@@ -121,16 +117,17 @@ def _arrays(
     return owner, columns
 
 
-def _request(expression: Any, terminal: Terminal[Any]) -> dict[str, Any]:
+def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -> Request:
     """A request in one way of writing."""
     import ibis
-    from ibis.expr.operations import InMemoryTable
 
-    text = str(ibis.to_sql(expression, dialect="duckdb"))
+    with COMPILING:
+        text = str(ibis.to_sql(expression, dialect="duckdb"))
     # Public tables that are joined have names that differ from run to run: what they hold stands for them.
-    for table in expression.op().find(InMemoryTable):
-        text = text.replace(table.name, _digest(repr(table.data.to_pyarrow(table.schema).to_pydict())))
-    return {**terminal.describe(), "records": _digest(text)}
+    for name, rows in carried(expression).items():
+        text = text.replace(name, _digest(repr(rows.to_pydict())))
+    cost = Cost(charged(**{terminal.unit: terminal.amount}))
+    return Request(account, key, cost, drawn=True, words={**terminal.describe(), "records": _digest(text)})
 
 
 def _digest(text: str) -> str:

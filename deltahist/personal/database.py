@@ -104,7 +104,7 @@ class Database:
         for name in place:
             check_column(name, columns)
         return Query(
-            records.select(**{OWNER: number.cast("int64")}, **columns),
+            records.select(**{OWNER: number}, **columns),
             placed=frozenset(place),
             untouched=frozenset(place),
             source=table,

@@ -1,4 +1,4 @@
-"""People with budgets of their own, their records, and what is asked of them."""
+"""People with budgets of their own: who joins with what, and their records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,20 +17,9 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed
 from deltahist.budgets.purses import Purses
 from deltahist.errors import NANO, InputError
-from deltahist.personal.answers import Answer, Answers
-from deltahist.personal.asking import ask
 from deltahist.personal.database import Database
-from deltahist.personal.quantiles import Middle, Quantile
-from deltahist.personal.query import Expression, Query
-from deltahist.personal.terminals import Count, Given, Histogram, Mean, Sum, Terminal
-
-if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.releases import Release
-    from deltahist.strategies.base import Strategy
-    from deltahist.workloads import Workload
-
-_Given = TypeVar("_Given", bound=Given)
+from deltahist.personal.query import Query
+from deltahist.personal.records import Records
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +131,13 @@ class People:
             fresh = [name for name, is_known in zip(listed, known, strict=True) if not is_known]
             first = turn.join(limits[~known], radii[~known]).start
         # The purses come first: a number without a name is nobody's, a name without a purse could never pay.
-        if fresh:
+        try:
             self.base.register(fresh, first)
+        except InputError:
+            if (self.base.numbers(fresh) < 0).all():
+                raise
+            # Somebody else let one of them join at the same time: that one is known now.
+            self.join(names, epsilon=epsilon, rho=rho, radius=radius)
 
     def enrol(self) -> int:
         """Let all owners of records join who have not done so, with the default budget; the number of them, private.
@@ -261,117 +255,6 @@ class People:
     @cached_property
     def _first_query(self) -> Query:
         return self.base.query(self.table, self.owner, tuple(self.place))
-
-
-@dataclass(frozen=True, eq=False)
-class Records(Query):
-    """Records of people, or what is derived from them, to ask questions of.
-
-    Each question costs a person its ε (or ρ) as many times as it uses records derived from theirs (for ρ: as many
-    times as the square of that). Each takes a key: the same question under the same key has the same answer, and is
-    paid for once.
-    """
-
-    people: Any = None
-
-    def ask(self, terminal: Terminal[_Given], key: str | None = None) -> _Given:
-        """Ask a question (`deltahist.personal.terminals`).
-
-        Raises
-        ------
-        InputError
-            If its budget is of another unit than the people's, the key was used for another request, or the data base
-            or the ledger cannot be used. Nothing is charged then.
-        """
-        return ask(self.people, self, terminal, key)
-
-    def count(
-        self,
-        *,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
-        """The number of records."""
-        return self.ask(Count(epsilon=epsilon, rho=rho), key)
-
-    def sum(
-        self,
-        column: Expression,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
-        """The sum of a value, clipped to a public range (`Sum`). Records without the value are not used."""
-        return self.ask(Sum(column, clip, resolution, epsilon=epsilon, rho=rho), key)
-
-    def mean(
-        self,
-        column: Expression,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
-        """The mean of a value, clipped to a public range (`Mean`). Records without the value are not used."""
-        return self.ask(Mean(column, clip, resolution, epsilon=epsilon, rho=rho), key)
-
-    def histogram(
-        self,
-        column: str,
-        values: Sequence[Any],
-        *,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answers:
-        """The number of records with each of some public values (`Histogram`). Records with others are not used."""
-        return self.ask(Histogram(column, values, epsilon=epsilon, rho=rho), key)
-
-
-    def quantile(
-        self,
-        column: Expression,
-        q: float | Fraction = 0.5,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Middle:
-        """A quantile of a value within a public range (`Quantile`). Records without the value are not used."""
-        return self.ask(Quantile(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
-
-    def publish(
-        self,
-        near: Neighbourhood,
-        x: str,
-        y: str | None = None,
-        strategy: Strategy | str = "auto",
-        *,
-        crs: str | None = None,
-        workload: Workload | None = None,
-        membership_known: bool = False,
-        weak_protection_accepted: bool = False,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Release:
-        """A map of the records, charged to the people on it (`Map`)."""
-        from deltahist.personal.spatial import Map
-
-        asked = Map(
-            *(near, x, y, strategy, workload, crs, membership_known, weak_protection_accepted),
-            epsilon=epsilon,
-            rho=rho,
-        )
-        return self.ask(asked, key).release
 
 
 def _names(names: Any) -> list[str]:

@@ -11,7 +11,8 @@ from deltahist.errors import InputError, as_printed, finite
 from deltahist.noise.entropy import source
 from deltahist.personal.answers import LEVEL, who_pays
 from deltahist.personal.ranks import draw_quantile, ranks_amiss
-from deltahist.personal.terminals import OfValues, Used
+from deltahist.personal.terminals import Used
+from deltahist.personal.values import OfValues
 
 #: Denominators of quantiles: costs stay within 64 bits.
 _FINEST = 10**6

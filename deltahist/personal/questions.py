@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deltahist.errors import InputError
-from deltahist.personal.people import Records
+from deltahist.personal.records import Records
 
 #: Longest file that is read.
 _LONGEST = 1 << 20

@@ -25,8 +25,8 @@ CHARGES = st.tuples(
 
 
 @pytest.fixture
-def purses(tmp_path):
-    return Purses(tmp_path / "city.ledger", "people")
+def purses(where):
+    return Purses(where, "people")
 
 
 def held(purses):
@@ -118,6 +118,14 @@ def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     assert held(purses)[1] == [2, 2]
 
 
+def test_a_turn_within_a_turn_is_refused(purses):
+    with purses.turn() as turn:
+        turn.join([5])
+        with pytest.raises(dh.InputError, match="is open in this thread already"):
+            purses.join([6])
+    assert held(purses)[0] == [5]
+
+
 def test_one_turn_charges_once(purses):
     purses.join([5])
     with purses.turn() as turn:
@@ -145,9 +153,16 @@ def test_bad_purses_are_refused(purses, limits, radii, why):
 def test_an_account_stays_what_it_is(purses):
     with pytest.raises(dh.InputError, match='unit was "epsilon", is "rho"'):
         Purses(purses.ledger, "people", unit="rho")
+    purses.ledger.account("other", {})
     purses.ledger.withdraw("people")
-    with pytest.raises(dh.InputError, match="is gone"):
+    with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
         purses.join([1])
+
+
+def test_an_account_that_somebody_joined_is_not_withdrawn(purses):
+    purses.join([1])
+    purses.ledger.withdraw("people")
+    assert held(purses)[0] == [1]
 
 
 def test_a_log_does_not_grow(purses, monkeypatch):
@@ -205,9 +220,9 @@ def _charge(path, times):
             turn.charge(np.ones(len(turn.limits), dtype=int), 1)
 
 
-def test_processes_and_threads_take_turns(purses):
+def test_processes_and_threads_take_turns(purses, where):
     purses.join([25, 10**9])
-    work = {"target": _charge, "args": (purses.ledger.path, 10)}
+    work = {"target": _charge, "args": (where, 10)}
     process = multiprocessing.get_context("spawn").Process
     workers = [process(**work), process(**work), threading.Thread(**work)]
     for worker in workers:
@@ -217,4 +232,4 @@ def test_processes_and_threads_take_turns(purses):
             turn.charge([1, 1], 1)
     for worker in workers:
         worker.join()
-    assert held(purses)[1] == held(Purses(Ledger(purses.ledger.path), "people"))[1] == [25, 35]
+    assert held(purses)[1] == held(Purses(Ledger(where), "people"))[1] == [25, 35]

@@ -13,13 +13,12 @@ from deltahist.personal.people import People
 COLUMNS = {"kind": "text", "hour": "whole", "fare": "number"}
 
 
-def city(folder, rows=(), **budget):
-    """People, and records (who, kind, hour, fare)."""
-    database = Database.open(":memory:")
+def city(place, rows=(), where=":memory:", **budget):
+    """People, and records (who, kind, hour, fare); the ledger is in a folder, or at a URL."""
+    database = Database.open(where)
     database.create_records("trip", COLUMNS, owner="who")
-    people = People(
-        database, "trip", owner="who", ledger=folder / "city.ledger", **(budget or {"epsilon": 1})
-    )
+    ledger = place if isinstance(place, str) else place / "city.ledger"
+    people = People(database, "trip", owner="who", ledger=ledger, **(budget or {"epsilon": 1}))
     if rows:
         people.insert(frame(rows))
     return people

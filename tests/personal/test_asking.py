@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -48,6 +49,17 @@ def test_who_cannot_pay_for_all_is_left_out_with_all(people):
     assert people.records.count(epsilon=0.9).estimate == 0
     assert spent(people) == [0.6, 0.6, 0.8]
     assert people.records.count(epsilon=0.4).estimate == 1
+    assert spent(people) == [0.6, 1.0, 0.8]
+
+
+def test_values_of_who_cannot_pay_are_left_out(people):
+    people.records.count(epsilon=0.4)
+    fares = people.records.where("fare > 1")
+    assert fares.sum("fare", clip=(0, 9), epsilon=0.3).estimate == 2 + 3 + 4
+    assert spent(people) == [0.6, 0.7, 0.8]
+    assert fares.mean("fare", clip=(0, 9), epsilon=0.3).estimate == pytest.approx(4)
+    kinds = people.records.histogram("kind", ["tram", "bus"], epsilon=0.2)
+    assert [answer.estimate for _, answer in kinds] == [0, 0]
     assert spent(people) == [0.6, 1.0, 0.8]
 
 
@@ -158,7 +170,7 @@ def test_one_key_is_one_question(tmp_path):
         lambda: people.records.where("kind = 'bus'").count(epsilon=0.2, key="q1"),
         lambda: people.records.where("kind = 'bus'").mean("fare", clip=(0, 9), epsilon=0.1, key="q1"),
     ):
-        with pytest.raises(dh.InputError, match="key 'q1' was used for another request"):
+        with pytest.raises(dh.InputError, match="key 'q1' of account 'people' was used for another request"):
             other()
     assert spent(people) == [0.2, 0.1, 0]
     for bad in ("", 3):
@@ -195,7 +207,7 @@ database.create_records("trip", {"kind": "text", "hour": "whole"}, owner="who")
 query = database.query("trip", "who").where("hour > 3").at_most(2, by="hour")
 for terminal in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)):
     asked, values = terminal.records(query)
-    print(_request(asked.rows(**values), terminal))
+    print(_request("people", "key", asked.rows(**values), terminal).kept)
 """
     runs = {
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -254,6 +266,15 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
     )
     people.records.count(epsilon=0.1)
     assert seen == ["charged", "drawn"]
+
+
+def test_many_ask_at_once_and_nobody_overspends(people):
+    again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit((people, again)[n % 2].records.count, epsilon=Fraction(3, 20)) for n in range(12)]
+        used = sum(each.result().estimate for each in asked)
+    assert people.spent(["Ada", "Bob", "Cyd"]) == [Fraction(9, 10), Fraction(9, 10), Fraction(9, 10)]
+    assert used == 2 * 3 + 6 * 1 + 3 * 2
 
 
 def test_records_of_nobody_are_left_out(people):

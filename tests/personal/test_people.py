@@ -7,10 +7,11 @@ from fractions import Fraction
 import pytest
 
 import deltahist as dh
+from deltahist.budgets import postgres
 from deltahist.budgets.ledger import Ledger
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
-from tests.personal.city import city, frame
+from tests.personal.city import city, frame, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 9.0), ("Ada", "bus", 9, 1.0)]
 
@@ -113,6 +114,34 @@ def test_a_break_between_ledger_and_data_base_harms_nobody(people, monkeypatch):
     assert people.left(["Ada", "Bob", "Cyd", "Dan"]) == [1, 1, 2, 2]
 
 
+def test_two_may_let_the_same_person_join_at_once(people, monkeypatch):
+    again = People(people.database, "trip", owner="who", ledger=people.ledger, epsilon=1)
+    register = Database.register
+
+    def late(database, names, first):
+        monkeypatch.setattr(Database, "register", register)
+        again.join(["Cyd"])
+        register(database, names, first)
+
+    monkeypatch.setattr(Database, "register", late)
+    people.join(["Dan", "Cyd"])
+    assert people.left(["Dan", "Cyd"]) == [1, 1]
+
+
+def test_two_may_not_let_the_same_person_join_with_two_budgets(people, monkeypatch):
+    register = Database.register
+
+    def late(database, names, first):
+        monkeypatch.setattr(Database, "register", register)
+        people.join(["Cyd"], epsilon=3)
+        register(database, names, first)
+
+    monkeypatch.setattr(Database, "register", late)
+    with pytest.raises(dh.InputError, match="'Cyd' joined with epsilon = 3"):
+        people.join(["Dan", "Cyd"])
+    assert people.left(["Cyd"]) == [3]
+
+
 def test_a_table_of_others_is_asked_too(tmp_path):
     import duckdb
 
@@ -125,6 +154,18 @@ def test_a_table_of_others_is_asked_too(tmp_path):
     answer = people.records.sum("stay", clip=(0, 9), epsilon=1000)
     assert abs(answer.estimate - 3) < 1
     assert people.left(["Ada"]) == [0]
+
+
+def test_all_of_it_on_postgresql(postgres_url, monkeypatch):
+    without_noise(monkeypatch)
+    people = city(postgres_url, ROWS, where=postgres_url)
+    assert people.records.where("kind = 'bus'").count(epsilon=0.4, key="k").estimate == 2
+    assert people.records.where("kind = 'bus'").count(epsilon=0.4, key="k").estimate == 2
+    assert people.records.histogram("kind", ["bus", "tram"], epsilon=0.4)["tram"].estimate == 1
+    assert people.records.mean("fare", clip=(0, 10), epsilon=0.1).estimate == pytest.approx(12.5 / 3)
+    assert [float(each) for each in people.spent(["Ada", "Bob"])] == [1.0, 0.5]
+    for engine in postgres._ENGINES.values():
+        engine.dispose()
 
 
 def test_the_room_opens_without_its_extras():

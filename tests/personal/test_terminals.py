@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 import deltahist as dh
 from deltahist.personal.answers import Answer, Answers
-from deltahist.personal.terminals import Count, Histogram, Mean, Sum, _power_of_ten, _ratio
+from deltahist.personal.terminals import Count, Histogram
+from deltahist.personal.values import Mean, Sum, _power_of_ten, _ratio
 from deltahist.privacy import Law
 from tests.personal.city import city, without_noise
 
