@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.budgets.nano import charged
 from deltahist.counts.private import Private
+from deltahist.counts.sql.texts import check_column
 from deltahist.domain.counting import UNPAID, Counting
 from deltahist.domain.operations import Operation
 from deltahist.errors import NANO, InputError
@@ -21,7 +22,6 @@ from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.personal.query import Expression, Query
 from deltahist.personal.terminals import Terminal, Used
-from deltahist.personal.texts import check_column
 from deltahist.planning import mechanism_for
 from deltahist.publishers.histogram import check_protection, publish
 from deltahist.releases import Release
