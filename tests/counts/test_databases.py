@@ -29,7 +29,9 @@ def _coordinates(domain, axis, number, rng):
     low, high = domain.low[axis], domain.high[axis]
     edges = domain.edges(axis)
     halves = low + (rng.integers(0, domain.lattice_shape[axis], number // 8) + 0.5) * domain.step[axis]
-    close = np.concatenate([edges, rng.choice(edges, number // 8), halves])
+    # One cell ends, and the next one begins, half a lattice step below the edge.
+    borders = low + (np.arange(1, domain.shape[axis]) * domain.steps[axis] - 0.5) * domain.step[axis]
+    close = np.concatenate([edges, borders, rng.choice(borders, number // 8), halves])
     nudged = [close]
     for towards in (-np.inf, np.inf):
         step = close
