@@ -54,6 +54,10 @@ class Query:
     untouched: frozenset[str] = frozenset()
     source: str = ""
 
+    def __repr__(self) -> str:
+        placed = ", ".join(sorted(self.placed)) or "none"
+        return f"<Query of {self.source!r}: {self.columns}, placed: {placed}, by place: {self.by_place}>"
+
     @cached_property
     def columns(self) -> dict[str, str]:
         """Names and kinds of the columns: "truth", "whole", "number", "text", "time" or "date"."""

@@ -19,6 +19,7 @@ DOMAINS = [
     dh.Domain((1e6 + 0.1, -1e6 - 0.3, 1e6 + 77.7, -1e6 + 1), (97, 11)),
     dh.Domain((-3e-7, 1e-7, 5e-7, 2.3e-7), (31, 17)),
     dh.Domain((-1e200, 3e200), (1000,)),
+    dh.Domain((0, 1e200), (1000,)),
     dh.Domain((583960, 4507523, 605000, 4527523), (841, 800), "EPSG:32618"),
     dh.Domain((0, 1e-200), (3,)),
 ]
@@ -29,7 +30,9 @@ def _coordinates(domain, axis, number, rng):
     low, high = domain.low[axis], domain.high[axis]
     edges = domain.edges(axis)
     halves = low + (rng.integers(0, domain.lattice_shape[axis], number // 8) + 0.5) * domain.step[axis]
-    close = np.concatenate([edges, rng.choice(edges, number // 8), halves])
+    # One cell ends, and the next one begins, half a lattice step below the edge.
+    borders = low + (np.arange(1, domain.shape[axis]) * domain.steps[axis] - 0.5) * domain.step[axis]
+    close = np.concatenate([edges, borders, rng.choice(borders, number // 8), halves])
     nudged = [close]
     for towards in (-np.inf, np.inf):
         step = close

@@ -211,6 +211,14 @@ def test_a_server_that_goes_away_is_named_and_nothing_is_shown(postgres_url):
             look.fetch(persons)
 
 
+def test_a_connection_that_was_closed_is_gone():
+    connection = duckdb.connect()
+    database = Database.open(connection)
+    connection.close()
+    with pytest.raises(InputError, match="the data base of the connection went away, or ran out of room"):
+        database.numbers(["ann"])
+
+
 def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
     (tmp_path / "text.duckdb").write_text("no data base\n" * 100)
     with pytest.raises(InputError, match=r"text.duckdb' cannot be opened as a DuckDB file"):

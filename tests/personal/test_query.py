@@ -179,6 +179,11 @@ def test_queries_do_what_they_say(derived, query, expected):
     assert derived(query, _OWN) == [expected]
 
 
+def test_a_query_is_shown_in_a_line():
+    shown = repr(QUERY.select("a", "x").where("x > 1"))
+    assert shown == "<Query of 'records': {'a': 'whole', 'x': 'number'}, placed: x, by place: True>"
+
+
 def test_a_terminal_fetches_owners_and_values_only():
     assert QUERY.rows().columns == (OWNER,)
     assert QUERY.rows(value="x * 2").columns == (OWNER, "value")

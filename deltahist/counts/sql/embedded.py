@@ -78,8 +78,8 @@ class Embedded:
     def _cursor(self) -> Iterator[Any]:
         with unspoken(self.name, _gone()):
             cursor = self._connection.cursor()
-        try:
             cursor.execute("SET TimeZone = 'UTC'")
+        try:
             yield cursor
         finally:
             cursor.close()

@@ -119,7 +119,11 @@ def constant(value: Any) -> Total:
         if abs(value) >= 1 << 63:
             raise InputError(f"the query has the constant {value}: whole numbers are below 2^63 in size")
         return Total(
-            ibis.literal(value).cast("int64"), "whole", least=1.0, most=abs(float(value)), constant=value
+            ibis.literal(value).cast("int64"),
+            "whole",
+            least=1.0,
+            most=max(1.0, abs(float(value))),
+            constant=value,
         )
     if isinstance(value, float):
         if not math.isfinite(value) or (value and not SMALLEST <= abs(value) <= LARGEST):

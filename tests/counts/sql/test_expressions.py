@@ -56,7 +56,8 @@ _HARD = [
     "floor(g * g)",
     "floor(f / g * 1e80)", "ceil(-f * 3e15)", "a / 3 + 0.1", "0.1 + 0.2 - 0.3 + 0 * f", "g - 0.3", "real * 1e60",
     "real * real * real", "price * price / 0.07", "case when g = 0 then 1 else f / g end", "floor(a / 10) % 7",
-    "a % 7", "small % 5", "coalesce(f, a)", "nullif(a, 7) + small", "case small when 5 then a else f end",
+    "coalesce(a / (case when b then 0 else 0 end), a)", "a % 7", "small % 5", "coalesce(f, a)",
+    "nullif(a, 7) + small", "case small when 5 then a else f end",
 ]  # fmt: skip
 _HARD_TRUTHS = [
     "f > 1e99", "f = real", "a > 9.2e18", "a = 9007199254740992", "f < -0.0 or f = 0", "s like '%\n%'", "s = 'e\u0301'",
