@@ -15,7 +15,7 @@ from .budgets.ledger import Ledger as Ledger
 from .budgets.paying import Account as Account
 from .budgets.window import Window as Window
 from .checks import check_strategy as check_strategy
-from .counts import count as count, count_file as count_file
+from .counts import count as count, count_file as count_file, count_table as count_table
 from .domain import Domain as Domain
 from .errors import (
     BudgetExceeded as BudgetExceeded,

@@ -132,6 +132,10 @@ class Tally:
         for start in range(0, len(cells), step):
             self._flat += np.bincount(cells[start : start + step], minlength=self.domain.size)
 
+    def add_counts(self, cells: NDArray[np.int64], number: NDArray[np.int64]) -> None:
+        """Add how many points different flat cells have."""
+        self._flat[cells] += number
+
     def counts(self) -> NDArray[np.int64]:
         """The counts so far (domain.shape)."""
         return self._flat.reshape(self.domain.shape)

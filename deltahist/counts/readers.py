@@ -149,16 +149,21 @@ def _position(column: str, table: Table, name: str) -> int:
     return names.index(column)
 
 
+def refuse_place(said: str, column: str, is_place: bool) -> None:
+    """Raise InputError if a condition asks for a column of coordinates, or one that is called like one."""
+    if is_place or column.lower() in _PLACES:
+        raise InputError(
+            f"{said}: column {column!r} says where a point is, so that a point could vanish by moving, which "
+            "nothing protects; choose places by the bounds of the domain"
+        )
+
+
 def _check_condition(condition: Condition, places: dict[str, int], table: Table, request: Request) -> None:
     """Raise InputError if a condition asks for what a point may change by moving, or for what is never there."""
     coordinates = {places[c] for c in request.coordinates} | {table.geometry}
     for column in condition.kinds:
         said = f"where is {condition.text!r}"
-        if places[column] in coordinates or column.lower() in _PLACES:
-            raise InputError(
-                f"{said}: column {column!r} says where a point is, so that a point could vanish by moving, which "
-                "nothing protects; choose places by the bounds of the domain"
-            )
+        refuse_place(said, column, places[column] in coordinates)
         if request.time is not None and places[column] == places[request.time]:
             raise InputError(
                 f"{said}: column {column!r} holds the times, and which of them count is said by the first and the last "

@@ -20,7 +20,7 @@ from deltahist.budgets.costs import Cost
 from deltahist.budgets.keys import Request, check_text
 from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
-from deltahist.counts.sql import COMPILING, carried
+from deltahist.counts.sql.common import COMPILING, carried
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts.engines import Engine, Snapshot, open_engine
-from deltahist.counts.sql import quoted, unbound
+from deltahist.counts.sql.common import quoted, unbound
+from deltahist.counts.sql.engines import Engine, Snapshot, open_engine
+from deltahist.counts.sql.kinds import DTYPES, as_arrow, as_kinds, kind_of
+from deltahist.counts.sql.texts import check_column
 from deltahist.errors import InputError, one_of, whole
-from deltahist.personal.kinds import DTYPES, as_arrow, kind_of, normal
 from deltahist.personal.query import OWNER, Query, check_names
-from deltahist.personal.texts import check_column
 
 #: Who has which number, and which tables hold the numbers of persons themselves.
 _PERSON, _RECORDS = "deltahist_person", "deltahist_records"
@@ -99,23 +99,16 @@ class Database:
             records = records.inner_join(persons, records[owner].cast("string") == persons[key])
             names = [name for name in schema if name != owner]
             number = records[OWNER]
-        names = [name for name in names if kind_of(schema[name]) is not None]
+        readable = as_kinds(records, self._engine.dialect)
+        columns = {name: readable[name] for name in names if name in readable}
         for name in place:
-            check_column(name, names)
-        columns = {name: self._column(records[name]) for name in names}
+            check_column(name, columns)
         return Query(
             records.select(**{OWNER: number}, **columns),
             placed=frozenset(place),
             untouched=frozenset(place),
             source=table,
         )
-
-    def _column(self, column: Any) -> Any:
-        dtype = column.type()
-        if self._engine.dialect == "duckdb" and dtype.is_timestamp() and dtype.scale in (0, 3):
-            # These reach further than times of microseconds do.
-            column = column.try_cast(DTYPES["time"])
-        return normal(column)
 
     def register(self, names: Sequence[str], first: int) -> None:
         """Number persons: the first of them is `first`, the next one `first` + 1, and so on.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deltahist.counts.sql.kinds import DTYPES, LARGEST, SMALLEST, as_arrow, kind_of
 from deltahist.errors import InputError
-from deltahist.personal.kinds import DTYPES, LARGEST, SMALLEST, as_arrow, kind_of
 
 #: Rows of a public table: it goes to the data base with the query.
 _MOST = 1_000_000

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
+from deltahist.counts.sql.expressions import total
+from deltahist.counts.sql.kinds import DTYPES, kind_of
+from deltahist.counts.sql.texts import check_column, read_text
+from deltahist.counts.sql.totals import Total, of_kind, unified
 from deltahist.errors import InputError, whole
-from deltahist.personal.expressions import total
-from deltahist.personal.kinds import DTYPES, kind_of
-from deltahist.personal.texts import check_column, read_text
-from deltahist.personal.totals import Total, of_kind, unified
 
 #: The hidden column: the number of the person whose record it is.
 OWNER = "_person"
@@ -199,9 +199,8 @@ class Query:
         names = names or list(self.columns)
         table = self.table
         order = [table[name].asc(nulls_first=False) for name in names]
-        before = (ibis.row_number() if alike else ibis.rank()).over(
-            ibis.window(group_by=OWNER, order_by=order)
-        )
+        own = ibis.window(group_by=OWNER, order_by=order)
+        before = (ibis.row_number() if alike else ibis.rank()).over(own)
         peers = ibis.literal(1) if alike else table.count().over(ibis.window(group_by=[OWNER, *names]))
         stay = _free("stay", self.columns)
         kept = table.mutate(**{stay: before + peers <= most})
@@ -324,7 +323,15 @@ def _called(function: Callable[[Any], Any], given: Any) -> Any:
 
     try:
         return function(given)
-    except (AttributeError, TypeError, ibis.common.exceptions.IbisError) as problem:
+    except InputError:
+        raise
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        ibis.common.exceptions.IbisError,
+    ) as problem:
         listed = ", ".join(repr(name) for name in given.columns)
         said = str(problem).splitlines()[0][:120]
         raise InputError(f"the query has a function that fails on a table of {listed}: {said}") from None

@@ -38,6 +38,19 @@ def kind_of(dtype: Any) -> str | None:
     return next((kind for kind, is_it in tests if is_it), None)
 
 
+def as_kinds(table: Any, dialect: str) -> dict[str, Any]:
+    """Columns of a table of a data base that queries can take, each as one of its kind, by name."""
+    out = {}
+    for name, dtype in table.schema().items():
+        column = table[name]
+        if dialect == "duckdb" and dtype.is_timestamp() and dtype.scale in (0, 3):
+            # These reach further than times of microseconds do.
+            column = column.try_cast(DTYPES["time"])
+        if kind_of(dtype) is not None:
+            out[name] = normal(column)
+    return out
+
+
 def normal(column: Any) -> Any:
     """A column of a table as one of its kind.
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from deltahist.counts.sql.kinds import DTYPES, LARGEST, SMALLEST, as_time, bounded
 from deltahist.errors import InputError
-from deltahist.personal.kinds import DTYPES, LARGEST, SMALLEST, as_time, bounded
 
 #: Nodes of an expression as it is written out, guards included, and how deep they may be nested.
 _MOST_NODES, _MOST_DEEP = 4000, 60

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deltahist.counts.sql import COMPILING, carried, quoted, unspoken
+from deltahist.counts.sql.common import COMPILING, carried, quoted, unspoken
 from deltahist.errors import InputError
 
 

@@ -57,7 +57,7 @@ def open_engine(where: Any) -> Engine:
         where = f"duckdb:///{where}"
     if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
         _needs("postgresql", "psycopg", "ibis")
-        from deltahist.counts.server import Server
+        from deltahist.counts.sql.server import Server
 
         return Server(where)
     if isinstance(where, str) and not where.startswith("duckdb:///"):
@@ -66,7 +66,7 @@ def open_engine(where: Any) -> Engine:
             "or postgresql://user@host/name"
         )
     _needs("duckdb", "duckdb", "ibis")
-    from deltahist.counts.embedded import Embedded
+    from deltahist.counts.sql.embedded import Embedded
 
     return Embedded(where)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from deltahist.counts.sql.kinds import LARGEST, SMALLEST, as_time, kind_of
+from deltahist.counts.sql.totals import WORDS, Total, constant, made_of, of_kind, too_long, unified, within
 from deltahist.errors import InputError
-from deltahist.personal.kinds import LARGEST, SMALLEST, as_time, kind_of
-from deltahist.personal.totals import WORDS, Total, constant, made_of, of_kind, too_long, unified, within
 
 #: Factors are of these sizes, so that no product is too large, or too small, for a float.
 _FACTOR = (1e-150, 1e150)

@@ -77,7 +77,7 @@ def read_text(text: str, given: Any) -> Any:
             f"the query says {text!r}, which cannot be read: {_RULE}; names of columns that are words of SQL (when, "
             "order) or have spaces are put in double quotes, text in single ones"
         ) from None
-    except (TypeError, AttributeError, ibis.common.exceptions.IbisError):
+    except (AttributeError, TypeError, ArithmeticError, ibis.common.exceptions.IbisError):
         # Ibis has no such operation between values of these types.
         raise InputError(
             f"the query says {text!r}, which does not go with the kinds of its columns: numbers are compared and "
@@ -217,7 +217,7 @@ class _Reader:
         if isinstance(node.this, exp.Literal) and node.this.is_string:
             import ibis
 
-            from deltahist.personal.kinds import as_time
+            from deltahist.counts.sql.kinds import as_time
 
             return ibis.literal(as_time(str(node.this.this), "date" if to == "date" else "time"))
         return self.of(node.this).cast(to)

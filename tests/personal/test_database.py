@@ -1,0 +1,268 @@
+"""Data bases with records of people: DuckDB and PostgreSQL behave alike."""
+
+import sys
+import threading
+
+import duckdb
+import ibis
+import pandas as pd
+import psycopg
+import pytest
+
+from deltahist.errors import InputError
+from deltahist.personal.database import Database
+from deltahist.personal.query import OWNER
+
+VISITS = pd.DataFrame(
+    {
+        "who": ["ann", "bob", "ann"],
+        "place": ["bar", None, 'it\'s "x",\n'],
+        "stay": [1.5, 0.1, None],
+        "n": [1, None, 3],
+    }
+)
+KINDS = {"place": "text", "stay": "number", "n": "whole", "at": "time", "day": "date", "ok": "truth"}
+
+
+@pytest.fixture(params=["duckdb", "postgresql"])
+def address(request, tmp_path):
+    """The address of an empty data base."""
+    return (
+        str(tmp_path / "city.duckdb")
+        if request.param == "duckdb"
+        else request.getfixturevalue("postgres_url")
+    )
+
+
+@pytest.fixture
+def database(address):
+    opened = Database.open(address)
+    opened.register(["ann", "bob"], 0)
+    yield opened
+    opened.close()
+
+
+def _run(address, *statements):
+    with (psycopg if address.startswith("postgres") else duckdb).connect(address) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def _rows(database, query, **values):
+    with database.snapshot() as look:
+        found = look.fetch(query.rows(**values))
+    return sorted(map(tuple, (row.values() for row in found.to_pylist())), key=repr)
+
+
+def test_records_come_back_as_they_went_in(database):
+    frame = VISITS.assign(
+        at=pd.Timestamp("2026-05-01 22:30:00.123456"), day=pd.Timestamp("2026-05-01"), ok=True
+    )
+    frame["day"] = frame["day"].dt.date
+    database.create_records("visits", KINDS, owner="who")
+    assert database.insert("visits", frame) == 3
+    assert database.insert("visits", frame[::-1][list(reversed(frame.columns))]) == 3
+    query = database.query("visits", "who")
+    assert query.columns == KINDS
+    rows = _rows(database, query, place="place", stay="stay", n="n", at="at", day="day", ok="ok")
+    when, day = frame["at"][0].to_pydatetime(warn=False), frame["day"][0]
+    assert rows == sorted(
+        [(0, "bar", 1.5, 1, when, day, True), (1, None, 0.1, None, when, day, True),
+         (0, "it's \"x\",\n", None, 3, when, day, True)] * 2, key=repr
+    )  # fmt: skip
+
+
+def test_a_table_of_others_gets_its_owners_from_the_register(address):
+    _run(address, 'CREATE TABLE "t a" (who INTEGER, name TEXT, j INTERVAL)',
+         "INSERT INTO \"t a\" (who, name) VALUES (7, 'x'), (8, 'y'), (7, NULL), (9, 'z'), (NULL, 'z')")  # fmt: skip
+    database = Database.open(address)
+    database.register(["8", "7"], 3)
+    query = database.query("t a", "who")
+    assert query.columns == {"name": "text"}
+    assert _rows(database, query, v="name") == [(3, "y"), (4, "x"), (4, None)]
+    assert _rows(database, query.where("name = 'z'")) == []
+
+
+def test_persons_are_numbered_once(database):
+    assert database.numbers(["bob", "eve", "ann", "bob"]).tolist() == [1, -1, 0, 1]
+    assert database.numbers([]).tolist() == []
+    database.register(["bob", "eve"], 1)
+    assert database.numbers(["eve"]).tolist() == [2]
+    with pytest.raises(InputError, match="person 'ann' is registered already"):
+        database.register(["zoe", "ann"], 7)
+    assert database.numbers(["zoe"]).tolist() == [-1]
+    with pytest.raises(InputError, match="names of 2 persons repeat"):
+        database.register(["zoe", "zoe"], 7)
+    with pytest.raises(InputError, match="a person is called ''"):
+        database.register([""], 7)
+    with pytest.raises(InputError, match="first is -1"):
+        database.register(["zoe"], -1)
+    with pytest.raises(InputError, match="there can be 2,147,483,647 persons"):
+        database.register(["zoe"], 2**31 - 1)
+
+
+def test_records_are_inserted_all_or_none(database):
+    database.create_records("visits", {"place": "text", "stay": "number", "n": "whole"}, owner="who")
+    refused = [
+        (
+            VISITS.assign(who=["ann", "eve", "zoe"]),
+            "2 of 3 records are of persons who are not registered, such as 'eve'",
+        ),
+        (VISITS.assign(who=["ann", None, "bob"]), "1 of 3 records have no 'who'"),
+        (VISITS.drop(columns="n"), r"table 'visits' takes \['n', 'place', 'stay', 'who'\]"),
+        (VISITS.assign(n=[1.5, 2, 3]), "'n' of the kind 'values that do not fit': the table holds 'whole'"),
+        (VISITS.assign(stay=["1", "2", "3"]), "'stay' of the kind 'text': the table holds 'number'"),
+    ]
+    for frame, message in refused:
+        with pytest.raises(InputError, match=message):
+            database.insert("visits", frame)
+    assert _rows(database, database.query("visits", "who")) == []
+    with pytest.raises(InputError, match="'deltahist_person' was not made by create_records"):
+        database.insert("deltahist_person", VISITS)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda d: d.query("nowhere", "who"), "has no table 'nowhere'"),
+        (lambda d: d.query("visits", "whom"), "owner is 'whom': it must be one of 'who'"),
+        (lambda d: d.query("visits", "who", place=["x"]), "column 'x', which is not there: there are 'place'"),
+        (lambda d: d.create_records("visits", {"a": "text"}, "who"), "table 'visits' is there already"),
+        (lambda d: d.create_records("deltahist_person", {"a": "text"}, "who"), "is there already"),
+        (lambda d: d.create_records("more", {"a": "float"}, "who"), "kind is 'float': it must be one of 'truth'"),
+        (lambda d: d.create_records("more", {}, "who"), "'more' has no columns"),
+        (lambda d: d.create_records("more", {OWNER: "whole"}, "who"), "'_person', which is kept"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_or_is_already(database, ask, message):
+    database.create_records("visits", {"place": "text"}, owner="who")
+    with pytest.raises(InputError, match=message):
+        ask(database)
+
+
+def test_a_column_that_is_called_like_the_hidden_one_is_refused(address):
+    _run(
+        address,
+        f"CREATE TABLE mine (who TEXT, {OWNER} INTEGER)",
+        "CREATE TABLE other (who DOUBLE PRECISION, a INTEGER)",
+    )
+    database = Database.open(address)
+    with pytest.raises(InputError, match="'_person', which is kept for the numbers of persons: rename it"):
+        database.query("mine", "who")
+    with pytest.raises(
+        InputError, match="owner is 'who', of type float64: it must hold text or whole numbers"
+    ):
+        database.query("other", "who")
+
+
+def test_a_snapshot_does_not_see_what_comes_later(database):
+    database.create_records("visits", {"place": "text"}, owner="who")
+    one = pd.DataFrame({"who": ["ann"], "place": ["bar"]})
+    database.insert("visits", one)
+    query = database.query("visits", "who")
+    with database.snapshot() as look:
+        assert len(look.fetch(query.rows())) == 1
+        writer = threading.Thread(target=database.insert, args=("visits", one))
+        writer.start()
+        writer.join()
+        assert len(look.fetch(query.rows())) == 1
+    assert len(_rows(database, query)) == 2
+
+
+def test_public_tables_come_along(database):
+    database.create_records("visits", {"place": "text"}, owner="who")
+    database.insert("visits", pd.DataFrame({"who": ["ann", "bob"], "place": ["bar", "zoo"]}))
+    seats = pd.DataFrame(
+        {"place": ["bar", "pub"], "seats": [20, None], "open": [pd.Timestamp("2026-05-01"), None]}
+    )
+    query = database.query("visits", "who").join(seats, "place")
+    with database.snapshot() as look:
+        for _ in range(2):
+            assert look.fetch(query.rows(seats="seats")).to_pydict() == {OWNER: [0], "seats": [20.0]}
+
+
+def test_failures_on_private_rows_say_nothing_of_them(database):
+    risky = "CREATE VIEW risky AS SELECT place AS who, CAST(place AS INTEGER) AS n FROM visits"
+    database.create_records("visits", {"place": "text"}, owner="who")
+    with database._engine.change() as change:
+        change.execute(risky)
+    database.insert("visits", pd.DataFrame({"who": ["ann"], "place": ["zoo"]}))
+    database.register(["zoo"], 2)
+    query = database.query("risky", "who")
+    with pytest.raises(InputError, match=r"cannot evaluate this: .* What it says is not shown") as caught:
+        _rows(database, query, n="n")
+    assert "zoo" not in str(caught.value)
+    assert caught.value.__suppress_context__
+    with database._engine.change() as change:
+        change.execute("DROP VIEW risky")
+    with pytest.raises(InputError, match="was a table or a column changed meanwhile"):
+        _rows(database, query, n="n")
+
+
+def test_a_server_that_goes_away_is_named_and_nothing_is_shown(postgres_url):
+    database = Database.open(postgres_url)
+    persons = ibis.table({"name": "string", "number": "int32"}, name="deltahist_person")
+    with database.snapshot() as look:
+        look.fetch(persons)
+        with psycopg.connect(postgres_url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                          " AND datname = current_database()")  # fmt: skip
+        with pytest.raises(InputError, match=r"went away, or ran out of room, .* nothing was answered"):
+            look.fetch(persons)
+
+
+def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
+    (tmp_path / "text.duckdb").write_text("no data base\n" * 100)
+    with pytest.raises(InputError, match=r"text.duckdb' cannot be opened as a DuckDB file"):
+        Database.open(tmp_path / "text.duckdb")
+    with pytest.raises(InputError, match=r"database is 'mysql'://…: it must be a DuckDB file"):
+        Database.open("mysql://root@localhost/city")
+    with pytest.raises(
+        InputError, match="database is int: it must be a path, an address, or a DuckDB connection"
+    ):
+        Database.open(3)
+    with pytest.raises(InputError, match=r"the data base 'city on 127\.0\.0\.1' does not answer") as caught:
+        Database.open("postgresql://me:secret@127.0.0.1:1/city")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InputError, match="database is an address that cannot be read"):
+        Database.open("postgresql://me@host/city?nonsense=1")
+
+
+@pytest.mark.parametrize(("module", "extra"), [("duckdb", "duckdb"), ("psycopg", "postgresql")])
+def test_libraries_that_are_not_installed_are_named(monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    where = "postgresql://localhost/city" if extra == "postgresql" else "city.duckdb"
+    with pytest.raises(
+        InputError, match=rf"need {module}, which is not installed: pip install 'deltahist\[{extra}\]'"
+    ):
+        Database.open(where)
+
+
+def test_times_that_duckdb_alone_has_are_read_or_missing():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT 'ann' AS who, TIMESTAMP_S '2020-01-01 10:00:00' AS s, "
+        "make_timestamp_ns(1577872800000000001) AS ns, 18446744073709551615::UBIGINT AS big, "
+        "'u'::ENUM('u', 'v') AS kind"
+    )
+    connection.execute(
+        "INSERT INTO t VALUES ('ann', make_timestamp(9223372022400000000)::TIMESTAMP_S, NULL, 3, 'v')"
+    )
+    database = Database.open(connection)
+    database.register(["ann"], 0)
+    query = database.query("t", "who")
+    assert query.columns == {"s": "time", "ns": "time", "big": "number", "kind": "text"}
+    rows = _rows(
+        database, query, h="extract(hour from s)", n="extract(hour from ns)", big="big", k="upper(kind)"
+    )
+    assert rows == [(0, 10, 10, 18446744073709551616.0, "U"), (0, None, None, 3.0, "V")]
+
+
+def test_endless_decimals_are_numbers_or_missing(postgres_url):
+    _run(postgres_url, "CREATE TABLE t (who TEXT, price NUMERIC)",
+         "INSERT INTO t SELECT 'ann', n FROM "
+         "(VALUES (1e400), (1e-400), (-0.1), ('NaN'::NUMERIC), ('Infinity'::NUMERIC), (0)) AS v (n)")  # fmt: skip
+    database = Database.open(postgres_url)
+    database.register(["ann"], 0)
+    rows = _rows(database, database.query("t", "who"), price="price")
+    assert rows == [(0, -0.1), (0, 0.0), (0, 0.0), (0, None), (0, None), (0, None)]
