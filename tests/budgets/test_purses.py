@@ -179,7 +179,8 @@ def test_a_log_does_not_grow(purses, monkeypatch):
 
 def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
     monkeypatch.setattr(module, "_LONGEST", 0)
-    purses.join([100, 100, 100], [5.0, np.nan, 1.0])
+    for radius in (5.0, np.nan, 1.0):
+        purses.join([100], [radius])
     for _ in range(2):
         with purses.turn() as turn:
             turn.charge([1, 1, 1], [10, 20, 30])
