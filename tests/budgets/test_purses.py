@@ -101,16 +101,16 @@ def test_an_error_leaves_everything_as_it_was(purses, change):
 
 def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     purses.join([5, 6])
-    read = module._State.read
+    whole = module._State._charge
 
-    def half_way(state, entry):
-        read(state, entry)
+    def half_way(state, *columns):
+        whole(state, *columns)
         raise KeyboardInterrupt
 
     def charge():
         with purses.turn() as turn:
             turn.charge([1, 1], 2)
-            monkeypatch.setattr(module._State, "read", half_way)
+            monkeypatch.setattr(module._State, "_charge", half_way)
 
     with pytest.raises(KeyboardInterrupt):
         charge()
@@ -175,6 +175,16 @@ def test_a_log_does_not_grow(purses, monkeypatch):
     with purses.ledger.transaction() as accounts:
         assert len(accounts.entries("people")) <= 8
     assert held(other)[1] == held(purses)[1] == [40, 0, 80]
+
+
+def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", 0)
+    for radius in (5.0, np.nan, 1.0):
+        purses.join([100], [radius])
+    for _ in range(2):
+        with purses.turn() as turn:
+            turn.charge([1, 1, 1], [10, 20, 30])
+    assert held(Purses(purses.ledger, "people"))[1] == held(purses)[1] == [20, 40, 60]
 
 
 OPENED = pack(np.array([9, 9]), np.array([0, 0]), np.array([np.nan, 2.0]))
