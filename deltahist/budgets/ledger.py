@@ -149,8 +149,8 @@ class Ledger:
         """Charge an amount, draw an answer for it, keep it, and return it once all of that is committed.
 
         Whoever comes again with the same key, amount and request gets the answer that is kept: nothing is drawn or
-        charged. If `draw` raises, nothing is charged, since nothing has left: it must show nothing to anybody, and whether
-        it raises must depend on neither its noise nor private rows.
+        charged. If `draw` raises, nothing is charged, since nothing has left: it must show nothing to anybody, and
+        whether it raises must depend on neither its noise nor private rows.
 
         Parameters
         ----------
