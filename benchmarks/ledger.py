@@ -78,18 +78,29 @@ def many_clients(
     ]
     for client in clients:
         client.start()
-    told = [pair for _ in clients for pair in results.get()]
+    told, failed = [], []
+    for _ in clients:
+        pairs, problem = results.get()
+        told += pairs
+        failed += [problem] if problem else []
     for client in clients:
         client.join()
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {processes} clients failed: {failed[0]}")
     seconds = time.monotonic() - begun
     return _agreed(ledger, told, seconds)
 
 
 def _client(where: str | Path, asked: list[int], threads: int, results: Any) -> None:
     """Threads of one process that share its ledger."""
-    ledger = dh.Ledger(where)
-    with ThreadPoolExecutor(threads) as pool:
-        results.put(list(pool.map(lambda question: (question, _ask(ledger, question)), asked)))
+    try:
+        ledger = dh.Ledger(where)
+        with ThreadPoolExecutor(threads) as pool:
+            told = list(pool.map(lambda question: (question, _ask(ledger, question)), asked))
+    except Exception as problem:
+        results.put(([], repr(problem)))
+    else:
+        results.put((told, ""))
 
 
 def _ask(ledger: dh.Ledger, question: int) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 import deltahist as dh
 from deltahist.budgets import accounts, postgres
 from deltahist.budgets.ledger import Ledger
+from deltahist.publishers import Stream
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_no_password_is_ever_shown(where, tmp_path):
     secret = where.replace("postgres@", "postgres:s3cret-word@") + "?application_name=s3cret-too"
     ledger = Ledger(secret)
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
-    stream = dh.publishers.stream.Stream(near, dh.Budget(1), 2, None, secret)
+    stream = Stream(near, dh.Budget(1), 2, None, secret)
     shown = [ledger, ledger._database, dh.Window(3, 1, ledger=secret, name="w"), stream, ledger.place]
     ledger.account("city", {"length": 3})
     away = secret.replace("127.0.0.1:", "127.0.0.1:1")
