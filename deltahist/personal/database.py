@@ -18,9 +18,12 @@ from deltahist.personal.query import OWNER, Query, check_names
 
 #: Who has which number, and which tables hold the numbers of persons themselves.
 _PERSON, _RECORDS = "deltahist_person", "deltahist_records"
+#: Which account of a ledger these numbers are for.
+_ACCOUNT = "deltahist_account"
 _TABLES = (
     f"CREATE TABLE IF NOT EXISTS {_PERSON} (name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE)",
     f"CREATE TABLE IF NOT EXISTS {_RECORDS} (name TEXT PRIMARY KEY, owner TEXT NOT NULL)",
+    f"CREATE TABLE IF NOT EXISTS {_ACCOUNT} (token TEXT PRIMARY KEY)",
 )
 _SQL = {"truth": "BOOLEAN", "whole": "BIGINT", "number": "DOUBLE PRECISION", "text": "TEXT", "time": "TIMESTAMP",
         "date": "DATE"}  # fmt: skip
@@ -60,6 +63,20 @@ class Database:
     def close(self) -> None:
         """Close what was opened."""
         self._engine.close()
+
+    @property
+    def account(self) -> str | None:
+        """The token of the account in which its persons have their budgets; None if they have none yet."""
+        with self.snapshot() as look:
+            tokens = look.fetch(unbound(_ACCOUNT, {"token": "string"}))["token"].to_pylist()
+        return min(tokens, default=None)
+
+    def belong_to(self, account: str) -> None:
+        """Keep the token of the account in which its persons have their budgets."""
+        import pyarrow as pa
+
+        with self._engine.change() as change:
+            change.append(_ACCOUNT, pa.table({"token": pa.array([account], pa.string())}))
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """One consistent look at the data base, whatever is written meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -20,6 +21,9 @@ from deltahist.errors import NANO, InputError
 from deltahist.personal.database import Database
 from deltahist.personal.query import Query
 from deltahist.personal.records import Records
+
+#: Where a ledger keeps which data base an account is for.
+_BASE = "data base"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +80,7 @@ class People:
         if not isinstance(self.ledger, Ledger):
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         self._first_query  # noqa: B018
-        self.purses  # noqa: B018
+        self._bind()
 
     @property
     def base(self) -> Database:
@@ -251,6 +255,34 @@ class People:
                 f"with {_policy(unit, limits[who], radii[who])}: what somebody joined with never changes; leave them "
                 "out"
             )
+
+    def _bind(self) -> None:
+        """Tie the account to the data base: a person's number means another one's purse in any other account.
+
+        Raises InputError if either belongs to something else already.
+        """
+        purses = self.purses
+        with purses.turn() as turn:
+            kept, there = turn.accounts.fact(self.name, _BASE), self.base.account
+            if kept is None and there is None:
+                kept = secrets.token_hex(16)
+                turn.accounts.store(self.name, _BASE, kept)
+            elif kept is not None and there is None and len(turn.limits):
+                raise InputError(
+                    f"the people of account {self.name!r} are in another data base (is this a new one?): they would "
+                    "have two budgets each; go on with that one, or take another account, name="
+                )
+            elif there not in (None, kept):
+                raise InputError(
+                    f"the people of this data base have their budgets in another account than {self.name!r} of "
+                    f"{self.ledger!r} (a new ledger?): what they have spent is not known here; go on with that one"
+                )
+        if there is None:
+            try:
+                self.base.belong_to(kept)
+            except InputError:  # another process has just done so
+                if self.base.account != kept:
+                    raise
 
     @cached_property
     def _first_query(self) -> Query:

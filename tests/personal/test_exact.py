@@ -74,9 +74,7 @@ def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]
     """The same of many data bases at once, without noise."""
     base = dh.Database.open(":memory:")
     base.create_records("records", {"value": "whole", "cell": "whole", "zero": "whole"}, owner="person")
-    people = dh.People(base, "records", owner="person", ledger=folder / "l", name="all")
-    if unit == "rho":
-        people = dh.People(base, "records", owner="person", ledger=folder / "l", name="rho", rho=1)
+    people = dh.People(base, "records", owner="person", ledger=folder / "l", **{unit: 1})
     # A value of a data base is a cell of one table; `zero` is the cell of 0 in the same data base.
     rows = [
         (f"{i} {who}", value, 3 * i + value, 3 * i)

@@ -99,8 +99,12 @@ def test_people_are_known_again(people, tmp_path):
         People(people.database, "nobody", owner="who", ledger=people.ledger)
 
 
-def test_another_ledger_is_noticed(people, tmp_path):
-    other = People(people.database, "trip", owner="who", ledger=Ledger(tmp_path / "other.ledger"), epsilon=1)
+def test_an_old_copy_of_the_ledger_is_noticed(people, tmp_path):
+    """As it was before anybody had joined."""
+    old = Ledger(tmp_path / "old.ledger")
+    old.account("people", {"kind": "purses", "unit": "epsilon"})
+    old.store("people", "data base", people.base.account)
+    other = People(people.database, "trip", owner="who", ledger=old, epsilon=1)
     with pytest.raises(dh.InputError, match="they belong to another ledger; go on with that one"):
         other.join(["Ada"])
 
@@ -177,3 +181,43 @@ def test_the_room_opens_without_its_extras():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "duckdb" in done.stdout
+
+
+def test_an_account_and_a_data_base_belong_together(tmp_path):
+    """Numbers of persons are nobody's in another account: with a new ledger everybody would have a new budget."""
+    base = Database.open(tmp_path / "city.duckdb")
+    base.create_records("trip", {"kind": "text"}, owner="who")
+
+    def people(database, ledger="city.ledger", name="people"):
+        return People(database, "trip", owner="who", ledger=tmp_path / ledger, name=name, epsilon=1)
+
+    first = people(base)
+    people(base)
+    first.join(["Ada"])
+    for other in ({"ledger": "new.ledger"}, {"name": "others"}):
+        with pytest.raises(dh.InputError, match=r"budgets in another account than .* \(a new ledger\?\)"):
+            people(base, **other)
+    new = Database.open(":memory:")
+    new.create_records("trip", {"kind": "text"}, owner="who")
+    with pytest.raises(dh.InputError, match="the people of account 'people' are in another data base"):
+        people(new)
+    people(new, name="others").join(["Ada"])
+    base.close()
+    again = Database.open(tmp_path / "city.duckdb")
+    assert people(again).left(["Ada"]) == [1]
+    again.close()
+
+
+def test_a_crash_before_the_data_base_knows_its_account_is_no_harm(tmp_path, monkeypatch):
+    base = Database.open(":memory:")
+    base.create_records("trip", {"kind": "text"}, owner="who")
+
+    def killed(self, account):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "belong_to", killed)
+        with pytest.raises(KeyboardInterrupt):
+            People(base, "trip", owner="who", ledger=tmp_path / "l", epsilon=1)
+    People(base, "trip", owner="who", ledger=tmp_path / "l", epsilon=1).join(["Ada"])
+    assert base.account == Ledger(tmp_path / "l").fact("people", "data base")
