@@ -1,0 +1,73 @@
+"""Processes that ask and are killed at random points: nothing is answered that was not charged, nothing is overspent."""
+
+import json
+import os
+import random
+import signal
+import time
+from fractions import Fraction
+
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.budgets.ledger import Ledger
+from deltahist.budgets.purses import Purses
+
+EPSILON = Fraction(1, 1000)
+#: What each person has: for Bob, who has two records, it is over after a few questions.
+LIMITS = {"Ada": Fraction(100), "Bob": Fraction(1, 25)}
+
+
+def ask_until_killed(folder, begin):
+    """Ask with a key of its own for each question, and write down what is handed out."""
+    people = dh.People(folder / "city.duckdb", "trip", owner="who", ledger=folder / "l")
+    records = people.records.where("hour > 7")
+    with (folder / "answers").open("a") as out:
+        for number in range(begin, begin + 1000):
+            answer = records.count(epsilon=EPSILON, key=f"question {number}")
+            out.write(json.dumps([f"question {number}", answer.estimate]) + "\n")
+            out.flush()
+
+
+def killed_run(folder, begin, seconds):
+    """A process of its own, killed after so long; forked, so that it need not import everything again."""
+    child = os.fork()
+    if child == 0:
+        try:
+            ask_until_killed(folder, begin)
+        finally:
+            os._exit(1)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "it ended by itself"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("kills", [6, pytest.param(1000, marks=pytest.mark.slow)])
+def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
+    base = dh.Database.open(tmp_path / "city.duckdb")
+    base.create_records("trip", {"hour": "whole"}, owner="who")
+    people = dh.People(base, "trip", owner="who", ledger=tmp_path / "l")
+    people.join(list(LIMITS), epsilon=list(LIMITS.values()))
+    people.insert(pd.DataFrame({"who": ["Ada", "Bob", "Bob", "Bob"], "hour": [8, 8, 9, 6]}))
+    base.close()
+    chance = random.Random(5)
+    for run in range(kills):
+        killed_run(tmp_path, 1000 * run, chance.uniform(0.15, 0.5))
+    ledger, name = Ledger(tmp_path / "l"), "people"
+    with Purses(ledger, name).turn() as turn:
+        kept = {
+            key: turn.accounts.answered(name, key)
+            for key in (f"question {1000 * run + i}" for run in range(kills) for i in range(200))
+        }
+        spent = [Fraction(nano, 10**9) for nano in turn.spent.tolist()]
+    answered = {key: answer for key, answer in kept.items() if answer is not None}
+    told = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines() if line.endswith("]")]
+    assert len(told) > kills / 2
+    assert all(answered[key][1]["estimate"] == estimate for key, estimate in told)
+    # What is kept was charged, and nothing else was: a charge and its answer are one transaction.
+    assert spent[0] == EPSILON * len(answered)
+    assert spent[1] == min(2 * EPSILON * len(answered), LIMITS["Bob"])
+    assert len(told) <= len(answered) <= len(told) + kills
