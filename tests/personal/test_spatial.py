@@ -19,10 +19,14 @@ ROWS = [("Ada", 50, 50), ("Ada", 250, 50), ("Bob", 50, 750), ("Cyd", 450, 450), 
 
 @pytest.fixture
 def people(tmp_path):
+    return city(tmp_path / "l", 2)
+
+
+def city(ledger, limit):
     """Cyd has a radius of 100, Eve and Dan have one of 300."""
     base = dh.Database.open(":memory:")
     base.create_records("visit", {"x": "number", "y": "number", "day": "whole"}, owner="who")
-    made = dh.People(base, "visit", owner="who", ledger=tmp_path / "l", epsilon=2, place=("x", "y"))
+    made = dh.People(base, "visit", owner="who", ledger=ledger, epsilon=limit, place=("x", "y"))
     made.join(["Cyd", "Dan", "Eve"], radius=[100, 300, 300])
     made.insert(pd.DataFrame([(*row, 1) for row in ROWS], columns=["who", "x", "y", "day"]))
     made.insert(pd.DataFrame([("Eve", 50, 50, 2)], columns=["who", "x", "y", "day"]))
@@ -188,3 +192,29 @@ def test_quantiles_in_rho_draw_with_what_rho_allows():
     assert Quantile("x", (0, 1), rho=0.3).pure ** 2 / 2 <= Fraction(3, 10)
     with pytest.raises(dh.InputError, match=r"q is 1\.5"):
         Quantile("x", (0, 1), q=1.5, epsilon=1)
+
+
+QUESTIONS = {
+    "count": lambda records: records.count(epsilon=0.5),
+    "sum": lambda records: records.sum("day", clip=(0, 5), epsilon=0.5),
+    "mean": lambda records: records.mean("day", clip=(0, 5), epsilon=0.5),
+    "histogram": lambda records: records.histogram("day", [1, 2], epsilon=0.5),
+    "quantile": lambda records: records.quantile("day", clip=(0, 5), epsilon=0.5),
+    "map": lambda records: records.publish(NEAR, "x", "y", "identity", epsilon=0.5),
+}
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_nothing_but_the_answer_tells_whether_anybody_could_pay(tmp_path, ask, capfd):
+    """Neither an error nor a warning (which would be an error here), nor the form or the words of an answer."""
+
+    def said(answer):
+        if isinstance(answer, dh.Release):
+            return answer.describe(), answer.values.shape, answer.statement()
+        return type(answer), answer.words, sorted(answer.to_json())
+
+    rich, poor = city(tmp_path / "rich", 2), city(tmp_path / "poor", 1e-9)
+    found = {str(said(ask(records))) for records in (rich.records, poor.records, rich.records.where("day > 99"))}
+    assert len(found) == 1
+    assert max(spent(poor).values()) == 0 < max(spent(rich).values())
+    assert capfd.readouterr() == ("", "")
