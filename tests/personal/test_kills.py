@@ -1,4 +1,4 @@
-"""Processes that ask and are killed at random points: nothing is answered that was not charged, nothing is overspent."""
+"""Processes that ask and are killed at random points: all that was answered was charged, and nothing is overspent."""
 
 import json
 import os
