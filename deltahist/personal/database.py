@@ -154,6 +154,13 @@ class Database:
         out[found["at"].to_numpy()] = found["number"].to_numpy()
         return out
 
+    def persons(self) -> int:
+        """How many numbers of persons there may be: one more than the largest."""
+        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        with self.snapshot() as look:
+            (largest,) = look.fetch(persons.aggregate(largest=persons["number"].max()))["largest"].to_pylist()
+        return 0 if largest is None else largest + 1
+
     def strangers(self, table: str, owner: str) -> list[str]:
         """Owners of a table's records who are not registered, in the order of their names.
 

@@ -125,6 +125,12 @@ class People:
         listed = _names(names)
         limits, radii = self._limits(len(listed), epsilon, rho), _radii(len(listed), radius)
         with self.purses.turn() as turn:
+            # Purses come before names, so that a data base of these people never knows more of them.
+            if self.base.persons() > len(turn.limits):
+                raise InputError(
+                    f"the data base knows people that account {self.name!r} of the ledger does not: they belong to "
+                    "another account or ledger, whose purses would be taken for theirs; go on with that one"
+                )
             numbers = self.base.numbers(listed)
             known = numbers >= 0
             self._same(turn, listed, numbers, limits, radii)
@@ -235,11 +241,6 @@ class People:
         known = numbers >= 0
         if not known.any():
             return
-        if numbers.max() >= len(turn.limits):
-            raise InputError(
-                f"the data base knows people that account {self.name!r} of the ledger does not: they belong to another "
-                "ledger; go on with that one"
-            )
         held = numbers[known]
         radius, own = turn.classes[turn.which[held]], radii[known]
         alike = (turn.limits[held] == limits[known]) & ((radius == own) | (np.isnan(radius) & np.isnan(own)))

@@ -101,8 +101,19 @@ def test_people_are_known_again(people, tmp_path):
 
 def test_another_ledger_is_noticed(people, tmp_path):
     other = People(people.database, "trip", owner="who", ledger=Ledger(tmp_path / "other.ledger"), epsilon=1)
-    with pytest.raises(dh.InputError, match="they belong to another ledger; go on with that one"):
+    with pytest.raises(dh.InputError, match="they belong to another account or ledger, .* go on with that one"):
         other.join(["Ada"])
+
+
+def test_nobody_pays_from_the_purse_of_another_account(people):
+    """The first purse of another account would be taken for that of whoever has the first number."""
+    other = People(people.database, "trip", owner="who", ledger=people.ledger, name="other", epsilon=5)
+    with pytest.raises(dh.InputError, match="people that account 'other' of the ledger does not"):
+        other.join(["Zed"])
+    with pytest.raises(dh.InputError, match="people that account 'other' of the ledger does not"):
+        other.insert(frame([("Zed", "bus", 8, 1.0)]))
+    with other.purses.turn() as turn:
+        assert not len(turn.limits)
 
 
 def test_a_break_between_ledger_and_data_base_harms_nobody(people, monkeypatch):
