@@ -192,7 +192,7 @@ def test_failures_on_private_rows_say_nothing_of_them(database):
     with pytest.raises(InputError, match=r"cannot evaluate this: .* What it says is not shown") as caught:
         _rows(database, query, n="n")
     assert "zoo" not in str(caught.value)
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
     with database._engine.change() as change:
         change.execute("DROP VIEW risky")
     with pytest.raises(InputError, match="was a table or a column changed meanwhile"):
