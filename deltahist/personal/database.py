@@ -108,6 +108,7 @@ class Database:
             placed=frozenset(place),
             untouched=frozenset(place),
             source=table,
+            origin=(owner, frozenset(place)),
         )
 
     def register(self, names: Sequence[str], first: int) -> None:
