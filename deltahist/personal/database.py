@@ -245,7 +245,7 @@ class Database:
                 f"{missing:,} of {len(names):,} records have no {owner!r}: each must have an owner"
             )
         codes, different = pd.factorize(names)
-        numbers = self.numbers([str(name) for name in different.tolist()])[codes]
+        numbers = self.numbers(owners_named(different))[codes]
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             raise InputError(
@@ -272,6 +272,22 @@ class Database:
         except InputError:
             return False
         return True
+
+
+def owners_named(owners: Any) -> list[str]:
+    """Names of the owners in a frame, texts or whole numbers; InputError otherwise: 7 and 7.0 would be two persons.
+
+    >>> owners_named(np.array([7, 8]))
+    ['7', '8']
+    """
+    listed = owners.tolist()
+    for owner in listed:
+        if isinstance(owner, float | bool):
+            raise InputError(
+                f"an owner is {owner!r}, of type {type(owner).__name__}: it must be text or a whole number, since 7 "
+                'and 7.0 would be two persons; turn the column into one of these first (astype("Int64"))'
+            )
+    return [str(owner) for owner in listed]
 
 
 def _names(names: Iterable[str]) -> list[str]:

@@ -17,7 +17,7 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed
 from deltahist.budgets.purses import Purses
 from deltahist.errors import NANO, InputError
-from deltahist.personal.database import Database
+from deltahist.personal.database import Database, owners_named
 from deltahist.personal.query import Query
 from deltahist.personal.records import Records
 
@@ -170,7 +170,7 @@ class People:
         """
         if self.owner not in frame:
             raise InputError(f"the frame has no column {self.owner!r}, which says whose each record is")
-        owners = [str(name) for name in frame[self.owner].dropna().drop_duplicates().tolist()]
+        owners = owners_named(frame[self.owner].dropna().drop_duplicates())
         numbers = self.base.numbers(owners)
         strangers = [name for name, number in zip(owners, numbers, strict=True) if number < 0]
         if strangers:

@@ -108,6 +108,7 @@ def test_records_are_inserted_all_or_none(database):
             VISITS.assign(who=["ann", "eve", "zoe"]),
             "2 of 3 records are of persons who are not registered, such as 'eve'",
         ),
+        (VISITS.assign(who=[1.0, 2.0, 3.0]), r"an owner is 1.0, of type float: .*astype\(\"Int64\"\)"),
         (VISITS.assign(who=["ann", None, "bob"]), "1 of 3 records have no 'who'"),
         (VISITS.drop(columns="n"), r"table 'visits' takes \['n', 'place', 'stay', 'who'\]"),
         (VISITS.assign(n=[1.5, 2, 3]), "'n' of the kind 'values that do not fit': the table holds 'whole'"),

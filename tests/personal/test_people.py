@@ -88,6 +88,14 @@ def test_records_come_all_or_none(people):
         assert len(look.fetch(people.records.rows())) == 3
 
 
+@pytest.mark.parametrize("owner", [7.0, True])
+def test_nobody_is_two_persons_by_the_type_of_a_name(people, owner):
+    people.insert(frame([(7, "bus", 8, 1.0)]))
+    with pytest.raises(dh.InputError, match=f"an owner is {owner!r}, of type .* would be two persons"):
+        people.insert(frame([(owner, "bus", 8, 1.0)]))
+    assert people.base.numbers(["7", "7.0", "True"]).tolist() == [2, -1, -1]
+
+
 def test_people_are_known_again(people, tmp_path):
     people.records.count(epsilon=0.25)
     again = People(people.database, "trip", owner="who", ledger=str(tmp_path / "city.ledger"))
