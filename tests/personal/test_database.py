@@ -267,6 +267,27 @@ def test_times_that_duckdb_alone_has_are_read_or_missing():
     assert rows == [(0, 10, 10, 18446744073709551616.0, "U"), (0, None, None, 3.0, "V")]
 
 
+def test_the_last_times_of_a_zone_are_missing():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT 'ann' AS who, unnest(['infinity', '294247-01-10 04:00:54.775806+00', "
+        "'2020-01-01 10:00:00+02'])::TIMESTAMPTZ AS at"
+    )
+    database = Database.open(connection)
+    database.register(["ann"], 0)
+    rows = _rows(database, database.query("t", "who"), h="extract(hour from at)")
+    assert rows == [(0, 8), (0, None), (0, None)]
+
+
+def test_long_decimals_are_numbers_or_missing(postgres_url):
+    _run(postgres_url, "CREATE TABLE t (who TEXT, large NUMERIC(400, 0), small NUMERIC(400, 400))",
+         "INSERT INTO t VALUES ('ann', 1e350, 1e-399), ('ann', 3, 0.5), ('ann', 'NaN', 'NaN')")  # fmt: skip
+    database = Database.open(postgres_url)
+    database.register(["ann"], 0)
+    rows = _rows(database, database.query("t", "who"), large="large", small="small")
+    assert rows == [(0, 3.0, 0.5), (0, None, 0.0), (0, None, None)]
+
+
 def test_endless_decimals_are_numbers_or_missing(postgres_url):
     _run(postgres_url, "CREATE TABLE t (who TEXT, price NUMERIC)",
          "INSERT INTO t SELECT 'ann', n FROM "
