@@ -14,7 +14,7 @@ from deltahist.counts.readers import refuse_place
 from deltahist.counts.sql.common import unbound
 from deltahist.counts.sql.engines import Snapshot, open_engine
 from deltahist.counts.sql.expressions import total
-from deltahist.counts.sql.kinds import DTYPES, as_kinds, kind_of
+from deltahist.counts.sql.kinds import DTYPES, as_kinds, is_endless, kind_of
 from deltahist.counts.sql.texts import check_column, read_text
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
@@ -156,7 +156,7 @@ def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
     for name in names:
         check_column(name, records.columns)
         kind = records[name].type()
-        if not kind.is_numeric() or (kind.is_decimal() and kind.precision is None):
+        if not kind.is_numeric() or is_endless(kind):
             raise InputError(
                 f"column {name!r} is of type {kind}: coordinates are numbers, in the CRS of the "
                 f"domain ({domain.crs or 'none'}); add columns that are projected, or use count_file, which projects"

@@ -125,6 +125,7 @@ class Database:
             placed=frozenset(place),
             untouched=frozenset(place),
             source=table,
+            origin=(owner, frozenset(place)),
         )
 
     def register(self, names: Sequence[str], first: int) -> None:
@@ -170,6 +171,13 @@ class Database:
         out = np.full(len(listed), -1, dtype=np.int64)
         out[found["at"].to_numpy()] = found["number"].to_numpy()
         return out
+
+    def persons(self) -> int:
+        """How many numbers of persons there may be: one more than the largest."""
+        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        with self.snapshot() as look:
+            (largest,) = look.fetch(persons.aggregate(largest=persons["number"].max()))["largest"].to_pylist()
+        return 0 if largest is None else largest + 1
 
     def strangers(self, table: str, owner: str) -> list[str]:
         """Owners of a table's records who are not registered, in the order of their names.
@@ -254,7 +262,7 @@ class Database:
                 f"{missing:,} of {len(names):,} records have no {owner!r}: each must have an owner"
             )
         codes, different = pd.factorize(names)
-        numbers = self.numbers([str(name) for name in different.tolist()])[codes]
+        numbers = self.numbers(owners_named(different))[codes]
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             raise InputError(
@@ -281,6 +289,22 @@ class Database:
         except InputError:
             return False
         return True
+
+
+def owners_named(owners: Any) -> list[str]:
+    """Names of the owners in a frame, texts or whole numbers; InputError otherwise: 7 and 7.0 would be two persons.
+
+    >>> owners_named(np.array([7, 8]))
+    ['7', '8']
+    """
+    listed = owners.tolist()
+    for owner in listed:
+        if isinstance(owner, float | bool):
+            raise InputError(
+                f"an owner is {owner!r}, of type {type(owner).__name__}: it must be text or a whole number, since 7 "
+                'and 7.0 would be two persons; turn the column into one of these first (astype("Int64"))'
+            )
+    return [str(owner) for owner in listed]
 
 
 def _names(names: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed
 from deltahist.budgets.purses import Purses
 from deltahist.errors import NANO, InputError
-from deltahist.personal.database import Database
+from deltahist.personal.database import Database, owners_named
 from deltahist.personal.query import Query
 from deltahist.personal.records import Records
 
@@ -129,6 +129,12 @@ class People:
         listed = _names(names)
         limits, radii = self._limits(len(listed), epsilon, rho), _radii(len(listed), radius)
         with self.purses.turn() as turn:
+            # Purses come before names, so that a data base of these people never knows more of them.
+            if self.base.persons() > len(turn.limits):
+                raise InputError(
+                    f"the data base knows people that account {self.name!r} of the ledger does not: they belong to "
+                    "another account or ledger, whose purses would be taken for theirs; go on with that one"
+                )
             numbers = self.base.numbers(listed)
             known = numbers >= 0
             self._same(turn, listed, numbers, limits, radii)
@@ -168,7 +174,7 @@ class People:
         """
         if self.owner not in frame:
             raise InputError(f"the frame has no column {self.owner!r}, which says whose each record is")
-        owners = [str(name) for name in frame[self.owner].dropna().drop_duplicates().tolist()]
+        owners = owners_named(frame[self.owner].dropna().drop_duplicates())
         numbers = self.base.numbers(owners)
         strangers = [name for name, number in zip(owners, numbers, strict=True) if number < 0]
         if strangers:
@@ -239,11 +245,6 @@ class People:
         known = numbers >= 0
         if not known.any():
             return
-        if numbers.max() >= len(turn.limits):
-            raise InputError(
-                f"the data base knows people that account {self.name!r} of the ledger does not: they belong to another "
-                "ledger; go on with that one"
-            )
         held = numbers[known]
         radius, own = turn.classes[turn.which[held]], radii[known]
         alike = (turn.limits[held] == limits[known]) & ((radius == own) | (np.isnan(radius) & np.isnan(own)))

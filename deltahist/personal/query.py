@@ -40,7 +40,7 @@ class Query:
     placed : columns that depend on the columns of place.
     by_place : whether which records there are, or how many, depends on them.
     untouched : columns of place that are still what they were in the table.
-    source : the table that the records come from.
+    source : the table that the records come from. origin : what tells whose its records are, and where.
 
     >>> import ibis
     >>> table = ibis.table({OWNER: "int64", "kind": "string", "stay": "float64"}, name="visits")
@@ -53,6 +53,7 @@ class Query:
     by_place: bool = False
     untouched: frozenset[str] = frozenset()
     source: str = ""
+    origin: Any = None
 
     def __repr__(self) -> str:
         placed = ", ".join(sorted(self.placed)) or "none"
@@ -134,12 +135,18 @@ class Query:
     def union(self, other: Query) -> Self:
         """The records of both; a record that is in both comes twice, and is paid for twice.
 
-        Raises InputError if the other's records come from another table, or have other columns.
+        Raises InputError if the other's records come from another table, have other owners or another place, or have
+        other columns.
         """
         if other.source != self.source:
             raise InputError(
                 f"union of records of {self.source!r} and of {other.source!r}: both must come from one table, whose "
                 "people pay; ask two queries"
+            )
+        if other.origin != self.origin:
+            raise InputError(
+                f"union of records of {self.source!r} by two columns of owners, or with two places: a record would be "
+                "two persons' at once, or hidden in one part only; ask two queries"
             )
         if other.columns != self.columns:
             raise InputError(

@@ -108,6 +108,7 @@ def test_records_are_inserted_all_or_none(database):
             VISITS.assign(who=["ann", "eve", "zoe"]),
             "2 of 3 records are of persons who are not registered, such as 'eve'",
         ),
+        (VISITS.assign(who=[1.0, 2.0, 3.0]), r"an owner is 1.0, of type float: .*astype\(\"Int64\"\)"),
         (VISITS.assign(who=["ann", None, "bob"]), "1 of 3 records have no 'who'"),
         (VISITS.drop(columns="n"), r"table 'visits' takes \['n', 'place', 'stay', 'who'\]"),
         (VISITS.assign(n=[1.5, 2, 3]), "'n' of the kind 'values that do not fit': the table holds 'whole'"),
@@ -192,7 +193,7 @@ def test_failures_on_private_rows_say_nothing_of_them(database):
     with pytest.raises(InputError, match=r"cannot evaluate this: .* What it says is not shown") as caught:
         _rows(database, query, n="n")
     assert "zoo" not in str(caught.value)
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
     with database._engine.change() as change:
         change.execute("DROP VIEW risky")
     with pytest.raises(InputError, match="was a table or a column changed meanwhile"):
@@ -264,6 +265,27 @@ def test_times_that_duckdb_alone_has_are_read_or_missing():
         database, query, h="extract(hour from s)", n="extract(hour from ns)", big="big", k="upper(kind)"
     )
     assert rows == [(0, 10, 10, 18446744073709551616.0, "U"), (0, None, None, 3.0, "V")]
+
+
+def test_the_last_times_of_a_zone_are_missing():
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT 'ann' AS who, unnest(['infinity', '294247-01-10 04:00:54.775806+00', "
+        "'2020-01-01 10:00:00+02'])::TIMESTAMPTZ AS at"
+    )
+    database = Database.open(connection)
+    database.register(["ann"], 0)
+    rows = _rows(database, database.query("t", "who"), h="extract(hour from at)")
+    assert rows == [(0, 8), (0, None), (0, None)]
+
+
+def test_long_decimals_are_numbers_or_missing(postgres_url):
+    _run(postgres_url, "CREATE TABLE t (who TEXT, large NUMERIC(400, 0), small NUMERIC(400, 400))",
+         "INSERT INTO t VALUES ('ann', 1e350, 1e-399), ('ann', 3, 0.5), ('ann', 'NaN', 'NaN')")  # fmt: skip
+    database = Database.open(postgres_url)
+    database.register(["ann"], 0)
+    rows = _rows(database, database.query("t", "who"), large="large", small="small")
+    assert rows == [(0, 3.0, 0.5), (0, None, 0.0), (0, None, None)]
 
 
 def test_endless_decimals_are_numbers_or_missing(postgres_url):

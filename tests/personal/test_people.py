@@ -88,6 +88,14 @@ def test_records_come_all_or_none(people):
         assert len(look.fetch(people.records.rows())) == 3
 
 
+@pytest.mark.parametrize("owner", [7.0, True])
+def test_nobody_is_two_persons_by_the_type_of_a_name(people, owner):
+    people.insert(frame([(7, "bus", 8, 1.0)]))
+    with pytest.raises(dh.InputError, match=f"an owner is {owner!r}, of type .* would be two persons"):
+        people.insert(frame([(owner, "bus", 8, 1.0)]))
+    assert people.base.numbers(["7", "7.0", "True"]).tolist() == [2, -1, -1]
+
+
 def test_people_are_known_again(people, tmp_path):
     people.records.count(epsilon=0.25)
     again = People(people.database, "trip", owner="who", ledger=str(tmp_path / "city.ledger"))
@@ -105,8 +113,19 @@ def test_an_old_copy_of_the_ledger_is_noticed(people, tmp_path):
     old.account("people", {"kind": "purses", "unit": "epsilon"})
     old.store("people", "data base", people.base.account)
     other = People(people.database, "trip", owner="who", ledger=old, epsilon=1)
-    with pytest.raises(dh.InputError, match="they belong to another ledger; go on with that one"):
+    with pytest.raises(dh.InputError, match="they belong to another account or ledger, .* go on with that one"):
         other.join(["Ada"])
+
+
+def test_nobody_pays_from_the_purse_of_another_account(people):
+    """The first purse of another account would be taken for that of whoever has the first number."""
+    other = People(people.database, "trip", owner="who", ledger=people.ledger, name="other", epsilon=5)
+    with pytest.raises(dh.InputError, match="people that account 'other' of the ledger does not"):
+        other.join(["Zed"])
+    with pytest.raises(dh.InputError, match="people that account 'other' of the ledger does not"):
+        other.insert(frame([("Zed", "bus", 8, 1.0)]))
+    with other.purses.turn() as turn:
+        assert not len(turn.limits)
 
 
 def test_a_break_between_ledger_and_data_base_harms_nobody(people, monkeypatch):

@@ -207,6 +207,10 @@ def test_a_terminal_fetches_owners_and_values_only():
             lambda q: q.union(Query(TABLE, source="other")),
             "of 'records' and of 'other': both must come from one table",
         ),
+        (
+            lambda q: q.union(Query(TABLE, source=q.source, origin=("rider", frozenset()))),
+            "by two columns of owners, or with two places: a record would be two persons' at once",
+        ),
         (lambda q: q.union(q.select("a")), "both must have the same, by select"),
         (lambda q: q.flat_map(), "flat_map has 0 rows: it makes 1 to 1,000"),
         (lambda q: q.flat_map(*[{"p": "a"}] * 1001), "flat_map has 1,001 rows"),

@@ -33,7 +33,12 @@ def unspoken(name: str, gone: tuple[type[Exception], ...]) -> Iterator[None]:
         )
     else:
         return
-    raise InputError(f"the data base {name} {text}") from None
+    failed = InputError(f"the data base {name} {text}")
+    try:
+        raise failed
+    finally:
+        # Raised while the first one is handled, it would drag that one along.
+        failed.__context__ = None
 
 
 def quoted(name: str) -> str:

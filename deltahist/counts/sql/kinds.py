@@ -18,6 +18,8 @@ DTYPES = {
 }
 #: Numbers are zero, or of a size between these.
 SMALLEST, LARGEST = 1e-100, 1e100
+#: Decimals of so many digits are floats, with whatever scale; DuckDB has no longer ones.
+_DIGITS = 38
 _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 
@@ -61,18 +63,33 @@ def normal(column: Any) -> Any:
 
     kind = kind_of(column.type())
     if kind == "number":
-        if column.type().is_decimal() and column.type().precision is None:
+        if is_endless(column.type()):
             # Such decimals may be too long for floats, which PostgreSQL would say.
-            low, high = (ibis.literal(repr(each)).cast(column.type()) for each in (SMALLEST, LARGEST))
+            column = column.cast("decimal")
+            low, high = (ibis.literal(repr(each)).cast("decimal") for each in (SMALLEST, LARGEST))
             column = ibis.cases((column.abs().between(low, high), column), (column.abs() < low, low - low))
         return bounded(column.cast("float64"), SMALLEST, LARGEST)
     if kind in ("time", "date"):
+        if column.type().is_timestamp() and column.type().timezone:
+            # DuckDB cannot bring the very last ones to UTC.
+            low, high = (ibis.literal(f"{each}+00").cast(column.type()) for each in _YEARS)
+            column = ibis.cases((column.between(low, high), column))
         value = column.cast(DTYPES[kind])
         low, high = (
             ibis.literal(each if kind == "time" else each[:10]).cast(DTYPES[kind]) for each in _YEARS
         )
         return ibis.cases((value.between(low, high), value))
     return column.cast(DTYPES[str(kind)])
+
+
+def is_endless(dtype: Any) -> bool:
+    """Whether a type has decimals that floats do not reach, by their size or by how small they are.
+
+    >>> import ibis
+    >>> [is_endless(ibis.dtype(each)) for each in ("decimal", "decimal(400, 0)", "decimal(38, 37)", "float64")]
+    [True, True, False, False]
+    """
+    return bool(dtype.is_decimal() and (dtype.precision is None or dtype.precision > _DIGITS))
 
 
 def bounded(value: Any, least: float, most: float) -> Any:
