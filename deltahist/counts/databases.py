@@ -68,8 +68,6 @@ def count_table(
     >>> count_table("visits", Domain((0, 0, 1, 1), (2, 2)), database=city, x="x", y="y").tolist()
     [[2, 0], [0, 1]]
     """
-    import ibis
-
     check_outside(outside)
     bound = user_bound(user is not None, max_per_user, key)
     how = Counting(
@@ -96,6 +94,8 @@ def count_table(
         )
         cell = cell_of(domain, *columns)
         if outside == "drop":
+            import ibis
+
             cell = ibis.cases((inside, cell), else_=_whole(-1))
         with engine.snapshot() as look:
             _check(look, points, good, inside, domain, outside, None if user is None else points["user"])

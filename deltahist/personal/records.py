@@ -93,7 +93,6 @@ class Records(Query):
         """The number of records with each of some public values (`Histogram`). Records with others are not used."""
         return self.ask(Histogram(column, values, epsilon=epsilon, rho=rho), key)
 
-
     def quantile(
         self,
         column: Expression,

@@ -1,5 +1,7 @@
 """Counting inside a data base: cells bit for bit as NumPy has them, and counts as `count` gives them."""
 
+import sys
+
 import duckdb
 import ibis
 import numpy as np
@@ -208,6 +210,13 @@ def test_what_cannot_be_counted_is_refused(tmp_path, how, message):
     )
     with pytest.raises(dh.InputError, match=message):
         dh.count_table(domain=DOMAIN, database=connection, **how)
+
+
+@pytest.mark.parametrize("module", ["duckdb", "ibis"])
+def test_libraries_that_are_not_installed_are_named(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(dh.InputError, match=rf"need {module}, which is not installed: .*deltahist\[duckdb\]"):
+        dh.count_table("visits", dh.Domain((0, 1), (4,)), database="city.duckdb", x="x")
 
 
 def test_a_table_without_rows_has_no_points():
