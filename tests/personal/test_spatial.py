@@ -91,6 +91,17 @@ def test_with_a_radius_nobody_is_chosen_by_place(people, counted):
     assert counted[-1].sum() == 6
 
 
+@pytest.mark.parametrize(("place", "paid"), [(None, 0), ((), Fraction(3, 10)), (("x", "y"), Fraction(1, 10))])
+def test_with_a_radius_nobody_is_asked_until_it_is_said_what_is_a_place(people, tmp_path, place, paid):
+    """Else a move from one half to the other would change two questions, and each by all that Eve has."""
+    again = dh.People(people.base, "visit", owner="who", ledger=tmp_path / "l", place=place)
+    again.records.where("x > 40").count(epsilon=0.1)
+    again.records.where("x < 40 or day = 2 or x > 800").count(epsilon=0.1)
+    again.records.count(epsilon=0.1)
+    assert spent(again)["Eve"] == paid
+    assert spent(again)["Bob"] == Fraction(2, 10)
+
+
 def test_moves_within_a_radius_charge_alike_and_cost_the_limit(tmp_path, monkeypatch):
     """Brute force: Eve is at one of all cells; what she is charged never differs, and two places that lie within her
     radius differ by what she was charged at most."""
