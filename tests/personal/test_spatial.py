@@ -193,6 +193,12 @@ def test_quantiles_are_places_on_a_public_line(people):
     assert people.records.where("day = 9").quantile("x", clip=(0, 10), epsilon=0.1, key="n") == nobody
 
 
+@pytest.mark.parametrize("budget", [{"epsilon": 1e-9}, {"rho": 1e-9}, {"rho": Fraction(1, 10**30)}])
+def test_quantiles_that_would_take_for_ever_are_refused_at_once(budget):
+    with pytest.raises(dh.InputError, match=r"for q = 0.999: .* take more (epsilon|rho), or a q of fewer decimals"):
+        Quantile("x", clip=(0, 10), q=0.999, **budget)
+
+
 def test_quantiles_in_rho_draw_with_what_rho_allows():
     asked = Quantile("x", (0, 1), q=0.5, rho=Fraction(1, 50))
     assert asked.pure == Fraction(1, 5)
