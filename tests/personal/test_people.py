@@ -109,7 +109,7 @@ def test_people_are_known_again(people, tmp_path):
 
 def test_another_ledger_is_noticed(people, tmp_path):
     other = People(people.database, "trip", owner="who", ledger=Ledger(tmp_path / "other.ledger"), epsilon=1)
-    with pytest.raises(dh.InputError, match="they belong to another account or ledger, .* go on with that one"):
+    with pytest.raises(dh.InputError, match=r"they belong to another account or ledger, .* go on with that one"):
         other.join(["Ada"])
 
 

@@ -158,6 +158,8 @@ def test_a_map_under_a_key_comes_back_as_it_was(people):
     assert (first.values == again.values).all()
     assert first.mechanism.describe() == again.mechanism.describe()
     assert spent(people)["Bob"] == Fraction(1, 10)
+    with pytest.raises(dh.InputError, match=r"used for another request: .*columns"):
+        people.records.publish(NEAR, "y", "x", epsilon=0.1, key="map")
     with pytest.raises(dh.InputError, match="used for another request"):
         people.records.publish(NEAR, "x", "y", "identity", epsilon=0.1, key="map")
 
