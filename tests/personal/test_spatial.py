@@ -142,14 +142,20 @@ def test_maps_in_rho_and_in_another_crs(tmp_path):
     base = dh.Database.open(":memory:")
     base.create_records("visit", {"lon": "number", "lat": "number"}, owner="who")
     people = dh.People(base, "visit", owner="who", ledger=tmp_path / "l", rho=1, place=("lon", "lat"))
-    rows = [("Ada", -74.0, 40.7), ("Ada", -74.0, 40.7), ("Bob", -73.99, 40.72)]
+    rows = [("Ada", -74.0, 40.7), ("Ada", -74.0, 40.7), ("Bob", -73.99, 40.72), ("Cyd", 0.0, 95.0)]
     people.insert(pd.DataFrame(rows, columns=["who", "lon", "lat"]))
     domain = dh.Domain.from_degrees((-74.05, 40.65, -73.95, 40.75), "1km")
     release = people.records.publish(
         dh.Neighbourhood(domain, "1km"), "lon", "lat", "identity", crs="EPSG:4326", rho=0.1
     )
-    assert people.spent(["Ada", "Bob"]) == [Fraction(2, 5), Fraction(1, 10)]
+    # Cyd is nowhere that the map's CRS knows.
+    assert people.spent(["Ada", "Bob", "Cyd"]) == [Fraction(2, 5), Fraction(1, 10), 0]
     assert "UTM" in release.mechanism.counting.projection.name
+
+
+def test_prices_of_maps_are_rounded_up():
+    asked = Map(NEAR, "x", "y", strategy="identity", epsilon=Fraction(1, 3))
+    assert asked.cost(np.array([np.nan, 100])).tolist() == [333_333_334, 333_333_334]
 
 
 def test_a_map_under_a_key_comes_back_as_it_was(people):
