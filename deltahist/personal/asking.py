@@ -97,7 +97,7 @@ def _answered(
     if usable is not None:
         owner, read = owner[usable], {name: column[usable] for name, column in read.items()}
     number = np.bincount(owner, minlength=len(turn.limits))
-    if not terminal.keeps_radii(query, values.values()):
+    if people.place is None or not terminal.keeps_radii(query, values.values()):
         number[~np.isnan(turn.classes)[turn.which]] = 0
     times = number if terminal.unit == "epsilon" else np.minimum(number, _MANY) ** 2
     payers = turn.charge(times, terminal.cost(turn.classes))

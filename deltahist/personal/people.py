@@ -41,7 +41,8 @@ class People:
     owner : the column that says whose a record is.
     ledger : a Ledger, or where one is; it is made if it does not exist. name : of the account in it.
     epsilon, rho : the budget of people who come without one; at most one of both. Without it, who joins needs one.
-    place : columns that say where a record is.
+    place : columns that say where a record is, the same in all questions; () if none does. As long as it is not said
+        (None), people with a radius of their own are in no answer: any column may be a place.
 
     Raises
     ------
@@ -70,7 +71,7 @@ class People:
     name: str = field(default="people", kw_only=True)
     epsilon: float | Fraction | None = field(default=None, kw_only=True)
     rho: float | Fraction | None = field(default=None, kw_only=True)
-    place: Sequence[str] = field(default=(), kw_only=True)
+    place: Sequence[str] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.epsilon is not None or self.rho is not None:
@@ -118,7 +119,8 @@ class People:
         ----------
         names : (m,) texts, all different.
         epsilon, rho : budget of each, or (m,) budgets, in the unit of these people; their default when None.
-        radius : of each person's neighbourhood, or (m,) radii, in the unit of the places; none when None.
+        radius : of each person's neighbourhood, or (m,) radii, on the ground in metres (in the map's units where it has
+            no CRS, whatever the units of the columns are); none when None.
 
         Raises
         ------
@@ -287,7 +289,7 @@ class People:
 
     @cached_property
     def _first_query(self) -> Query:
-        return self.base.query(self.table, self.owner, tuple(self.place))
+        return self.base.query(self.table, self.owner, tuple(self.place or ()))
 
 
 def _names(names: Any) -> list[str]:

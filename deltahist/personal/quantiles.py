@@ -10,12 +10,14 @@ from typing import Any
 from deltahist.errors import InputError, as_printed, finite
 from deltahist.noise.entropy import source
 from deltahist.personal.answers import LEVEL, who_pays
-from deltahist.personal.ranks import draw_quantile, ranks_amiss
+from deltahist.personal.ranks import costs_that_matter, draw_quantile, ranks_amiss
 from deltahist.personal.terminals import Used
 from deltahist.personal.values import OfValues
 
 #: Denominators of quantiles: costs stay within 64 bits.
 _FINEST = 10**6
+#: Costs of places that are told apart: so many powers take some 20 seconds and a gigabyte, whatever the records are.
+_MOST_COSTS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,10 @@ class Quantile(OfValues[Middle]):
     Raises
     ------
     InputError
-        As `OfValues`; unless q is a number from 0 to 1 of at most six decimals.
+        As `OfValues`; unless q is a number from 0 to 1 of at most six decimals; on a budget too small to draw with.
 
     >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
-    500001
+    5000001
     """
 
     q: float | Fraction = 0.5
@@ -89,6 +91,11 @@ class Quantile(OfValues[Middle]):
         if not 0 <= asked <= 1 or asked.denominator > _FINEST:
             raise InputError(f"q is {self.q!r}: it must be a number from 0 to 1 of at most six decimals")
         object.__setattr__(self, "q", asked)
+        if costs_that_matter(self.places, asked, self.pure) > _MOST_COSTS:
+            raise InputError(
+                f"{self.unit} is {float(self.amount):g} for q = {float(asked):g}: to draw that exactly would take too "
+                f"long; take more {self.unit}, or a q of fewer decimals"
+            )
 
     @property
     def share(self) -> Fraction:

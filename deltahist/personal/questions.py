@@ -49,7 +49,7 @@ class Question:
     answer: Mapping[str, Any]
     table: str | None = None
     owner: str | None = None
-    place: tuple[str, ...] = ()
+    place: tuple[str, ...] | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> Question:
@@ -81,13 +81,13 @@ class Question:
         for step in steps:
             _checked_step(step)
         _check_answer(answer)
-        place = said.get("place", [])
+        place = said.get("place")
         for name in ("table", "owner"):
             if not isinstance(said.get(name, ""), str):
                 raise InputError(f"{name} is {said[name]!r}: it must be text")
-        if place != [] and not _are_texts(place):
+        if place not in (None, []) and not _are_texts(place):
             raise InputError(f"place is {place!r}: it must be a list of columns")
-        return cls(tuple(steps), answer, said.get("table"), said.get("owner"), tuple(place))
+        return cls(tuple(steps), answer, said.get("table"), said.get("owner"), place if place is None else tuple(place))
 
     @property
     def kind(self) -> str:

@@ -66,6 +66,15 @@ def draw_quantile(values: NDArray[np.int64], places: int, q: Fraction, epsilon: 
     return int(starts[stretch]) + place
 
 
+def costs_that_matter(places: int, q: Fraction, epsilon: Fraction) -> float:
+    """Places that cost more have next to no probability: what it takes to draw grows with this; public.
+
+    >>> round(costs_that_matter(1001, Fraction(1, 2), Fraction(1, 10)))
+    1247
+    """
+    return 2 * share_of(q) / float(epsilon) * (math.log(places) + 80 * math.log(2)) if epsilon else math.inf
+
+
 def ranks_amiss(places: int, q: Fraction, epsilon: Fraction, probability: float = 0.05) -> int:
     """So many values at most lie on the wrong side of what is drawn, but for a probability; public.
 

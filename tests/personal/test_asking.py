@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -173,7 +174,17 @@ def test_one_key_is_one_question(tmp_path):
     ):
         with pytest.raises(dh.InputError, match="key 'q1' of account 'people' was used for another request"):
             other()
-    assert spent(people) == [0.2, 0.1, 0]
+    bus, tram = (pd.DataFrame({"kind": [kind], "seats": [40]}) for kind in ("bus", "tram"))
+    people.records.join(bus, "kind").count(epsilon=0.01, key="q2")
+    people.records.mean("fare", clip=(0, 9), epsilon=0.01, key="q3")
+    before = spent(people)
+    for key, other in (
+        ("q2", lambda: people.records.join(tram, "kind").count(epsilon=0.01, key="q2")),
+        ("q3", lambda: people.records.mean("fare", clip=(0, 9), resolution=1, epsilon=0.01, key="q3")),
+    ):
+        with pytest.raises(dh.InputError, match=f"key '{key}' of account 'people' was used for another request"):
+            other()
+    assert spent(people) == before
     for bad in ("", 3):
         with pytest.raises(dh.InputError, match="key is"):
             people.records.count(epsilon=0.1, key=bad)

@@ -122,6 +122,8 @@ def test_what_does_not_depend_on_place_is_the_same_wherever_the_records_are(deri
         (QUERY.select("a", "x"), {"x"}, False),
         (QUERY.select("a", far="abs(x) + 1").select("a", b="far * a"), {"b"}, False),
         (QUERY.select("a", b="case when a > 1 then 1 when a > 0 then y else 3 end"), {"b"}, False),
+        (QUERY.select("a", b="case when y > 1 then 1 else 3 end"), {"b"}, False),
+        (QUERY.select("a", b="nullif(a, floor(x))"), {"b"}, False),
         (QUERY.select("a", b="kind in ('u', 'v')"), set(), False),
         (QUERY.flat_map({"p": "a"}, {"p": "x"}), {"p"}, False),
         (QUERY.flat_map({"p": "a"}, {"p": "a", "where": "y > 1"}), set(), True),
@@ -142,6 +144,22 @@ def test_what_does_not_depend_on_place_is_the_same_wherever_the_records_are(deri
 )  # fmt: skip
 def test_place_leaves_its_trace(query, placed, by_place):
     assert (set(query.placed), query.by_place) == (placed, by_place)
+
+
+@pytest.mark.parametrize(
+    ("derive", "untouched"),
+    [
+        (lambda q: q.where("x > 1").at_most(2).distinct(), {"x", "y"}),
+        (lambda q: q.select("a", x="x"), set()),
+        (lambda q: q.select("x", y="a / 2"), {"x"}),
+        (lambda q: q.flat_map({"x": "x", "y": "y"}, {"x": "y", "y": "x"}), set()),
+        (lambda q: q.select("a", "x").union(q.select("a", x="x + 0")), set()),
+        (lambda q: q.select("a").join(pd.DataFrame({"a": [1], "x": [0.5]}), "a"), set()),
+    ],
+)
+def test_only_places_as_they_were_are_untouched(derive, untouched):
+    query = Query(TABLE, placed=frozenset("xy"), untouched=frozenset("xy"), source="records")
+    assert derive(query).untouched == untouched
 
 
 def test_a_value_says_whether_it_depends_on_place():

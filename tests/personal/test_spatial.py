@@ -95,6 +95,17 @@ def test_with_a_radius_nobody_is_chosen_by_place(people, counted):
     assert counted[-1].sum() == 6
 
 
+@pytest.mark.parametrize(("place", "paid"), [(None, 0), ((), Fraction(3, 10)), (("x", "y"), Fraction(1, 10))])
+def test_with_a_radius_nobody_is_asked_until_it_is_said_what_is_a_place(people, tmp_path, place, paid):
+    """Else a move from one half to the other would change two questions, and each by all that Eve has."""
+    again = dh.People(people.base, "visit", owner="who", ledger=tmp_path / "l", place=place)
+    again.records.where("x > 40").count(epsilon=0.1)
+    again.records.where("x < 40 or day = 2 or x > 800").count(epsilon=0.1)
+    again.records.count(epsilon=0.1)
+    assert spent(again)["Eve"] == paid
+    assert spent(again)["Bob"] == Fraction(2, 10)
+
+
 def test_moves_within_a_radius_charge_alike_and_cost_the_limit(tmp_path, monkeypatch):
     """Brute force: Eve is at one of all cells; what she is charged never differs, and two places that lie within her
     radius differ by what she was charged at most."""
@@ -135,14 +146,20 @@ def test_maps_in_rho_and_in_another_crs(tmp_path):
     base = dh.Database.open(":memory:")
     base.create_records("visit", {"lon": "number", "lat": "number"}, owner="who")
     people = dh.People(base, "visit", owner="who", ledger=tmp_path / "l", rho=1, place=("lon", "lat"))
-    rows = [("Ada", -74.0, 40.7), ("Ada", -74.0, 40.7), ("Bob", -73.99, 40.72)]
+    rows = [("Ada", -74.0, 40.7), ("Ada", -74.0, 40.7), ("Bob", -73.99, 40.72), ("Cyd", 0.0, 95.0)]
     people.insert(pd.DataFrame(rows, columns=["who", "lon", "lat"]))
     domain = dh.Domain.from_degrees((-74.05, 40.65, -73.95, 40.75), "1km")
     release = people.records.publish(
         dh.Neighbourhood(domain, "1km"), "lon", "lat", "identity", crs="EPSG:4326", rho=0.1
     )
-    assert people.spent(["Ada", "Bob"]) == [Fraction(2, 5), Fraction(1, 10)]
+    # Cyd is nowhere that the map's CRS knows.
+    assert people.spent(["Ada", "Bob", "Cyd"]) == [Fraction(2, 5), Fraction(1, 10), 0]
     assert "UTM" in release.mechanism.counting.projection.name
+
+
+def test_prices_of_maps_are_rounded_up():
+    asked = Map(NEAR, "x", "y", strategy="identity", epsilon=Fraction(1, 3))
+    assert asked.cost(np.array([np.nan, 100])).tolist() == [333_333_334, 333_333_334]
 
 
 def test_a_map_under_a_key_comes_back_as_it_was(people):
@@ -151,6 +168,8 @@ def test_a_map_under_a_key_comes_back_as_it_was(people):
     assert (first.values == again.values).all()
     assert first.mechanism.describe() == again.mechanism.describe()
     assert spent(people)["Bob"] == Fraction(1, 10)
+    with pytest.raises(dh.InputError, match=r"used for another request: .*columns"):
+        people.records.publish(NEAR, "y", "x", epsilon=0.1, key="map")
     with pytest.raises(dh.InputError, match="used for another request"):
         people.records.publish(NEAR, "x", "y", "identity", epsilon=0.1, key="map")
 
@@ -184,6 +203,12 @@ def test_quantiles_are_places_on_a_public_line(people):
     nobody = people.records.where("day = 9").quantile("x", clip=(0, 10), epsilon=0.1, key="n")
     assert 0 <= nobody.value <= 10
     assert people.records.where("day = 9").quantile("x", clip=(0, 10), epsilon=0.1, key="n") == nobody
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1e-9}, {"rho": 1e-9}, {"rho": Fraction(1, 10**30)}])
+def test_quantiles_that_would_take_for_ever_are_refused_at_once(budget):
+    with pytest.raises(dh.InputError, match=r"for q = 0.999: .* take more (epsilon|rho), or a q of fewer decimals"):
+        Quantile("x", clip=(0, 10), q=0.999, **budget)
 
 
 def test_quantiles_in_rho_draw_with_what_rho_allows():
