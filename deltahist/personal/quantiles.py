@@ -78,7 +78,7 @@ class Quantile(OfValues[QuantileAnswer]):
         As `OfValues`; unless q is a number from 0 to 1 of at most six decimals.
 
     >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
-    500001
+    5000001
     """
 
     q: float | Fraction = 0.5
