@@ -97,7 +97,8 @@ def _install():
         pytest.skip(message)
     quiet = {"check": True, "stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     quiet["env"] = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "-qq", "--no-install-recommends"]
+    # A machine that has just been started may still be at its own updates.
+    install = ["apt-get", "install", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
     subprocess.run(["apt-get", "update", "-qq"], **quiet)
     subprocess.run([*install, "postgresql-common"], **quiet)
     # The package would start a server of its own.

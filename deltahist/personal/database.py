@@ -14,7 +14,7 @@ from deltahist.counts.sql.engines import Engine, Snapshot, open_engine
 from deltahist.counts.sql.kinds import DTYPES, as_arrow, as_kinds, kind_of
 from deltahist.counts.sql.texts import check_column
 from deltahist.errors import InputError, one_of, whole
-from deltahist.personal.query import OWNER, Query, check_names
+from deltahist.personal.query import OWNER, Query, check_names, free_name
 
 #: Who has which number, and which tables hold the numbers of persons themselves.
 _PERSON, _RECORDS = "deltahist_person", "deltahist_records"
@@ -111,7 +111,7 @@ class Database:
             if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
                 raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text or whole numbers")
             persons = unbound(_PERSON, {"name": "string", "number": "int32"})
-            persons = persons.select(**{_free("name", schema): persons["name"], OWNER: persons["number"]})
+            persons = persons.select(**{free_name("name", schema): persons["name"], OWNER: persons["number"]})
             key = persons.columns[0]
             records = records.inner_join(persons, records[owner].cast("string") == persons[key])
             names = [name for name in schema if name != owner]
@@ -330,9 +330,3 @@ def _as_kind(column: Any, name: str, kind: str) -> Any:
     except pa.ArrowInvalid:
         own = "values that do not fit"
     raise InputError(f"records have {name!r} of the kind {own!r}: the table holds {kind!r}")
-
-
-def _free(name: str, taken: Any) -> str:
-    while name in taken:
-        name += "_"
-    return name

@@ -224,16 +224,18 @@ class People:
                 f"people join with {wrong}: budgets of {self.name!r} are in {self.purses.unit}, and each person needs "
                 "one"
             )
-        amounts = np.broadcast_to(np.asarray(given, dtype=object), number) if _fits(given, number) else None
-        if amounts is None:
+        if not _fits(given, number):
             raise InputError(
                 f"{np.size(given):,} budgets for {number:,} people: give one for all, or one for each"
             )
-        different = {amount: allowed(**{self.purses.unit: amount}) for amount in set(amounts.tolist())}
+        # One for all is read once, not for each person.
+        amounts = np.asarray(given, dtype=object).ravel().tolist()
+        different = {amount: allowed(**{self.purses.unit: amount}) for amount in set(amounts)}
         for amount, nano in different.items():
             if nano < 1:
                 raise InputError(f"{self.purses.unit} is {amount!r}: a budget must be at least a billionth")
-        return np.array([different[amount] for amount in amounts.tolist()], dtype=np.int64)
+        limits = np.array([different[amount] for amount in amounts], dtype=np.int64)
+        return np.broadcast_to(limits, number)
 
     def _same(
         self,

@@ -21,7 +21,7 @@ _MOST_COSTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Middle:
+class QuantileAnswer:
     """A quantile of values that people pay for; public.
 
     Parameters
@@ -30,8 +30,8 @@ class Middle:
     amiss : so many of the records lie on its wrong side at most, in 95 of 100 cases.
     unit, amount : what one record costs.
 
-    >>> Middle("median of fare", 12.4, 100, "epsilon", Fraction(1, 10))
-    Middle(median of fare: 12.4, with at most 100 records on the wrong side with probability 95%)
+    >>> QuantileAnswer("median of fare", 12.4, 100, "epsilon", Fraction(1, 10))
+    QuantileAnswer(median of fare: 12.4, with at most 100 records on the wrong side with probability 95%)
     """
 
     what: str
@@ -47,7 +47,7 @@ class Middle:
         )
 
     def __repr__(self) -> str:
-        return f"Middle({self})"
+        return f"QuantileAnswer({self})"
 
     @property
     def words(self) -> str:
@@ -59,13 +59,13 @@ class Middle:
         return {**asdict(self), "amount": str(self.amount)}
 
     @classmethod
-    def from_json(cls, kept: dict[str, Any]) -> Middle:
+    def from_json(cls, kept: dict[str, Any]) -> QuantileAnswer:
         """What `to_json` described."""
         return cls(**{**kept, "amount": Fraction(kept["amount"])})
 
 
 @dataclass(frozen=True)
-class Quantile(OfValues[Middle]):
+class Quantile(OfValues[QuantileAnswer]):
     """A quantile of a value: of the places between its bounds, those with fewer records amiss are likelier.
 
     Neither the values nor their number are known. In ρ it costs ε²/2 (docs/privacy/personal.md, section 4).
@@ -119,15 +119,15 @@ class Quantile(OfValues[Middle]):
     def _size(self, low: Fraction, high: Fraction) -> Fraction:
         return high - low
 
-    def answer(self, used: Used) -> Middle:
+    def answer(self, used: Used) -> QuantileAnswer:
         low, _ = self.bounds()
         place = draw_quantile(self.steps(used, low), self.places, self.share, self.pure, source(None))
         name = "median" if self.share == Fraction(1, 2) else f"{float(self.share):g}-quantile"
         amiss = ranks_amiss(self.places, self.share, self.pure, 1 - LEVEL)
-        return Middle(f"{name} of {self.what}", float(low + place * self.step), amiss, self.unit, self.amount)
+        return QuantileAnswer(f"{name} of {self.what}", float(low + place * self.step), amiss, self.unit, self.amount)
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "q": str(self.share)}
 
-    def again(self, kept: dict[str, Any]) -> Middle:
-        return Middle.from_json(kept)
+    def again(self, kept: dict[str, Any]) -> QuantileAnswer:
+        return QuantileAnswer.from_json(kept)

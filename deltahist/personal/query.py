@@ -213,7 +213,7 @@ class Query:
         own = ibis.window(group_by=OWNER, order_by=order)
         before = (ibis.row_number() if alike else ibis.rank()).over(own)
         peers = ibis.literal(1) if alike else table.count().over(ibis.window(group_by=[OWNER, *names]))
-        stay = _free("stay", self.columns)
+        stay = free_name("stay", self.columns)
         kept = table.mutate(**{stay: before + peers <= most})
         chosen = kept.filter(kept[stay]).drop(stay)
         return self._changed(chosen, self.placed, by_place=self._touches(names))
@@ -348,7 +348,7 @@ def _called(function: Callable[[Any], Any], given: Any) -> Any:
         raise InputError(f"the query has a function that fails on a table of {listed}: {said}") from None
 
 
-def _free(name: str, taken: Any) -> str:
+def free_name(name: str, taken: Any) -> str:
     """A name that is not taken."""
     while any(name.casefold() == each.casefold() for each in taken):
         name += "_"

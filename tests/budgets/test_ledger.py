@@ -12,6 +12,7 @@ from deltahist.budgets import postgres, sqlite
 from deltahist.budgets.keys import differences
 from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed, as_said, charged
+from tests.budgets.processes import SERVER
 
 
 def test_what_is_stored_is_there_again(ledger, where):
@@ -64,9 +65,8 @@ def _hold(path, ready, done):
 
 
 def test_the_lock_ends_with_its_process(ledger, where):
-    spawn = multiprocessing.get_context("spawn")
-    ready, done = spawn.Event(), spawn.Event()
-    other = spawn.Process(target=_hold, args=(where, ready, done))
+    ready, done = SERVER.Event(), SERVER.Event()
+    other = SERVER.Process(target=_hold, args=(where, ready, done))
     other.start()
     assert ready.wait(60)
     with pytest.raises(dh.InputError, match="in use"), ledger.alone():

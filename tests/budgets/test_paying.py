@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.budget import Payment
 from deltahist.budgets.ledger import Ledger
-from tests.budgets.test_window import _processes
+from tests.budgets.processes import SERVER
 
 LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
 CELLS = dh.strategies.Identity(LINE.domain)
@@ -196,9 +196,8 @@ def _publish_all(path, results):
 
 def test_two_processes_share_one_limit(where):
     dh.Account.total(epsilon=1, ledger=where, name="people")
-    processes = _processes()
-    results = processes.Queue()
-    runs = [processes.Process(target=_publish_all, args=(where, results)) for _ in range(2)]
+    results = SERVER.Queue()
+    runs = [SERVER.Process(target=_publish_all, args=(where, results)) for _ in range(2)]
     for run in runs:
         run.start()
     won = [epsilon for _ in runs for epsilon in results.get(timeout=120)]

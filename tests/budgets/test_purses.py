@@ -1,6 +1,5 @@
 """Very many small accounts: as a dictionary would keep them, durably, in turns, all or nothing."""
 
-import multiprocessing
 import threading
 
 import numpy as np
@@ -13,6 +12,7 @@ from deltahist.budgets.accounts import Entry
 from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.packing import pack
 from deltahist.budgets.purses import Purses
+from tests.budgets.processes import SERVER
 
 RADII = st.sampled_from([float("nan"), 0.0, 1.5, 200.0])
 LIMITS = st.sampled_from([0, 1, 7, 30, 10**9, 10**18])
@@ -233,8 +233,7 @@ def _charge(path, times):
 def test_processes_and_threads_take_turns(purses, where):
     purses.join([25, 10**9])
     work = {"target": _charge, "args": (where, 10)}
-    process = multiprocessing.get_context("spawn").Process
-    workers = [process(**work), process(**work), threading.Thread(**work)]
+    workers = [SERVER.Process(**work), SERVER.Process(**work), threading.Thread(**work)]
     for worker in workers:
         worker.start()
     for _ in range(5):

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import ledger as stress
 from deltahist.budgets.accounts import Accounts
 from deltahist.budgets.ledger import Ledger
+from tests.budgets.processes import SERVER
 
 
 def test_sixty_four_clients(where):
@@ -39,7 +40,7 @@ def test_whoever_dies_in_a_transaction_leaves_no_trace(where):
     """Killed after the charge and the answer, before the commit."""
     ledger = Ledger(where)
     ledger.open("city", epsilon=1)
-    client = stress._SPAWN.Process(target=_die_within, args=(where,))
+    client = SERVER.Process(target=_die_within, args=(where,))
     client.start()
     client.join(60)
     assert client.exitcode == 9

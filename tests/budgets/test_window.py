@@ -1,7 +1,6 @@
 """The window accountant: every window by brute force, exact arithmetic, durable state, kills and two processes."""
 
 import contextlib
-import multiprocessing
 import random
 import signal
 import sqlite3
@@ -15,17 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
-
-#: What a publication imports when it needs it.
-PRELOADED = (
-    "deltahist.publishers",
-    "deltahist.releases",
-    "cryptography.hazmat.primitives.ciphers",
-    "deltahist.budgets.sqlite",
-    "pandas",
-    "pyarrow.parquet",
-    "pyarrow.pandas_compat",
-)
+from tests.budgets.processes import SERVER
 
 AMOUNTS = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.999999999, 1e-9, 1.0])
 
@@ -174,13 +163,6 @@ def test_accounts_of_one_ledger_do_not_mix(tmp_path, names):
 
 # ------------------------------------------------------------------------------------- kills and company
 
-def _processes():
-    """Processes that start with everything imported: one server imports it and forks."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload([__name__, *PRELOADED])
-    return server
-
-
 def _publish_on(folder, done):
     """Publish step after step, each for half of what is left, and say so when a step is saved."""
     window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
@@ -198,13 +180,12 @@ def _publish_on(folder, done):
 
 def test_a_kill_at_any_point_never_overspends(tmp_path):
     """Twelve runs killed at random times: every release that is there was charged, and no window exceeds 1."""
-    processes = _processes()
     rng = random.Random(1)
     paid: dict[int, Fraction] = {}
     pace = 0.0
     for _ in range(12):
-        heard, done = processes.Pipe(duplex=False)
-        run = processes.Process(target=_publish_on, args=(tmp_path, done))
+        heard, done = SERVER.Pipe(duplex=False)
+        run = SERVER.Process(target=_publish_on, args=(tmp_path, done))
         run.start()
         done.close()
         heard.recv()
@@ -243,9 +224,8 @@ def _spend(path, results, seed):
 
 def test_two_processes_share_one_budget(where):
     dh.Window(length=4, epsilon=1, ledger=where)
-    processes = _processes()
-    results = processes.Queue()
-    runs = [processes.Process(target=_spend, args=(where, results, seed)) for seed in (1, 2, 3)]
+    results = SERVER.Queue()
+    runs = [SERVER.Process(target=_spend, args=(where, results, seed)) for seed in (1, 2, 3)]
     for run in runs:
         run.start()
     won = [charge for _ in runs for charge in results.get(timeout=120)]

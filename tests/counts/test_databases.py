@@ -144,6 +144,33 @@ def test_counts_are_those_of_arrays(fill, frame):
     assert (dh.count_table("visits", line, database=where, x="east") == dh.count(points[:, 0], line)).all()
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "kind = 'bus'", "kind <> 'bus'", "not kind = 'bus'", "kind not in ('bus', 'rail')", "kind is null",
+        "kind like 'b%' or kind = ''", "who = 9007199254740993", "who > 2 and who < 9007199254740993", "not who > 2",
+        "\"the speed\" <> 3", "\"the speed\" between -2 and 3", "-2.5 < \"the speed\"", "\"the speed\" is not null",
+        "is_late = true", "is_late <> true or kind = 'Bus'", "time >= '2026-05-01 22:30:00'", "time = '2026-05-01'",
+    ],
+)  # fmt: skip
+def test_conditions_choose_what_they_choose_of_a_file(tmp_path, where):
+    """They are read twice, for files and for data bases: what both take means the same."""
+    frame = pd.DataFrame(
+        {
+            "x": np.arange(6) / 6, "kind": ["bus", "tram", None, "Bus", "", " bus"], "is_late": [True, False, None] * 2,
+            "the speed": [1.0, 3.0, np.nan, 5.0, -2.0, 3.0],
+            "who": pd.array([1, 2, None, 2**53 + 1, 2**53, 6], "Int64"),
+            "time": pd.to_datetime(["2026-05-01 00:00", "2026-05-01 22:30", None] * 2),
+        }
+    )  # fmt: skip
+    frame.to_parquet(tmp_path / "visits.parquet")
+    domain, city = dh.Domain((0, 1), (6,)), duckdb.connect()
+    city.execute(f"CREATE TABLE visits AS SELECT * FROM '{tmp_path}/visits.parquet'")
+    found = dh.count_table("visits", domain, database=city, x="x", where=where)
+    assert found.tolist() == dh.count_file(tmp_path / "visits.parquet", domain, x="x", where=where).counts.tolist()
+    assert 0 < sum(found.tolist()) < 6
+
+
 def test_points_of_users_are_bounded_as_those_of_arrays_are(fill, frame):
     where, small = fill(frame), dh.Domain((1, 0, 3, 2), (4, 3))
     how = {"max_per_user": 30, "key": bytes(32), "outside": "drop"}
@@ -217,6 +244,13 @@ def test_libraries_that_are_not_installed_are_named(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(dh.InputError, match=rf"need {module}, which is not installed: .*deltahist\[duckdb\]"):
         dh.count_table("visits", dh.Domain((0, 1), (4,)), database="city.duckdb", x="x")
+
+
+def test_what_one_connection_alone_sees_is_said_to_be_so(frame):
+    city = duckdb.connect()
+    city.register("visits", frame)
+    with pytest.raises(dh.InputError, match=r"has no table 'visits' \(frames and temporary tables are seen"):
+        dh.count_table("visits", DOMAIN, database=city, x="east", y="north")
 
 
 def test_a_table_without_rows_has_no_points():
