@@ -35,6 +35,7 @@ class _Whom:
 
         unit = "epsilon" if "epsilon" in question.answer else "rho"
         limit = None if self.limit is None else options.amount(self.limit, "--limit")
+        self._check_there(limit)
         found = People(
             self.database,
             self._either("table", question),
@@ -47,6 +48,19 @@ class _Whom:
         if limit is not None:
             found.enrol()
         return found
+
+    def _check_there(self, limit: Any) -> None:
+        """Raise InputError if there is no data base, or nobody can have joined; before either is made."""
+        from deltahist.budgets import Ledger
+
+        file = self.database.removeprefix("duckdb:///")
+        if "://" not in file and not Path(file).is_file():
+            raise InputError(f"--database {file!r} does not exist")
+        if limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
+            raise InputError(
+                f"the ledger has no account {self.account!r}, so that nobody has joined and nobody can pay: say what "
+                "each person may spend, --limit 1; or is it another --ledger or --account?"
+            )
 
     def _either(self, name: str, question: Question) -> str:
         own, written = getattr(self, name), getattr(question, name)

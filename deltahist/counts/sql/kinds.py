@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
 from deltahist.errors import InputError
@@ -18,6 +19,7 @@ DTYPES = {
 }
 #: Numbers are zero, or of a size between these.
 SMALLEST, LARGEST = 1e-100, 1e100
+_YEAR_FIRST = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)", re.ASCII)
 _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 
@@ -88,6 +90,9 @@ def as_time(value: Any, kind: str) -> datetime.datetime | datetime.date:
     import pandas as pd
 
     try:
+        # 01/05/2026 is a day in January to some and in May to others.
+        if isinstance(value, str) and not _YEAR_FIRST.match(value):
+            raise ValueError
         time = pd.Timestamp(value)
         if pd.isna(time):
             raise ValueError
