@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,6 +95,7 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
+    from deltahist.personal.answers import who_pays
     from deltahist.personal.questions import Question
 
     asked = Question.read(question)
@@ -104,6 +106,10 @@ def ask(
     if asked.kind == "map":
         answer.save(out)
         console.note(f"wrote {out}: {answer.mechanism.promise}")
+        made = answer.mechanism
+        paid = made.cost_under(made.neighbourhood.appearing_anywhere())
+        words = who_pays(made.budget.unit, Fraction(paid))
+        console.note(f"{words[0].upper()}{words[1:]}; who has a radius of their own paid what a move over it costs.")
         return
     if as_json:
         console.put(json.dumps(answer.to_json(), indent=2, ensure_ascii=False), out)
@@ -113,12 +119,12 @@ def ask(
 
 def _said(answer: Any) -> str:
     """An answer for people, and who paid."""
-    from deltahist.personal.answers import Answers
+    from deltahist.personal.answers import Answers, shown
 
     lines = str(answer)
     if isinstance(answer, Answers):
         rows = [
-            (str(value), *(f"{number:,.6g}" for number in (a.estimate, a.std_error, a.low, a.high)))
+            (str(value), *map(shown, (a.estimate, a.std_error, a.low, a.high)))
             for value, a in answer
         ]
         lines = console.table(("value", "estimate", "std_error", "low", "high"), rows)

@@ -231,6 +231,7 @@ class Database:
                 f"{sorted([owner, *kinds])}"
             )
         names = frame[owner]
+        check_owners(names)
         if names.isna().any():
             missing = int(names.isna().sum())
             raise InputError(
@@ -266,6 +267,18 @@ class Database:
         return True
 
 
+def check_owners(names: Any) -> None:
+    """InputError if owners in a frame are numbers with a point: 3 would be somebody else than 3.0."""
+    import pandas as pd
+
+    if pd.api.types.is_float_dtype(names) and names.notna().any():
+        missing = " (a column of whole numbers with gaps is read so; drop the gaps, and make it whole with astype(int))"
+        raise InputError(
+            f"owners in {names.name!r} are numbers with a point, such as {names.dropna().iloc[0]!s}: they must be text or "
+            f"whole numbers{missing}"
+        )
+
+
 def _names(names: Iterable[str]) -> list[str]:
     listed = list(names)
     for name in listed:
@@ -288,7 +301,8 @@ def _as_kind(column: Any, name: str, kind: str) -> Any:
             return column.cast(pa.int64())
     except pa.ArrowInvalid:
         own = "values that do not fit"
-    raise InputError(f"records have {name!r} of the kind {own!r}: the table holds {kind!r}")
+    cure = f"; read it by pandas.to_datetime(frame[{name!r}])" if own == "text" and kind in ("time", "date") else ""
+    raise InputError(f"records have {name!r} of the kind {own!r}: the table holds {kind!r}{cure}")
 
 
 def _free(name: str, taken: Any) -> str:

@@ -17,7 +17,7 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed
 from deltahist.budgets.purses import Purses
 from deltahist.errors import NANO, InputError
-from deltahist.personal.database import Database
+from deltahist.personal.database import Database, check_owners
 from deltahist.personal.query import Query
 from deltahist.personal.records import Records
 
@@ -164,6 +164,7 @@ class People:
         """
         if self.owner not in frame:
             raise InputError(f"the frame has no column {self.owner!r}, which says whose each record is")
+        check_owners(frame[self.owner])
         owners = [str(name) for name in frame[self.owner].dropna().drop_duplicates().tolist()]
         numbers = self.base.numbers(owners)
         strangers = [name for name, number in zip(owners, numbers, strict=True) if number < 0]
@@ -278,7 +279,10 @@ def _radii(number: int, radius: Any) -> NDArray[np.float64]:
         raise InputError(
             f"{np.size(radius):,} radii for {number:,} people: give one for all, or one for each"
         )
-    return np.full(number, np.nan if radius is None else radius, dtype=np.float64)
+    try:
+        return np.full(number, np.nan if radius is None else radius, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"radius is {radius!r}: it must be a number, in the unit of the places") from None
 
 
 def _policy(unit: str, nano: int, radius: float) -> str:

@@ -54,6 +54,7 @@ def test_who_joins_again_stays_as_they_are(people):
         (["Cyd", "Dan"], {"epsilon": [1, 1, 1]}, "3 budgets for 2 people"),
         (["Cyd", "Dan"], {"radius": [1, 1, 1]}, "3 radii for 2 people"),
         (["Cyd"], {"radius": -1}, "radius is -1"),
+        (["Cyd"], {"radius": "3km"}, "radius is '3km': it must be a number"),
     ],
 )
 def test_who_cannot_join(people, names, policy, why):

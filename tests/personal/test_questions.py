@@ -70,6 +70,12 @@ def test_a_question_from_a_file_is_paid_for_by_those_it_is_about(folder, capsys)
     found.base.close()
 
 
+def people_price(release):
+    """What one record of somebody without a radius costs: to appear anywhere."""
+    made = release.mechanism
+    return f"{float(made.cost_under(made.neighbourhood.appearing_anywhere())):.10g}"
+
+
 def test_a_map_and_data(folder, capsys):
     (folder / "map.toml").write_text(
         'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
@@ -78,6 +84,8 @@ def test_a_map_and_data(folder, capsys):
     assert ask(folder, "map.toml", "--limit", "1") == 2
     assert "--out is missing" in capsys.readouterr().err
     assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet") == 0
+    price = people_price(dh.load(folder / "m.parquet"))
+    assert f"Each person paid ε = {price} for each of their records that was used" in capsys.readouterr().err
     assert dh.load(folder / "m.parquet").cells().shape == (8, 4)
     assert ask(folder, "map.toml", "--out", folder / "m.parquet") == 2
     assert "--overwrite" in capsys.readouterr().err
