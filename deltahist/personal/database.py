@@ -154,6 +154,13 @@ class Database:
         out[found["at"].to_numpy()] = found["number"].to_numpy()
         return out
 
+    def registered(self) -> int:
+        """One more than the largest number of a person; 0 if nobody is registered."""
+        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        with self.snapshot() as look:
+            (largest,) = look.fetch(persons.aggregate(number=persons["number"].max()))["number"].to_pylist()
+        return 0 if largest is None else largest + 1
+
     def strangers(self, table: str, owner: str) -> list[str]:
         """Owners of a table's records who are not registered, in the order of their names.
 
@@ -274,8 +281,8 @@ def check_owners(names: Any) -> None:
     if pd.api.types.is_float_dtype(names) and names.notna().any():
         missing = " (a column of whole numbers with gaps is read so; drop the gaps, and make it whole with astype(int))"
         raise InputError(
-            f"owners in {names.name!r} are numbers with a point, such as {names.dropna().iloc[0]!s}: they must be text or "
-            f"whole numbers{missing}"
+            f"owners in {names.name!r} are numbers with a point, such as {names.dropna().iloc[0]!s}: they must be text "
+            f"or whole numbers{missing}"
         )
 
 

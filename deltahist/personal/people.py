@@ -76,7 +76,10 @@ class People:
         if not isinstance(self.ledger, Ledger):
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         self._first_query  # noqa: B018
-        self.purses  # noqa: B018
+        # Purses come first, so that there are none too few, but in another ledger: there nobody could ever pay.
+        registered = self.base.registered()
+        with self.purses.turn() as turn:
+            self._check_known(registered, len(turn.limits))
 
     @property
     def base(self) -> Database:
@@ -236,11 +239,7 @@ class People:
         known = numbers >= 0
         if not known.any():
             return
-        if numbers.max() >= len(turn.limits):
-            raise InputError(
-                f"the data base knows people that account {self.name!r} of the ledger does not: they belong to another "
-                "ledger; go on with that one"
-            )
+        self._check_known(int(numbers.max()) + 1, len(turn.limits))
         held = numbers[known]
         radius, own = turn.classes[turn.which[held]], radii[known]
         alike = (turn.limits[held] == limits[known]) & ((radius == own) | (np.isnan(radius) & np.isnan(own)))
@@ -251,6 +250,14 @@ class People:
                 f"{names[who]!r} joined with {_policy(unit, turn.limits[held[first]], radius[first])}, and is to join "
                 f"with {_policy(unit, limits[who], radii[who])}: what somebody joined with never changes; leave them "
                 "out"
+            )
+
+    def _check_known(self, registered: int, purses: int) -> None:
+        """Raise InputError if there are people without purses."""
+        if registered > purses:
+            raise InputError(
+                f"the data base knows people that account {self.name!r} of the ledger does not: they belong to another "
+                "ledger or account; go on with that one"
             )
 
     @cached_property

@@ -101,9 +101,9 @@ def test_people_are_known_again(people, tmp_path):
 
 
 def test_another_ledger_is_noticed(people, tmp_path):
-    other = People(people.database, "trip", owner="who", ledger=Ledger(tmp_path / "other.ledger"), epsilon=1)
-    with pytest.raises(dh.InputError, match="they belong to another ledger; go on with that one"):
-        other.join(["Ada"])
+    for book, name in [(Ledger(tmp_path / "other.ledger"), "people"), (people.ledger, "others")]:
+        with pytest.raises(dh.InputError, match="they belong to another ledger or account; go on with that one"):
+            People(people.database, "trip", owner="who", ledger=book, name=name, epsilon=1)
 
 
 def test_a_break_between_ledger_and_data_base_harms_nobody(people, monkeypatch):
