@@ -190,6 +190,8 @@ def available_memory() -> int:
     return max(free, 0)
 
 
+#: Bytes per cell that counting, planning and noise take together; a grid beyond memory is refused at once.
+BYTES_PER_CELL = 48
 #: Bytes that a process which can run at all will get: the machine is not asked for so little.
 _LITTLE = 1 << 20
 

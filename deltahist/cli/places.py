@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from deltahist.cli import options
 from deltahist.cli.groups import flag, option
-from deltahist.errors import InputError, fits_memory
+from deltahist.errors import BYTES_PER_CELL, InputError, fits_memory
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
     from deltahist.neighbourhood import Neighbourhood
 
-#: Bytes per cell that counting, planning and noise take together; a grid beyond memory is refused at once.
-_BYTES_PER_CELL = 48
 #: What --crs is for plain numbers.
 _PLAIN = "none"
 
@@ -239,7 +237,7 @@ class Place:
                 "other"
             ) from None
         grid = " x ".join(f"{n:,}" for n in domain.shape)
-        fits_memory(_BYTES_PER_CELL * domain.size, f"a grid of {grid} cells")
+        fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {grid} cells")
         near = Neighbourhood(domain, delta)
         near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")

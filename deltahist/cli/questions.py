@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ class _Whom:
 
         unit = "epsilon" if "epsilon" in question.answer else "rho"
         limit = None if self.limit is None else options.amount(self.limit, "--limit")
+        self._check_there(limit)
         found = People(
             self.database,
             self._either("table", question),
@@ -47,6 +49,19 @@ class _Whom:
         if limit is not None:
             found.enrol()
         return found
+
+    def _check_there(self, limit: Any) -> None:
+        """Raise InputError if there is no data base, or nobody can have joined; before either is made."""
+        from deltahist.budgets import Ledger
+
+        file = self.database.removeprefix("duckdb:///")
+        if "://" not in file and not Path(file).is_file():
+            raise InputError(f"--database {file!r} does not exist")
+        if limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
+            raise InputError(
+                f"the ledger has no account {self.account!r}, so that nobody has joined and nobody can pay: say what "
+                "each person may spend, --limit 1; or is it another --ledger or --account?"
+            )
 
     def _either(self, name: str, question: Question) -> str:
         own, written = getattr(self, name), getattr(question, name)
@@ -80,6 +95,7 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
+    from deltahist.personal.answers import who_pays
     from deltahist.personal.questions import Question
 
     asked = Question.read(question)
@@ -90,6 +106,10 @@ def ask(
     if asked.kind == "map":
         answer.save(out)
         console.note(f"wrote {out}: {answer.mechanism.promise}")
+        made = answer.mechanism
+        paid = made.cost_under(made.neighbourhood.appearing_anywhere())
+        words = who_pays(made.budget.unit, Fraction(paid))
+        console.note(f"{words[0].upper()}{words[1:]}; who has a radius of their own paid what a move over it costs.")
         return
     if as_json:
         console.put(json.dumps(answer.to_json(), indent=2, ensure_ascii=False), out)
@@ -99,12 +119,12 @@ def ask(
 
 def _said(answer: Any) -> str:
     """An answer for people, and who paid."""
-    from deltahist.personal.answers import Answers
+    from deltahist.personal.answers import Answers, shown
 
     lines = str(answer)
     if isinstance(answer, Answers):
         rows = [
-            (str(value), *(f"{number:,.6g}" for number in (a.estimate, a.std_error, a.low, a.high)))
+            (str(value), *map(shown, (a.estimate, a.std_error, a.low, a.high)))
             for value, a in answer
         ]
         lines = console.table(("value", "estimate", "std_error", "low", "high"), rows)

@@ -173,7 +173,9 @@ def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -
         )
     if f["may_be_published"] is not None:  # a release's; a mechanism has not been paid for
         alone = "none: nobody keeps the sum; every further release about the same people adds its own to this one"
-        if promise.chain is not None and promise.chain.name:
+        if UNPAID in f["dropped"]:
+            alone = "one of each person, which keeps the sum of all that was asked of their records"
+        elif promise.chain is not None and promise.chain.name:
             alone += ", but those of its chain"
         rows.append(("Account", f["kept_by"] or alone))
     return rows

@@ -45,8 +45,9 @@ class Answer:
     amount: Fraction
 
     def __str__(self) -> str:
-        estimate, low, high = (f"{value:,.6g}" for value in (self.estimate, self.low, self.high))
-        return f"{self.what}: {estimate} ± {self.std_error:,.2g}, from {low} to {high} with probability {LEVEL:.0%}"
+        estimate, low, high = (shown(value) for value in (self.estimate, self.low, self.high))
+        error = shown(self.std_error, digits=2)
+        return f"{self.what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
 
     def __repr__(self) -> str:
         return f"Answer({self})"
@@ -113,6 +114,11 @@ class Answers:
             "values": [str(value) for value in self.values],
             "answers": [answer.to_json() for answer in self.answers],
         }
+
+
+def shown(value: float, digits: int = 6) -> str:
+    """A number for people: to so many digits, but whole ones written out up to 10^15."""
+    return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 def who_pays(unit: str, amount: Fraction) -> str:

@@ -329,4 +329,5 @@ def _as_kind(column: Any, name: str, kind: str) -> Any:
             return column.cast(pa.int64())
     except pa.ArrowInvalid:
         own = "values that do not fit"
-    raise InputError(f"records have {name!r} of the kind {own!r}: the table holds {kind!r}")
+    cure = f"; read it by pandas.to_datetime(frame[{name!r}])" if own == "text" and kind in ("time", "date") else ""
+    raise InputError(f"records have {name!r} of the kind {own!r}: the table holds {kind!r}{cure}")

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budget import Budget
 from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed
-from deltahist.budgets.purses import Purses
+from deltahist.budgets.purses import Purses, Turn
 from deltahist.errors import NANO, InputError
 from deltahist.personal.database import Database, owners_named
 from deltahist.personal.query import Query
@@ -131,12 +131,7 @@ class People:
         listed = _names(names)
         limits, radii = self._limits(len(listed), epsilon, rho), _radii(len(listed), radius)
         with self.purses.turn() as turn:
-            # Purses come before names, so that a data base of these people never knows more of them.
-            if self.base.persons() > len(turn.limits):
-                raise InputError(
-                    f"the data base knows people that account {self.name!r} of the ledger does not: they belong to "
-                    "another account or ledger, whose purses would be taken for theirs; go on with that one"
-                )
+            self._check_known(turn)
             numbers = self.base.numbers(listed)
             known = numbers >= 0
             self._same(turn, listed, numbers, limits, radii)
@@ -282,12 +277,22 @@ class People:
                     f"the people of this data base have their budgets in another account than {self.name!r} of "
                     f"{self.ledger!r} (a new ledger?): what they have spent is not known here; go on with that one"
                 )
+            self._check_known(turn)
         if there is None:
             try:
                 self.base.belong_to(kept)
             except InputError:  # another process has just done so
                 if self.base.account != kept:
                     raise
+
+    def _check_known(self, turn: Turn) -> None:
+        """Raise InputError if the data base knows more people than the account: purses come before names."""
+        if self.base.persons() > len(turn.limits):
+            raise InputError(
+                f"the data base knows people that account {self.name!r} of the ledger does not: they belong to another "
+                "account or ledger (is this one an old copy?), whose purses would be taken for theirs; go on with that "
+                "one"
+            )
 
     @cached_property
     def _first_query(self) -> Query:
@@ -315,7 +320,10 @@ def _radii(number: int, radius: Any) -> NDArray[np.float64]:
         raise InputError(
             f"{np.size(radius):,} radii for {number:,} people: give one for all, or one for each"
         )
-    return np.full(number, np.nan if radius is None else radius, dtype=np.float64)
+    try:
+        return np.full(number, np.nan if radius is None else radius, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"radius is {radius!r}: it must be a number, in the unit of the places") from None
 
 
 def _policy(unit: str, nano: int, radius: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deltahist.errors import InputError
+from deltahist.errors import BYTES_PER_CELL, InputError, fits_memory
 from deltahist.personal.records import Records
 
 #: Longest file that is read.
@@ -21,7 +21,7 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mean": (("column", "clip"), ("resolution",)),
     "quantile": (("column", "q", "clip"), ("resolution",)),
     "histogram": (("column", "values"), ()),
-    "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "strategy", "sources")),
+    "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "project", "strategy", "sources")),
 }
 _BUDGETS = ("epsilon", "rho")
 
@@ -114,11 +114,31 @@ class Question:
 
 def _map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
     from deltahist.domain import Domain
+    from deltahist.domain.operations import read_crs
     from deltahist.neighbourhood import Neighbourhood
 
-    domain = Domain.from_cell(taken.pop("bounds"), taken.pop("cell"), taken.pop("crs", None))
+    bounds, cell = taken.pop("bounds"), taken.pop("cell")
+    crs, project = taken.pop("crs", None), taken.pop("project", None)
+    if project is None:
+        if crs is not None and read_crs(crs).is_geographic:
+            raise InputError(
+                f"crs is {crs!r}: degrees are not lengths, so the points must be projected; add project = 'auto', with "
+                "bounds in degrees, or project with a projected CRS such as 'EPSG:32618', and bounds in its metres"
+            )
+        domain, crs = Domain.from_cell(bounds, cell, crs), None
+    elif crs is None:
+        raise InputError(
+            f"project is {project!r} without crs: say of which CRS the columns are, such as crs = \"EPSG:4326\""
+        )
+    elif project == "auto":
+        domain = Domain.from_degrees(bounds, cell)
+    else:
+        domain = Domain.from_cell(bounds, cell, project)
+    grid = " x ".join(f"{number:,}" for number in domain.shape)
+    fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {grid} cells", "use larger cells, or are the bounds swapped?")
     near = Neighbourhood(domain, taken.pop("delta"), taken.pop("sources", None))
-    return records.publish(near, **taken, key=key)
+    near.check_on_map()
+    return records.publish(near, **taken, crs=crs, key=key)
 
 
 def _derive(records: Records, steps: Any) -> Records:
@@ -177,6 +197,9 @@ def _checked_step(step: Mapping[str, Any]) -> None:
     fits, rule = _TAKES[names[0]]
     if not fits(step[names[0]]):
         raise InputError(f"{names[0]} is {step[names[0]]!r}: it must be {rule}")
+    by = step.get("by", [])
+    if by != [] and not isinstance(by, str) and not _are_texts(by):
+        raise InputError(f"by is {by!r}: it must be a column, or a list of columns")
     if names[0] == "union":
         for steps in step["union"]:
             for each in steps:
@@ -192,6 +215,9 @@ def _check_answer(answer: Mapping[str, Any]) -> None:
     if missing:
         raise InputError(f"{' and '.join(missing)} missing: an answer of kind {kind!r} takes {', '.join(needed)}")
     _known(answer, ("kind", *_BUDGETS, *needed, *optional), f"an answer of kind {kind!r}")
+    for name, said in answer.items():
+        if isinstance(said, bool):
+            raise InputError(f"{name} is {str(said).lower()}: an answer takes numbers, text and lists of them")
     if sum(name in answer for name in _BUDGETS) != 1:
         raise InputError("an answer spends epsilon or rho, one of them: it must say how much")
 

@@ -112,6 +112,7 @@ def test_records_are_inserted_all_or_none(database):
         (VISITS.assign(who=["ann", None, "bob"]), "1 of 3 records have no 'who'"),
         (VISITS.drop(columns="n"), r"table 'visits' takes \['n', 'place', 'stay', 'who'\]"),
         (VISITS.assign(n=[1.5, 2, 3]), "'n' of the kind 'values that do not fit': the table holds 'whole'"),
+        (VISITS.assign(who=[3.0, None, 4.0]), "owners in 'who' are numbers with a point, such as 3.0: .* astype"),
         (VISITS.assign(stay=["1", "2", "3"]), "'stay' of the kind 'text': the table holds 'number'"),
     ]
     for frame, message in refused:
@@ -226,6 +227,9 @@ def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
         Database.open(tmp_path / "text.duckdb")
     with pytest.raises(InputError, match=r"database is 'mysql'://…: it must be a DuckDB file"):
         Database.open("mysql://root@localhost/city")
+    (tmp_path / "city.ledger").write_bytes(b"SQLite format 3\0" + bytes(84))
+    with pytest.raises(InputError, match=r"city.ledger' is a SQLite file: .*or is it a ledger"):
+        Database.open(tmp_path / "city.ledger")
     with pytest.raises(
         InputError, match="database is int: it must be a path, an address, or a DuckDB connection"
     ):

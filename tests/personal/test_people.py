@@ -54,6 +54,7 @@ def test_who_joins_again_stays_as_they_are(people):
         (["Cyd", "Dan"], {"epsilon": [1, 1, 1]}, "3 budgets for 2 people"),
         (["Cyd", "Dan"], {"radius": [1, 1, 1]}, "3 radii for 2 people"),
         (["Cyd"], {"radius": -1}, "radius is -1"),
+        (["Cyd"], {"radius": "3km"}, "radius is '3km': it must be a number"),
     ],
 )
 def test_who_cannot_join(people, names, policy, why):
@@ -107,11 +108,14 @@ def test_people_are_known_again(people, tmp_path):
         People(people.database, "nobody", owner="who", ledger=people.ledger)
 
 
-def test_nobody_pays_from_a_purse_of_an_old_copy_of_the_ledger(people, tmp_path):
+def test_nobody_pays_from_a_purse_of_an_old_copy_of_the_ledger(people, tmp_path, monkeypatch):
     """Of a time before anybody had joined: the first one who joins would be taken for whoever has the first number."""
     old = Ledger(tmp_path / "old.ledger")
     old.account("people", {"kind": "purses", "unit": "epsilon"})
     old.store("people", "data base", people.base.account)
+    with pytest.raises(dh.InputError, match=r"\(is this one an old copy\?\)"):
+        People(people.database, "trip", owner="who", ledger=old, epsilon=5)
+    monkeypatch.setattr(People, "_bind", lambda self: None)  # it was put back later
     other = People(people.database, "trip", owner="who", ledger=old, epsilon=5)
     for join in (
         lambda: other.join(["Ada"]),

@@ -1,10 +1,12 @@
 """Questions in files: what they may say, and that they ask just that."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import deltahist as dh
 from deltahist.cli import main
+from deltahist.domain.operations import Operation
 from deltahist.personal.questions import Question
 
 NIGHT = """
@@ -68,6 +70,12 @@ def test_a_question_from_a_file_is_paid_for_by_those_it_is_about(folder, capsys)
     found.base.close()
 
 
+def people_price(release):
+    """What one record of somebody without a radius costs: to appear anywhere."""
+    made = release.mechanism
+    return f"{float(made.cost_under(made.neighbourhood.appearing_anywhere())):.10g}"
+
+
 def test_a_map_and_data(folder, capsys):
     (folder / "map.toml").write_text(
         'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
@@ -76,11 +84,56 @@ def test_a_map_and_data(folder, capsys):
     assert ask(folder, "map.toml", "--limit", "1") == 2
     assert "--out is missing" in capsys.readouterr().err
     assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet") == 0
+    price = people_price(dh.load(folder / "m.parquet"))
+    assert f"Each person paid ε = {price} for each of their records that was used" in capsys.readouterr().err
     assert dh.load(folder / "m.parquet").cells().shape == (8, 4)
     assert ask(folder, "map.toml", "--out", folder / "m.parquet") == 2
     assert "--overwrite" in capsys.readouterr().err
     assert ask(folder, "night.toml", "--json", "--out", folder / "n.json") == 0
     assert set(pd.read_json(folder / "n.json", typ="series").index) >= {"estimate", "low", "high"}
+
+
+def test_nobody_asks_of_a_data_base_or_an_account_that_is_not_there(folder, capsys):
+    assert ask(folder, "night.toml") == 2
+    assert "no account 'people', so that nobody has joined and nobody can pay" in capsys.readouterr().err
+    assert ask(folder, "night.toml", "--limit", "1") == 0
+    assert ask(folder, "night.toml", "--account", "peple") == 2
+    assert "no account 'peple'" in capsys.readouterr().err
+    line = ["ask", folder / "night.toml", "--database", folder / "ctiy.duckdb", "--ledger", folder / "n"]
+    assert main([str(part) for part in [*line, "--limit", "1"]]) == 2
+    assert "ctiy.duckdb' does not exist" in capsys.readouterr().err
+    assert not (folder / "ctiy.duckdb").exists()
+    assert not (folder / "n").exists()
+
+
+def test_maps_of_degrees_are_projected(folder):
+    import duckdb
+
+    with duckdb.connect(folder / "city.duckdb") as connection:
+        connection.execute("INSERT INTO visit SELECT 'Ada', 22, 'bus', -73.9965, 40.7 FROM range(500)")
+    found = people(folder)
+    found.join(["Ada", "Bob", "Cyd"], epsilon=10**6)
+    sizes = {"cell": "1km", "delta": "1km", "epsilon": 1}
+    answer = {"kind": "map", "x": "x", "y": "y", "bounds": [-74.05, 40.68, -73.95, 40.75], **sizes}
+
+    def asked(**more):
+        return Question.of({"answer": answer | more}).ask(found.records)
+
+    release = asked(crs="EPSG:4326", project="auto")
+    assert release.domain.crs == "EPSG:32618"
+    x, y = Operation.onto(release.domain, "EPSG:4326")(np.array([-73.9965]), np.array([40.7]))
+    (cell,) = release.domain.flat_cells([x, y])
+    assert np.argmax(release.cells()) == cell
+    again = asked(crs="EPSG:4326", project="EPSG:32618", bounds=list(release.domain.bounds))
+    assert (again.domain.crs, again.domain.shape) == (release.domain.crs, release.domain.shape)
+    for more, why in [
+        ({"crs": "EPSG:4326"}, "degrees are not lengths, so the points must be projected; add project = 'auto'"),
+        ({"project": "auto"}, "project is 'auto' without crs: say of which CRS the columns are"),
+        ({"crs": "EPSG:4326", "project": "auto", "cell": "1cm"}, "are the bounds swapped"),
+    ]:
+        with pytest.raises(dh.InputError, match=why):
+            asked(**more)
+    found.base.close()
 
 
 def test_histograms_are_tables(folder, capsys):
@@ -111,6 +164,8 @@ def test_histograms_are_tables(folder, capsys):
         ({"answer": {"kind": "max", "epsilon": 1}}, "kind of the answer is 'max': it must be one of count"),
         ({"answer": {"kind": "sum", "epsilon": 1}}, "column and clip missing"),
         ({"answer": {"kind": "count"}}, "spends epsilon or rho, one of them"),
+        ({"answer": COUNT, "steps": [{"at_most": 1, "by": 3}]}, "by is 3: it must be a column"),
+        ({"answer": {"kind": "count", "epsilon": True}}, "epsilon is true: an answer takes numbers"),
         ({"answer": COUNT | {"rho": 1}}, "spends epsilon or rho, one of them"),
         ({"answer": COUNT | {"clip": [0, 1]}}, "clip is not known in an answer of kind 'count'"),
     ],

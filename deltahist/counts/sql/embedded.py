@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from deltahist.counts.sql.common import COMPILING, carried, quoted, unspoken
@@ -28,6 +29,9 @@ class Embedded:
             return
         path = where.removeprefix("duckdb:///")
         self.name = repr(path)
+        # DuckDB would fetch what reads these from the network.
+        if _is_sqlite(Path(path)):
+            raise InputError(f"database {path!r} is a SQLite file: it must be a DuckDB file (or is it a ledger?)")
         try:
             self._connection = duckdb.connect(path)
         except duckdb.Error as problem:
@@ -118,6 +122,14 @@ class _Cursor:
                 f"INSERT INTO {quoted(table)} ({columns}) SELECT {columns} FROM deltahist_rows"
             )
             self._cursor.unregister("deltahist_rows")
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(15) == b"SQLite format 3"
+    except OSError:  # DuckDB says what is wrong with it, or makes it
+        return False
 
 
 def _gone() -> tuple[type[Exception], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
 from deltahist.errors import InputError
@@ -20,6 +21,7 @@ DTYPES = {
 SMALLEST, LARGEST = 1e-100, 1e100
 #: Decimals of so many digits are floats, with whatever scale; DuckDB has no longer ones.
 _DIGITS = 38
+_YEAR_FIRST = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)", re.ASCII)
 _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 
@@ -105,6 +107,9 @@ def as_time(value: Any, kind: str) -> datetime.datetime | datetime.date:
     import pandas as pd
 
     try:
+        # 01/05/2026 is a day in January to some and in May to others.
+        if isinstance(value, str) and not _YEAR_FIRST.match(value):
+            raise ValueError
         time = pd.Timestamp(value)
         if pd.isna(time):
             raise ValueError

@@ -108,6 +108,11 @@ class _Reader:
         if name in _TWO:
             return self._two(node)
         if isinstance(node, exp.Column) and not node.args.get("table"):
+            if node.name not in self.given.columns and node.this.args.get("quoted"):
+                raise InputError(
+                    f"the query asks for column {node.name!r}, which is not there: text stands in single quotes, names "
+                    "of columns in double ones"
+                )
             check_column(node.name, self.given.columns)
             return self.given[node.name]
         special = getattr(self, f"_{name.lower()}", None)
