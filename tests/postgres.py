@@ -73,7 +73,17 @@ def _start():
     settings = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories='' -c max_connections=200"
     _control(folder, "initdb", "-o", f"-U {_USER} -A trust -E UTF8 --locale=C.UTF-8")
     _control(folder, "start", "-w", "-l", str(folder / "log"), "-o", settings)
+    _watch(folder)
     return {"folder": str(folder), "url": f"postgresql://{_USER}@127.0.0.1:{port}"}
+
+
+def _watch(folder):
+    """Let the server end with the run, also where that is killed and cannot stop it."""
+    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    end = 'kill -QUIT "$(head -n 1 "$2/data/postmaster.pid")"; sleep 1; rm -rf "$2"'
+    nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    command = ["sh", "-c", f'(while kill -0 "$1"; do sleep 1; done; {end}) &', "sh", str(run), str(folder)]
+    subprocess.run(command, check=True, start_new_session=True, **nothing)
 
 
 def _control(folder, *words):
