@@ -1,4 +1,4 @@
-"""A table of values that data bases stumble over, in DuckDB and in PostgreSQL, and random expressions on it."""
+"""A table of values that databases stumble over, in DuckDB and in PostgreSQL, and random expressions on it."""
 
 import random
 
@@ -49,7 +49,7 @@ def statements():
 
 
 def open_both(postgres_url):
-    """The table in both data bases."""
+    """The table in both databases."""
     connection = duckdb.connect()
     for statement in statements():
         connection.execute(statement)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import Overwrite, argument, flag, option, spread
-from deltahist.errors import InputError
+from deltahist.errors import InputError, is_number
 
 if TYPE_CHECKING:
     from deltahist.personal.people import People
@@ -36,6 +36,12 @@ class _Whom:
 
         unit = "epsilon" if "epsilon" in question.answer else "rho"
         limit = None if self.limit is None else options.amount(self.limit, "--limit")
+        price = question.answer[unit]
+        if limit is not None and is_number(price) and limit < price:
+            console.note(
+                f"each record costs {unit} = {price:g}, more than --limit {self.limit}: who joined with "
+                "that is in no answer"
+            )
         self._check_there(limit)
         found = People(
             self.database,
@@ -51,7 +57,7 @@ class _Whom:
         return found
 
     def _check_there(self, limit: Any) -> None:
-        """Raise InputError if there is no data base, or nobody can have joined; before either is made."""
+        """Raise InputError if there is no database, or nobody can have joined; before either is made."""
         from deltahist.budgets import Ledger
 
         file = self.database.removeprefix("duckdb:///")

@@ -1,4 +1,4 @@
-"""Counting for a map inside a data base: the cell of a point by the formula of `Domain.lattice`, bit for bit."""
+"""Counting for a map inside a database: the cell of a point by the formula of `Domain.lattice`, bit for bit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def count_table(
     max_per_user: int | None = None,
     key: bytes | None = None,
 ) -> Private:
-    """Number of points of a table in each cell, counted by the data base that holds it.
+    """Number of points of a table in each cell, counted by the database that holds it.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def count_table(
     ------
     InputError
         On NULL, NaN or infinite coordinates or missing users (with how many), no such table or column, a condition that
-        cannot be taken or asks for coordinates, or a data base that does not answer.
+        cannot be taken or asks for coordinates, or a database that does not answer.
     OutsideBounds
         If many points lie outside, unless `outside` says what becomes of them.
 
@@ -234,7 +234,7 @@ def _ends(low: float, high: float) -> tuple[Any, Any]:
 
 
 def _number(value: float) -> Any:
-    """A float that every data base reads as the same bits."""
+    """A float that every database reads as the same bits."""
     import ibis
 
     return ibis.literal(repr(float(value))).cast("float64")

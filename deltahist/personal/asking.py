@@ -46,7 +46,7 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
     Raises
     ------
     InputError
-        If the budget is of another unit than the people's, the key was used for another request, or the data base
+        If the budget is of another unit than the people's, the key was used for another request, or the database
         or the ledger cannot be used. Nothing is charged then, and nothing is said that depends on records.
     """
     purses = people.purses
@@ -142,7 +142,7 @@ def _quietly(work: Callable[[], _Given]) -> _Given:
         raise
     except Exception:
         failed = InputError(
-            "the question could not be answered: reading or measuring records failed (memory, or the data base?); "
+            "the question could not be answered: reading or measuring records failed (memory, or the database?); "
             "nothing was charged, and no more is said, since it might be about records"
         )
     # Outside of the handler, so that it does not drag the first one along.

@@ -1,4 +1,4 @@
-"""Data bases with records of people, who are numbers: queries of their tables, and new records."""
+"""Databases with records of people, who are numbers: queries of their tables, and new records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_PERSONS = (1 << 31) - 1
 
 
 class Database:
-    """A data base with records of people. Private: what it fetches is data.
+    """A database with records of people. Private: what it fetches is data.
 
     >>> import pandas as pd
     >>> database = Database.open(":memory:")
@@ -54,7 +54,7 @@ class Database:
 
     @classmethod
     def open(cls, where: Any) -> Database:
-        """A data base by a path ("city.duckdb"), an address ("postgresql://user@host/city"), or a DuckDB connection.
+        """A database by a path ("city.duckdb"), an address ("postgresql://user@host/city"), or a DuckDB connection.
 
         Raises InputError if it is not there, does not answer, or its libraries are not installed.
         """
@@ -79,7 +79,7 @@ class Database:
             change.append(_ACCOUNT, pa.table({"token": pa.array([account], pa.string())}))
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """One consistent look at the data base, whatever is written meanwhile."""
+        """One consistent look at the database, whatever is written meanwhile."""
         return self._engine.snapshot()
 
     def query(self, table: str, owner: str, place: Sequence[str] = ()) -> Query:
@@ -256,6 +256,8 @@ class Database:
                 f"{sorted([owner, *kinds])}"
             )
         names = frame[owner]
+        # Whole numbers with gaps are floats in pandas: that is said first.
+        owners_named(names.dropna())
         if names.isna().any():
             missing = int(names.isna().sum())
             raise InputError(

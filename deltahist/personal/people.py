@@ -22,8 +22,8 @@ from deltahist.personal.database import Database, owners_named
 from deltahist.personal.query import Query
 from deltahist.personal.records import Records
 
-#: Where a ledger keeps which data base an account is for.
-_BASE = "data base"
+#: Where a ledger keeps which database an account is for.
+_BASE = "database"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class People:
 
     Parameters
     ----------
-    database : a Database, or where one is (a DuckDB file, or the URL of a PostgreSQL data base). table : of it.
+    database : a Database, or where one is (a DuckDB file, or the URL of a PostgreSQL database). table : of it.
     owner : the column that says whose a record is.
     ledger : a Ledger, or where one is; it is made if it does not exist. name : of the account in it.
     epsilon, rho : the budget of people who come without one; at most one of both. Without it, who joins needs one.
@@ -85,7 +85,7 @@ class People:
 
     @property
     def base(self) -> Database:
-        """The data base; private."""
+        """The database; private."""
         assert isinstance(self.database, Database)
         return self.database
 
@@ -257,7 +257,7 @@ class People:
             )
 
     def _bind(self) -> None:
-        """Tie the account to the data base: a person's number means another one's purse in any other account.
+        """Tie the account to the database: a person's number means another one's purse in any other account.
 
         Raises InputError if either belongs to something else already.
         """
@@ -269,15 +269,16 @@ class People:
                 turn.accounts.store(self.name, _BASE, kept)
             elif kept is not None and there is None and len(turn.limits):
                 raise InputError(
-                    f"the people of account {self.name!r} are in another data base (is this a new one?): they would "
+                    f"the people of account {self.name!r} are in another database (is this a new one?): they would "
                     "have two budgets each; go on with that one, or take another account, name="
                 )
             elif there not in (None, kept):
                 raise InputError(
-                    f"the people of this data base have their budgets in another account than {self.name!r} of "
+                    f"the people of this database have their budgets in another account than {self.name!r} of "
                     f"{self.ledger!r} (a new ledger?): what they have spent is not known here; go on with that one"
                 )
             self._check_known(turn)
+            self._keep_place(turn)
         if there is None:
             try:
                 self.base.belong_to(kept)
@@ -285,11 +286,28 @@ class People:
                 if self.base.account != kept:
                     raise
 
+    def _keep_place(self, turn: Turn) -> None:
+        """Keep which columns say where: who took part by one answer would be told by another.
+
+        Raises InputError if others were said before.
+        """
+        if self.place is None:
+            return
+        what, said = f"place {self.table}", sorted(self.place)
+        kept = turn.accounts.fact(self.name, what)
+        if kept is None:
+            turn.accounts.store(self.name, what, said)
+        elif kept != said:
+            raise InputError(
+                f"place is {said} in {self.table!r}, and was {kept} before: a radius is about the columns that were "
+                "said first; say these"
+            )
+
     def _check_known(self, turn: Turn) -> None:
-        """Raise InputError if the data base knows more people than the account: purses come before names."""
+        """Raise InputError if the database knows more people than the account: purses come before names."""
         if self.base.persons() > len(turn.limits):
             raise InputError(
-                f"the data base knows people that account {self.name!r} of the ledger does not: they belong to another "
+                f"the database knows people that account {self.name!r} of the ledger does not: they belong to another "
                 "account or ledger (is this one an old copy?), whose purses would be taken for theirs; go on with that "
                 "one"
             )

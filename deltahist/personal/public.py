@@ -8,7 +8,7 @@ from typing import Any
 from deltahist.counts.sql.kinds import DTYPES, LARGEST, SMALLEST, as_arrow, kind_of
 from deltahist.errors import InputError
 
-#: Rows of a public table: it goes to the data base with the query.
+#: Rows of a public table: it goes to the database with the query.
 _MOST = 1_000_000
 
 
@@ -35,7 +35,7 @@ def public_table(frame: Any, keys: Mapping[str, str]) -> Any:
 
     if not isinstance(frame, pd.DataFrame):
         raise InputError(
-            f"join with {type(frame).__name__}: it must be a pandas frame, which is public; a table of the data base "
+            f"join with {type(frame).__name__}: it must be a pandas frame, which is public; a table of the database "
             "may hold other people's records"
         )
     if not 0 < len(frame) <= _MOST:

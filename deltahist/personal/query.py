@@ -36,7 +36,7 @@ class Query:
 
     Parameters
     ----------
-    table : the derived records, an Ibis expression of tables that are bound to no data base, with OWNER.
+    table : the derived records, an Ibis expression of tables that are bound to no database, with OWNER.
     placed : columns that depend on the columns of place.
     by_place : whether which records there are, or how many, depends on them.
     untouched : columns of place that are still what they were in the table.
@@ -303,7 +303,7 @@ class Query:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """InputError unless these can be the names of columns beside OWNER, in any data base."""
+    """InputError unless these can be the names of columns beside OWNER, in any database."""
     seen: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str) or not name or len(name.encode()) > _LONGEST_NAME or "\0" in name:

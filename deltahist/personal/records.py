@@ -40,7 +40,7 @@ class Records(Query):
         Raises
         ------
         InputError
-            If its budget is of another unit than the people's, the key was used for another request, or the data base
+            If its budget is of another unit than the people's, the key was used for another request, or the database
             or the ledger cannot be used. Nothing is charged then.
         """
         return ask(self.people, self, terminal, key)

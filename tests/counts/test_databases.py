@@ -1,4 +1,4 @@
-"""Counting inside a data base: cells bit for bit as NumPy has them, and counts as `count` gives them."""
+"""Counting inside a database: cells bit for bit as NumPy has them, and counts as `count` gives them."""
 
 import sys
 
@@ -106,7 +106,7 @@ def frame():
 
 @pytest.fixture(params=["duckdb", "postgresql"])
 def fill(request, tmp_path):
-    """Puts a frame into a table `visits` and gives the address of its data base."""
+    """Puts a frame into a table `visits` and gives the address of its database."""
     where = (
         str(tmp_path / "city.duckdb")
         if request.param == "duckdb"
@@ -154,7 +154,7 @@ def test_counts_are_those_of_arrays(fill, frame):
     ],
 )  # fmt: skip
 def test_conditions_choose_what_they_choose_of_a_file(tmp_path, where):
-    """They are read twice, for files and for data bases: what both take means the same."""
+    """They are read twice, for files and for databases: what both take means the same."""
     frame = pd.DataFrame(
         {
             "x": np.arange(6) / 6, "kind": ["bus", "tram", None, "Bus", "", " bus"], "is_late": [True, False, None] * 2,

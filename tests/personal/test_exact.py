@@ -1,6 +1,6 @@
-"""The promise on all data bases of up to four records, against its definition.
+"""The promise on all databases of up to four records, against its definition.
 
-All data bases are one table: in each, persons of the same kind are persons of their own, so that one question is asked
+All databases are one table: in each, persons of the same kind are persons of their own, so that one question is asked
 of all of them at once. Noise is taken away, so that what the engine measures is seen; what the noise of a difference is
 worth follows from its law.
 """
@@ -71,11 +71,11 @@ def by_the_definition(records, course, unit, limit_of=lambda who: LIMITS[who]):
 
 
 def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]):
-    """The same of many data bases at once, without noise."""
+    """The same of many databases at once, without noise."""
     base = dh.Database.open(":memory:")
     base.create_records("records", {"value": "whole", "cell": "whole", "zero": "whole"}, owner="person")
     people = dh.People(base, "records", owner="person", ledger=folder / "l", **{unit: 1})
-    # A value of a data base is a cell of one table; `zero` is the cell of 0 in the same data base.
+    # A value of a database is a cell of one table; `zero` is the cell of 0 in the same database.
     rows = [
         (f"{i} {who}", value, 3 * i + value, 3 * i)
         for i, records in enumerate(worlds)
@@ -94,7 +94,7 @@ def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]
 
 
 def loss(first, second, course, unit):
-    """What an observer may learn from one course about which of two data bases it was: the largest log-likelihood
+    """What an observer may learn from one course about which of two databases it was: the largest log-likelihood
     ratio over all answers for ε, by going through answers; Rényi divergence over α for ρ."""
     total = Fraction(0)
     for one, other, (_, amount) in zip(first, second, course, strict=True):

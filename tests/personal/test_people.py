@@ -112,7 +112,7 @@ def test_nobody_pays_from_a_purse_of_an_old_copy_of_the_ledger(people, tmp_path,
     """Of a time before anybody had joined: the first one who joins would be taken for whoever has the first number."""
     old = Ledger(tmp_path / "old.ledger")
     old.account("people", {"kind": "purses", "unit": "epsilon"})
-    old.store("people", "data base", people.base.account)
+    old.store("people", "database", people.base.account)
     with pytest.raises(dh.InputError, match=r"\(is this one an old copy\?\)"):
         People(people.database, "trip", owner="who", ledger=old, epsilon=5)
     monkeypatch.setattr(People, "_bind", lambda self: None)  # it was put back later
@@ -122,7 +122,7 @@ def test_nobody_pays_from_a_purse_of_an_old_copy_of_the_ledger(people, tmp_path,
         lambda: other.join(["Zed"]),
         lambda: other.insert(frame([("Zed", "bus", 8, 1.0)])),
     ):
-        with pytest.raises(dh.InputError, match=r"belong to another account or ledger, .* go on with that one"):
+        with pytest.raises(dh.InputError, match=r"belong to another .* \(is this one an old copy\?\), .* go on"):
             join()
     with other.purses.turn() as turn:
         assert not len(turn.limits)
@@ -218,7 +218,7 @@ def test_an_account_and_a_data_base_belong_together(tmp_path):
             people(base, **other)
     new = Database.open(":memory:")
     new.create_records("trip", {"kind": "text"}, owner="who")
-    with pytest.raises(dh.InputError, match="the people of account 'people' are in another data base"):
+    with pytest.raises(dh.InputError, match="the people of account 'people' are in another database"):
         people(new)
     people(new, name="others").join(["Ada"])
     base.close()
@@ -239,4 +239,20 @@ def test_a_crash_before_the_data_base_knows_its_account_is_no_harm(tmp_path, mon
         with pytest.raises(KeyboardInterrupt):
             People(base, "trip", owner="who", ledger=tmp_path / "l", epsilon=1)
     People(base, "trip", owner="who", ledger=tmp_path / "l", epsilon=1).join(["Ada"])
-    assert base.account == Ledger(tmp_path / "l").fact("people", "data base")
+    assert base.account == Ledger(tmp_path / "l").fact("people", "database")
+
+
+def test_what_is_a_place_is_said_once(tmp_path):
+    base = Database.open(":memory:")
+    base.create_records("trip", {"x": "number", "y": "number"}, owner="who")
+
+    def people(place):
+        return People(base, "trip", owner="who", ledger=tmp_path / "l", epsilon=1, place=place)
+
+    people(None)
+    people(["y", "x"])
+    people(None)
+    people(("x", "y"))
+    for other in ((), ["x"]):
+        with pytest.raises(dh.InputError, match=r"was \['x', 'y'\] before: .* say these"):
+            people(other)

@@ -1,1 +1,1 @@
-"""Data bases: what they are asked, in words that all of them understand alike. Private."""
+"""Databases: what they are asked, in words that all of them understand alike. Private."""

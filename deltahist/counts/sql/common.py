@@ -1,6 +1,6 @@
-"""What data bases have in common: names in SQL, tables bound to none, and failures that say nothing of records.
+"""What databases have in common: names in SQL, tables bound to none, and failures that say nothing of records.
 
-What a data base says when it fails on private rows may quote them. It is never shown: there is one fixed text for each
+What a database says when it fails on private rows may quote them. It is never shown: there is one fixed text for each
 kind of failure.
 """
 
@@ -19,7 +19,7 @@ COMPILING = threading.Lock()
 
 @contextmanager
 def unspoken(name: str, gone: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Failures in the block as InputError that say nothing of what the data base said; `gone` are those of a loss."""
+    """Failures in the block as InputError that say nothing of what the database said; `gone` are those of a loss."""
     try:
         yield
     except InputError:
@@ -33,7 +33,7 @@ def unspoken(name: str, gone: tuple[type[Exception], ...]) -> Iterator[None]:
         )
     else:
         return
-    failed = InputError(f"the data base {name} {text}")
+    failed = InputError(f"the database {name} {text}")
     try:
         raise failed
     finally:
@@ -42,12 +42,12 @@ def unspoken(name: str, gone: tuple[type[Exception], ...]) -> Iterator[None]:
 
 
 def quoted(name: str) -> str:
-    """A name in SQL, whatever it holds; "part.table" is a table in a part of the data base."""
+    """A name in SQL, whatever it holds; "part.table" is a table in a part of the database."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
 
 
 def unbound(name: str, schema: Any) -> Any:
-    """A table that is bound to no data base, as an Ibis expression."""
+    """A table that is bound to no database, as an Ibis expression."""
     import ibis
 
     *within, own = name.split(".", 1)

@@ -49,7 +49,7 @@ class Embedded:
                 return backend.get_schema(own, database=within[0] if within else None)
             except ibis.common.exceptions.TableNotFound:
                 own_alone = "" if self._own else " (frames and temporary tables are seen in their own connection only)"
-                raise InputError(f"the data base {self.name} has no table {table!r}{own_alone}") from None
+                raise InputError(f"the database {self.name} has no table {table!r}{own_alone}") from None
 
     @contextmanager
     def snapshot(self) -> Iterator[_Cursor]:

@@ -1,4 +1,4 @@
-"""Data bases that hold private records: DuckDB in this process, or PostgreSQL by its address."""
+"""Databases that hold private records: DuckDB in this process, or PostgreSQL by its address."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from deltahist.errors import InputError
 
 
 class Snapshot(Protocol):
-    """One consistent look at a data base."""
+    """One consistent look at a database."""
 
     def fetch(self, expression: Any) -> Any:
-        """An Ibis table that is bound to no data base, evaluated, as an Arrow table."""
+        """An Ibis table that is bound to no database, evaluated, as an Arrow table."""
 
 
 class Change(Protocol):
@@ -27,7 +27,7 @@ class Change(Protocol):
 
 
 class Engine(Protocol):
-    """A data base, as queries and counts need it; safe to use from several threads."""
+    """A database, as queries and counts need it; safe to use from several threads."""
 
     name: str
     dialect: str
@@ -46,7 +46,7 @@ class Engine(Protocol):
 
 
 def open_engine(where: Any) -> Engine:
-    """A data base by its path, its address, or an open DuckDB connection.
+    """A database by its path, its address, or an open DuckDB connection.
 
     Raises
     ------
@@ -77,5 +77,5 @@ def _needs(extra: str, *modules: str) -> None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise InputError(
-                f"tables in a data base need {module}, which is not installed: pip install 'deltahist[{extra}]'"
+                f"tables in a database need {module}, which is not installed: pip install 'deltahist[{extra}]'"
             )

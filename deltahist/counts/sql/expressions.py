@@ -1,9 +1,9 @@
-"""Expressions on records that no record can make fail, and that mean the same in every data base.
+"""Expressions on records that no record can make fail, and that mean the same in every database.
 
 An error that depends on what records hold would tell about them: whole numbers that overflow, a division by zero, the
 root of a negative number, text that is no number. So expressions of Ibis are made anew, operation by operation: what
 could fail is guarded, by giving it NULL where it would, and what cannot be guarded, or is not the same everywhere, is
-refused. No guard relies on the order in which a data base evaluates the parts of an expression.
+refused. No guard relies on the order in which a database evaluates the parts of an expression.
 
 Numbers are floats, zero or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 on the way.
 """
@@ -34,13 +34,13 @@ _CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 
 _RANDOM = "it gives something else each time"
 _OTHERS = "it looks at other records, and a record must be derived from one record alone"
-_LIBRARY = "its last digits differ between data bases"
+_LIBRARY = "its last digits differ between databases"
 _WHY = {
     **dict.fromkeys(("RandomScalar", "RandomUUID", "TimestampNow", "DateNow", "RowID"), _RANDOM),
     **dict.fromkeys(("WindowFunction", "ScalarSubquery", "InSubquery", "ExistsSubquery"), _OTHERS),
     **dict.fromkeys(("Exp", "Ln", "Log", "Log2", "Log10", "Power", "Sin", "Cos", "Tan", "Atan2"), _LIBRARY),
     "Round": "halves are rounded in different ways; write floor(x + 0.5)",
-    "StringConcat": "texts could grow beyond what a data base holds",
+    "StringConcat": "texts could grow beyond what a database holds",
     "IsNan": "a NaN is missing; ask whether it is null",
     "IsInf": "an infinite number is missing; ask whether it is null",
 }
@@ -57,7 +57,7 @@ def total(expression: Any, given: Any, records: Any) -> Total:
     ------
     InputError
         If it asks for something else than what one record says, or for what could fail or is not the same in every
-        data base; the message names the operation and the reason.
+        database; the message names the operation and the reason.
 
     >>> import ibis
     >>> visits = ibis.table({"stay": "float64"}, name="visits")
@@ -97,7 +97,7 @@ class _Maker:
                 why = _WHY.get(
                     name, _OTHERS if isinstance(op, self.ops.Reduction | self.ops.Analytic) else None
                 )
-                why = why or "it could fail for some records, or is not the same in every data base"
+                why = why or "it could fail for some records, or is not the same in every database"
                 raise InputError(f"the query asks for {name}: {why}; {_RULE}")
             self._made[op] = make(self, op)
         return self._made[op]
@@ -149,7 +149,7 @@ class _Maker:
     def _ordered(self, kind: str, name: str) -> None:
         if kind in ("truth", "text") and name not in ("Equals", "NotEquals"):
             why = (
-                "data bases order text in different ways"
+                "databases order text in different ways"
                 if kind == "text"
                 else "true and false have no order"
             )
@@ -320,7 +320,7 @@ class _Maker:
         return of_kind(self.of(op), "text")
 
     def letters(self, op: Any) -> Total:
-        # Data bases agree on the letters A to Z only.
+        # Databases agree on the letters A to Z only.
         part = self.text(op.arg)
         change = (_CAPITALS, _SMALL) if type(op).__name__ == "Lowercase" else (_SMALL, _CAPITALS)
         return made_of(part.value.translate(*change), "text", [part], more=3)
@@ -358,7 +358,7 @@ class _Maker:
         if not isinstance(pattern, str) or "\\" in pattern or escape is not None:
             raise InputError(
                 f"the query compares text with the pattern {pattern!r}: it must be a constant, without a backslash or "
-                "an escape, which data bases read in different ways"
+                "an escape, which databases read in different ways"
             )
         return made_of(part.value.like(pattern), "truth", [part], more=2)
 

@@ -1,4 +1,4 @@
-"""What columns of records may hold: six kinds, the same in every data base."""
+"""What columns of records may hold: six kinds, the same in every database."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kind_of(dtype: Any) -> str | None:
 
 
 def as_kinds(table: Any, dialect: str) -> dict[str, Any]:
-    """Columns of a table of a data base that queries can take, each as one of its kind, by name."""
+    """Columns of a table of a database that queries can take, each as one of its kind, by name."""
     out = {}
     for name, dtype in table.schema().items():
         column = table[name]

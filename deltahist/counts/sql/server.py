@@ -12,7 +12,7 @@ from deltahist.errors import InputError
 
 
 class Server:
-    """A PostgreSQL data base; every block has a connection of its own."""
+    """A PostgreSQL database; every block has a connection of its own."""
 
     dialect = "postgres"
 
@@ -42,7 +42,7 @@ class Server:
                 backend = ibis.postgres.from_connection(connection)
                 return backend.get_schema(own, database=within[0] if within else None)
             except ibis.common.exceptions.TableNotFound:
-                raise InputError(f"the data base {self.name} has no table {table!r}") from None
+                raise InputError(f"the database {self.name} has no table {table!r}") from None
 
     @contextmanager
     def snapshot(self) -> Iterator[_Session]:
@@ -73,7 +73,7 @@ class Server:
             connection = psycopg.connect(self._url, options=settings)
         except psycopg.Error as problem:
             said = str(problem).strip().splitlines()[-1][:200]
-            raise InputError(f"the data base {self.name} does not answer: {said}") from None
+            raise InputError(f"the database {self.name} does not answer: {said}") from None
         try:
             yield connection
         finally:

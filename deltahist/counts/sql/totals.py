@@ -110,7 +110,7 @@ def within(part: Total, least: float, most: float) -> Total:
 
 
 def constant(value: Any) -> Total:
-    """A constant, written in a way that every data base reads exactly alike."""
+    """A constant, written in a way that every database reads exactly alike."""
     import ibis
 
     if isinstance(value, bool):

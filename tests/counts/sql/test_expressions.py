@@ -1,4 +1,4 @@
-"""Expressions on records: none fails whatever the records hold, and both data bases say the same."""
+"""Expressions on records: none fails whatever the records hold, and both databases say the same."""
 
 import ibis
 import ibis.expr.datatypes as dt
@@ -128,7 +128,7 @@ class Floor(ops.Unary):
         (lambda t: t.f.round() > 3, r"Round: halves are rounded in different ways; write floor\(x"),
         (lambda t: t.f.exp() > 3, "Exp: its last digits differ"),
         (lambda t: t.s + "x" == "yx", "StringConcat: texts could grow"),
-        (lambda t: t.s < "m", "Less of text: data bases order text in different ways"),
+        (lambda t: t.s < "m", "Less of text: databases order text in different ways"),
         (lambda t: t.s.between("a", "b"), "Between of text"),
         (lambda t: t.b > True, "Greater of true or false: true and false have no order"),
         (lambda t: t.s.like("a\\%"), "without a backslash"),
