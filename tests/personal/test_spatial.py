@@ -22,11 +22,11 @@ def people(tmp_path):
     return city(tmp_path / "l", 2)
 
 
-def city(ledger, limit):
+def city(ledger, limit, place=("x", "y")):
     """Cyd has a radius of 100, Eve and Dan have one of 300."""
     base = dh.Database.open(":memory:")
     base.create_records("visit", {"x": "number", "y": "number", "day": "whole"}, owner="who")
-    made = dh.People(base, "visit", owner="who", ledger=ledger, epsilon=limit, place=("x", "y"))
+    made = dh.People(base, "visit", owner="who", ledger=ledger, epsilon=limit, place=place)
     made.join(["Cyd", "Dan", "Eve"], radius=[100, 300, 300])
     made.insert(pd.DataFrame([(*row, 1) for row in ROWS], columns=["who", "x", "y", "day"]))
     made.insert(pd.DataFrame([("Eve", 50, 50, 2)], columns=["who", "x", "y", "day"]))
@@ -96,9 +96,9 @@ def test_with_a_radius_nobody_is_chosen_by_place(people, counted):
 
 
 @pytest.mark.parametrize(("place", "paid"), [(None, 0), ((), Fraction(3, 10)), (("x", "y"), Fraction(1, 10))])
-def test_with_a_radius_nobody_is_asked_until_it_is_said_what_is_a_place(people, tmp_path, place, paid):
+def test_with_a_radius_nobody_is_asked_until_it_is_said_what_is_a_place(tmp_path, place, paid):
     """Else a move from one half to the other would change two questions, and each by all that Eve has."""
-    again = dh.People(people.base, "visit", owner="who", ledger=tmp_path / "l", place=place)
+    again = city(tmp_path / "l", 2, place)
     again.records.where("x > 40").count(epsilon=0.1)
     again.records.where("x < 40 or day = 2 or x > 800").count(epsilon=0.1)
     again.records.count(epsilon=0.1)
