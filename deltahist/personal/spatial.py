@@ -73,6 +73,11 @@ class Map(Terminal["Mapped"]):
             raise InputError(
                 f"y is {self.y!r} on a map of {self.near.domain.ndim} dimensions: one takes x, two take x and y"
             )
+        if self.x == self.y:
+            raise InputError(
+                f"x and y are both {self.x!r}: a place has two coordinates, and moves along a diagonal are longer than a "
+                "radius allows for"
+            )
         if self.crs is not None and self.near.domain.crs is None:
             raise InputError(f"crs is {self.crs!r}, and the map has none: give it one, or leave this out")
         super().__post_init__()

@@ -179,6 +179,7 @@ def test_a_map_under_a_key_comes_back_as_it_was(people):
     [
         ({"y": None}, "y is None on a map of 2 dimensions"),
         ({"crs": "EPSG:4326"}, "and the map has none"),
+        ({"y": "x"}, "x and y are both 'x'"),
         ({"strategy": "flow", "membership_known": True}, "keeps the number of points exactly"),
         ({"epsilon": 50}, "hardly|can be|noise in a cell"),
         ({"x": "where"}, "'where', which is not there"),
