@@ -75,8 +75,8 @@ class Map(Terminal["Mapped"]):
             )
         if self.x == self.y:
             raise InputError(
-                f"x and y are both {self.x!r}: a place has two coordinates, and moves along a diagonal are longer than a "
-                "radius allows for"
+                f"x and y are both {self.x!r}: a place has two coordinates, and moves along a diagonal are longer than "
+                "a radius allows for"
             )
         if self.crs is not None and self.near.domain.crs is None:
             raise InputError(f"crs is {self.crs!r}, and the map has none: give it one, or leave this out")
