@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 #: Of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
+#: Accounts that releases are not charged to.
+_OTHERS = {
+    "window": "the window of a stream, which `deltahist stream` charges",
+    "purses": "people's own budgets, which queries of their records charge",
+    "failing": "an account that keeps failure probabilities beside ε, which is charged in Python",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +136,10 @@ class Keeping:
 
         assert self.account is not None
         rule = self._rule()
-        other = None if rule is None else rule["kind"] if rule["kind"] != "total" else "probability_atto" in rule
-        if other:
-            what = {
-                "window": "the window of a stream, which `deltahist stream` charges",
-                "purses": "people's own budgets, which queries of their records charge",
-                True: "an account that keeps failure probabilities beside ε, which is charged in Python",
-            }
+        kind = "total" if rule is None else "failing" if "probability_atto" in rule else rule["kind"]
+        if kind != "total":
             raise InputError(
-                f"--account is {self.account!r}: that is {what.get(other, 'of another kind')}; take another name"
+                f"--account is {self.account!r}: that is {_OTHERS.get(kind, 'of another kind')}; take another name"
             )
         if rule is not None and f"{unit}_nano" not in rule:
             other = "rho" if unit == "epsilon" else "epsilon"

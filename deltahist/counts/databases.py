@@ -88,7 +88,7 @@ def count_table(
         good = _all([_finite(column) for column in columns])
         inside = _all(
             [
-                column.between(*_ends(low, high))
+                column.between(_number(low), _number(high))
                 for column, low, high in zip(columns, domain.low, domain.high, strict=True)
             ]
         )
@@ -227,10 +227,6 @@ def _all(conditions: list[Any]) -> Any:
     for each in conditions[1:]:
         out = out & each
     return out
-
-
-def _ends(low: float, high: float) -> tuple[Any, Any]:
-    return _number(low), _number(high)
 
 
 def _number(value: float) -> Any:

@@ -66,7 +66,7 @@ def draw_place(nearest: Nearest, room: tuple[int, int], reach: int, rate: Fracti
     [-3, -3, 1, -4, 2, 0, 3, 6]
     """
     uniform, size, bits = _Uniform(words), 1 + sum(room), _BITS
-    most = _moves_that_matter(size, rate)
+    most = moves_that_matter(size, rate)
     while True:
         sides = zip(nearest(most + 1), room, strict=True)
         ends = _alike(*(stretches(distances, reach, end, most) for distances, end in sides))
@@ -102,7 +102,7 @@ def draw_costed(
     # Only differences matter; the least cost is that of a stretch with places.
     costs = costs - costs[widths > 0].min()
     uniform, size, bits = _Uniform(words), int(widths.sum()), _BITS
-    most = _moves_that_matter(size, rate)
+    most = moves_that_matter(size, rate)
     while True:
         near = costs <= most
         sums = np.zeros(most + 1, dtype=np.int64)
@@ -127,7 +127,7 @@ def _place_of(moves: int, ends: NDArray[np.int64], words: Words) -> int:
     return above + 1 + pick if pick < number else -(below + 1 + pick - number)
 
 
-def _moves_that_matter(size: int, rate: Fraction) -> int:
+def moves_that_matter(size: int, rate: Fraction) -> int:
     """L ≥ 8 with size · e^(−λL) ≤ 2^(−_TAIL)."""
     return max(8, math.ceil((math.log(size) + _TAIL * math.log(2)) / float(rate)))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from deltahist.errors import InputError
 
@@ -16,8 +16,32 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 
 
-@dataclass(frozen=True)
-class Answer:
+class Paid:
+    """What every answer says of who paid, and how a ledger keeps it; for dataclasses with a unit and an amount."""
+
+    unit: str
+    amount: Fraction
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+    @property
+    def words(self) -> str:
+        """Who paid, for people; it reveals nobody."""
+        return who_pays(self.unit, self.amount)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        return {**vars(self), "amount": str(self.amount)}
+
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> Self:
+        """What `to_json` described."""
+        return cls(**{**kept, "amount": Fraction(kept["amount"])})
+
+
+@dataclass(frozen=True, repr=False)
+class Answer(Paid):
     """What is known of one number, with the noise that protects it; public.
 
     It is about the records of people who could pay.
@@ -48,23 +72,6 @@ class Answer:
         estimate, low, high = (shown(value) for value in (self.estimate, self.low, self.high))
         error = shown(self.std_error, digits=2)
         return f"{self.what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
-
-    def __repr__(self) -> str:
-        return f"Answer({self})"
-
-    @property
-    def words(self) -> str:
-        """Who paid, for people; it reveals nobody."""
-        return who_pays(self.unit, self.amount)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-ready description."""
-        return {**asdict(self), "amount": str(self.amount)}
-
-    @classmethod
-    def from_json(cls, kept: dict[str, Any]) -> Answer:
-        """What `to_json` described."""
-        return cls(**{**kept, "amount": Fraction(kept["amount"])})
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from deltahist.budgets.costs import Cost
 from deltahist.budgets.keys import Request, check_text
 from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
-from deltahist.counts.sql.common import COMPILING, carried
+from deltahist.counts.sql.common import carried, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal
@@ -119,10 +119,7 @@ def _arrays(
 
 def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -> Request:
     """A request in one way of writing."""
-    import ibis
-
-    with COMPILING:
-        text = str(ibis.to_sql(expression, dialect="duckdb"))
+    text = sql_of(expression, "duckdb", pretty=True)
     # Public tables that are joined have names that differ from run to run: what they hold stands for them.
     for name, rows in carried(expression).items():
         text = text.replace(name, _digest(repr(rows.to_pydict())))

@@ -110,7 +110,7 @@ class Database:
             kind = schema[owner]
             if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
                 raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text or whole numbers")
-            persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+            persons = _persons()
             persons = persons.select(**{free_name("name", schema): persons["name"], OWNER: persons["number"]})
             key = persons.columns[0]
             records = records.inner_join(persons, records[owner].cast("string") == persons[key])
@@ -165,7 +165,7 @@ class Database:
             return np.zeros(0, dtype=np.int64)
         at = pa.array(np.arange(len(listed)), pa.int64())
         asked = ibis.memtable(pa.table({"at": at, "name": pa.array(listed, pa.string())}))
-        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        persons = _persons()
         with self.snapshot() as look:
             found = look.fetch(asked.inner_join(persons, "name")[["at", "number"]])
         out = np.full(len(listed), -1, dtype=np.int64)
@@ -174,7 +174,7 @@ class Database:
 
     def persons(self) -> int:
         """How many numbers of persons there may be: one more than the largest."""
-        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        persons = _persons()
         with self.snapshot() as look:
             (largest,) = look.fetch(persons.aggregate(largest=persons["number"].max()))["largest"].to_pylist()
         return 0 if largest is None else largest + 1
@@ -191,7 +191,7 @@ class Database:
         owners = unbound(table, schema)[[owner]].distinct()
         owners = owners.select(name=owners[owner].cast("string")).distinct()
         owners = owners.filter(owners["name"].notnull() & (owners["name"] != ""))
-        persons = unbound(_PERSON, {"name": "string", "number": "int32"})
+        persons = _persons()
         with self.snapshot() as look:
             return sorted(look.fetch(owners.anti_join(persons, "name"))["name"].to_pylist())
 
@@ -291,6 +291,11 @@ class Database:
         except InputError:
             return False
         return True
+
+
+def _persons() -> Any:
+    """The table of who has which number."""
+    return unbound(_PERSON, {"name": "string", "number": "int32"})
 
 
 def owners_named(owners: Any) -> list[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from deltahist.errors import InputError, as_printed, finite
 from deltahist.noise.entropy import source
-from deltahist.personal.answers import LEVEL, who_pays
-from deltahist.personal.ranks import costs_that_matter, draw_quantile, ranks_amiss
+from deltahist.noise.places import moves_that_matter
+from deltahist.personal.answers import LEVEL, Paid
+from deltahist.personal.ranks import draw_quantile, ranks_amiss, rate_of
 from deltahist.personal.terminals import Used
 from deltahist.personal.values import OfValues
 
@@ -20,8 +21,8 @@ _FINEST = 10**6
 _MOST_COSTS = 1 << 22
 
 
-@dataclass(frozen=True)
-class QuantileAnswer:
+@dataclass(frozen=True, repr=False)
+class QuantileAnswer(Paid):
     """A quantile of values that people pay for; public.
 
     Parameters
@@ -45,23 +46,6 @@ class QuantileAnswer:
             f"{self.what}: {self.value:,.6g}, with at most {self.amiss:,} records on the wrong side with probability "
             f"{LEVEL:.0%}"
         )
-
-    def __repr__(self) -> str:
-        return f"QuantileAnswer({self})"
-
-    @property
-    def words(self) -> str:
-        """Who paid, for people; it reveals nobody."""
-        return who_pays(self.unit, self.amount)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-ready description."""
-        return {**asdict(self), "amount": str(self.amount)}
-
-    @classmethod
-    def from_json(cls, kept: dict[str, Any]) -> QuantileAnswer:
-        """What `to_json` described."""
-        return cls(**{**kept, "amount": Fraction(kept["amount"])})
 
 
 @dataclass(frozen=True)
@@ -91,7 +75,7 @@ class Quantile(OfValues[QuantileAnswer]):
         if not 0 <= asked <= 1 or asked.denominator > _FINEST:
             raise InputError(f"q is {self.q!r}: it must be a number from 0 to 1 of at most six decimals")
         object.__setattr__(self, "q", asked)
-        if costs_that_matter(self.places, asked, self.pure) > _MOST_COSTS:
+        if not self.pure or moves_that_matter(self.places, rate_of(asked, self.pure)) > _MOST_COSTS:
             raise InputError(
                 f"{self.unit} is {float(self.amount):g} for q = {float(asked):g}: to draw that exactly would take too "
                 f"long; take more {self.unit}, or a q of fewer decimals"

@@ -25,6 +25,11 @@ def share_of(q: Fraction) -> int:
     return max(q.numerator, q.denominator - q.numerator)
 
 
+def rate_of(q: Fraction, epsilon: Fraction) -> Fraction:
+    """λ = ε/(2s): by how much the logarithm of a place's probability falls with its cost."""
+    return epsilon / (2 * share_of(q))
+
+
 def stretches(
     values: NDArray[np.int64], places: int, q: Fraction
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -62,17 +67,8 @@ def draw_quantile(values: NDArray[np.int64], places: int, q: Fraction, epsilon: 
     [8, 8, 8, 8]
     """
     starts, widths, costs = stretches(values, places, q)
-    stretch, place = draw_costed(costs, widths, epsilon / (2 * share_of(q)), words)
+    stretch, place = draw_costed(costs, widths, rate_of(q, epsilon), words)
     return int(starts[stretch]) + place
-
-
-def costs_that_matter(places: int, q: Fraction, epsilon: Fraction) -> float:
-    """Places that cost more have next to no probability: what it takes to draw grows with this; public.
-
-    >>> round(costs_that_matter(1001, Fraction(1, 2), Fraction(1, 10)))
-    1247
-    """
-    return 2 * share_of(q) / float(epsilon) * (math.log(places) + 80 * math.log(2)) if epsilon else math.inf
 
 
 def ranks_amiss(places: int, q: Fraction, epsilon: Fraction, probability: float = 0.05) -> int:
@@ -84,5 +80,5 @@ def ranks_amiss(places: int, q: Fraction, epsilon: Fraction, probability: float 
     >>> ranks_amiss(1001, Fraction(1, 2), Fraction(1, 10))
     100
     """
-    cost = 2 * share_of(q) / float(epsilon) * math.log(places / probability)
+    cost = math.log(places / probability) / float(rate_of(q, epsilon))
     return math.ceil(cost / q.denominator)

@@ -14,7 +14,7 @@ from typing import Any
 from deltahist.errors import InputError
 
 #: Ibis makes its compilers when they are first asked for, which is not for two threads at once.
-COMPILING = threading.Lock()
+_COMPILING = threading.Lock()
 
 
 @contextmanager
@@ -52,6 +52,14 @@ def unbound(name: str, schema: Any) -> Any:
 
     *within, own = name.split(".", 1)
     return ibis.table(schema, name=own, database=within[0] if within else None)
+
+
+def sql_of(expression: Any, dialect: str, *, pretty: bool = False) -> str:
+    """An expression of unbound tables as SQL."""
+    import ibis
+
+    with _COMPILING:
+        return str(ibis.to_sql(expression, dialect=dialect, pretty=pretty))
 
 
 def carried(expression: Any) -> dict[str, Any]:

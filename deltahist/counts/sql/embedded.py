@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deltahist.counts.sql.common import COMPILING, carried, quoted, unspoken
+from deltahist.counts.sql.common import carried, quoted, sql_of, unspoken
 from deltahist.errors import InputError
 
 
@@ -98,11 +98,8 @@ class _Cursor:
 
     def fetch(self, expression: Any) -> Any:
         """An Ibis table, evaluated, as an Arrow table."""
-        import ibis
-
         with unspoken(self._name, _gone()):
-            with COMPILING:
-                statement = ibis.to_sql(expression, dialect="duckdb", pretty=False)
+            statement = sql_of(expression, "duckdb")
             for name, rows in carried(expression).items():
                 self._cursor.register(name, rows)
             found = self._cursor.execute(statement).to_arrow_table()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deltahist.counts.sql.common import COMPILING, carried, quoted, unspoken
+from deltahist.counts.sql.common import carried, quoted, sql_of, unspoken
 from deltahist.errors import InputError
 
 
@@ -90,12 +90,10 @@ class _Session:
 
     def fetch(self, expression: Any) -> Any:
         """An Ibis table, evaluated, as an Arrow table."""
-        import ibis
         from pyarrow import csv
 
         with unspoken(self._name, _gone()), self._connection.cursor() as cursor:
-            with COMPILING:
-                statement = ibis.to_sql(expression, dialect="postgres", pretty=False)
+            statement = sql_of(expression, "postgres")
             for name, rows in carried(expression).items():
                 if name not in self._there:
                     self._bring(name, rows)
