@@ -168,7 +168,7 @@ class BaseMechanism(abc.ABC):
 
         The exact cost is the mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉
         moves within δ gives the bound: that many ε, or its square times ρ; infinite where a failure probability grows
-        to one on the way.
+        to one on the way. A limit of the neighbourhood bounds it as well.
         """
         near = self.neighbourhood
         if isinstance(distance, str):
@@ -176,6 +176,9 @@ class BaseMechanism(abc.ABC):
         if distance not in self._costs:
             steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
             limit = bound_of(self.guarantee, steps)
+            factor = near.factor_within(distance)
+            if factor is not None:
+                limit = min(limit, self.budget.amount * factor**self.norm)
             # A move within δ is guaranteed the budget, even where the own cost is less.
             self._costs[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
         return self._costs[distance]

@@ -39,8 +39,9 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     """Largest change of the (share-weighted) answers to a strategy between neighbouring data sets.
 
     The largest p-norm of a column of A E, where E is the neighbourhood's incidence matrix: one column per
-    move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e).
-    Source: 2014, sections 5.2 and 5.3.
+    move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e). What a neighbourhood
+    with limits promises for moves beyond δ counts over its factor.
+    Source: 2014, sections 5.2 and 5.3; docs/privacy/profiles.md.
 
     Parameters
     ----------
@@ -65,10 +66,26 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     one_of((1, 2), norm=norm)
     if strategy.domain != near.domain:
         raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
-    cost = strategy.edge_cost(near, norm)
-    if cost is None:
-        cost = explicit_edge_cost(strategy, near, norm)
-    return Fraction(cost) if norm == 1 else Root.of(Fraction(cost))
+    relations = near.relations
+    costs: dict[int, Fraction] = {}
+
+    def cost(place: int) -> Fraction:
+        if place not in costs:
+            relation = relations[place][1]
+            known = strategy.edge_cost(relation, norm)
+            costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
+        return costs[place]
+
+    # Costs grow with the distance, and so do factors: what lies between two relations costs no more than the further
+    # one, over the factor of the first one in between.
+    largest, spans = Fraction(0), [(0, len(relations) - 1)]
+    while spans:
+        low, high = spans.pop()
+        largest = max(largest, *(cost(place) / relations[place][0] ** norm for place in (low, high)))
+        if high - low > 1 and cost(high) > largest * relations[low + 1][0] ** norm:
+            middle = (low + high) // 2
+            spans += [(low, middle), (middle, high)]
+    return largest if norm == 1 else Root.of(largest)
 
 
 def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fraction:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import DeltaHistWarning, InputError, fits_memory, one_of
+from deltahist.neighbourhood.profile import USUAL_CAP, Limit, Limits, describe_limits, limits_of, read_limits
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -44,12 +45,16 @@ class Neighbourhood:
         such as "500m".
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
         (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
+    limits : what is promised beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
+        within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity
+        stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is tabulated; of
+        several the least holds. () promises nothing beyond δ; None leaves it to who chooses the strategy.
 
     Raises
     ------
     InputError
-        If δ is not a finite number above zero or is smaller than a lattice step, or a source does not fit
-        the domain.
+        If δ is not a finite number above zero or is smaller than a lattice step, a source does not fit the domain, or a
+        limit is below 1, not beyond δ, or falls with the distance.
 
     Examples
     --------
@@ -58,11 +63,15 @@ class Neighbourhood:
     [2, 2, 2]
     >>> near.displacements().shape
     (12, 2)
+    >>> far = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), 0.2, limits=[(0.5, 2), (math.inf, 4)])
+    >>> [(float(factor), relation.reach[0]) for factor, relation in far.relations]
+    [(1.0, 2), (2.0, 5), (4.0, 9)]
     """
 
     domain: Domain
     delta: float | str
     sources: str | BaseGeometry | None = None
+    limits: Limits | tuple[Limit, ...] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.delta, numbers.Real):  # of any library, kept as a number that JSON has
@@ -88,6 +97,8 @@ class Neighbourhood:
                     DeltaHistWarning,
                     stacklevel=3,
                 )
+        if self.limits is not None:
+            object.__setattr__(self, "limits", read_limits(self.limits, self.domain, self.delta))
         self._warn_of_long_moves()
 
     @functools.cached_property
@@ -101,6 +112,33 @@ class Neighbourhood:
     def fixed_membership(self) -> bool:
         """Whether nobody may appear or vanish, so that the number of entities is public."""
         return self.sources is None
+
+    @functools.cached_property
+    def profile(self) -> tuple[Limit, ...]:
+        """The limits beyond δ by increasing distance; none unless they were given."""
+        return self.limits or ()  # type: ignore[return-value]
+
+    @functools.cached_property
+    def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
+        """What each factor is promised for, by increasing distance: relations without limits, that within δ first.
+
+        The cost of a strategy is the largest of its costs under these, each over its factor.
+        """
+        out = [(Fraction(1), self.without_limits())]
+        for limit in self.profile:
+            relation = self.anywhere() if limit.any else _quietly(self.domain, limit.distance, self.sources)
+            out.append((limit.factor, relation))
+        return tuple(out)
+
+    def factor_within(self, distance: float) -> Fraction | None:
+        """Times the budget that is promised for moves over a distance (ground units); None if there is no limit."""
+        if distance <= self.delta_ground * (1 + 1e-9):
+            return Fraction(1)
+        for limit in self.profile:
+            far = math.inf if limit.any else self.domain.ground(self.domain.length(limit.distance))
+            if distance <= far * (1 + 1e-9):
+                return limit.factor
+        return None
 
     @functools.cached_property
     def reach(self) -> NDArray[np.int64]:
@@ -201,16 +239,33 @@ class Neighbourhood:
 
     def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
         """The same moves with other sources."""
-        return _quietly(self.domain, self.delta, sources)
+        return _quietly(self.domain, self.delta, sources, self.limits)
+
+    def with_limits(self, limits: Limits | None) -> Neighbourhood:
+        """The same moves and sources with another promise beyond δ."""
+        return _quietly(self.domain, self.delta, self.sources, limits)
+
+    def without_limits(self) -> Neighbourhood:
+        """What is promised within δ alone."""
+        return self if self.limits == () else self.with_limits(())
+
+    def capped(self) -> Neighbourhood:
+        """With the usual limit for any move at all where nothing was said of moves beyond δ.
+
+        >>> near = Neighbourhood(Domain((0, 1), (4,)), 0.25)
+        >>> [float(limit.factor) for limit in near.capped().profile], near.with_limits(()).capped().profile
+        ([4.0], ())
+        """
+        return self if self.limits is not None else self.with_limits([(math.inf, USUAL_CAP)])
 
     def moves_within(self, distance: float) -> Neighbourhood:
         """The relation of moves over `distance` (in the units of delta), with fixed membership."""
-        return _quietly(self.domain, distance, None)
+        return _quietly(self.domain, distance, None, ())
 
     def anywhere(self) -> Neighbourhood:
         """The standard relation: entities move, and with sources also appear and vanish, anywhere."""
         # The boundary is within the diameter of every cell.
-        return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary")
+        return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
 
     def appearing_anywhere(self) -> Neighbourhood:
         """The relation of the same moves in which entities appear and vanish anywhere besides.
@@ -227,7 +282,7 @@ class Neighbourhood:
             if domain.ndim == 1
             else shapely.box(*domain.bounds)
         )
-        return _quietly(domain, self.delta, whole)
+        return _quietly(domain, self.delta, whole, self.limits)
 
     @property
     def delta_ground(self) -> float:
@@ -257,7 +312,8 @@ class Neighbourhood:
             import shapely
 
             sources = {"wkt": shapely.to_wkt(sources, rounding_precision=-1)}
-        return {"delta": self.delta, "sources": sources}
+        out = {"delta": self.delta, "sources": sources}
+        return out if self.limits is None else out | {"limits": describe_limits(self.profile)}
 
     @classmethod
     def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
@@ -270,7 +326,8 @@ class Neighbourhood:
                 sources = shapely.from_wkt(sources["wkt"])
             except shapely.errors.GEOSException:
                 raise InputError("sources is a damaged geometry: it must be well-known text") from None
-        return _quietly(domain, description["delta"], sources)
+        limits = limits_of(description["limits"]) if "limits" in description else None
+        return _quietly(domain, description["delta"], sources, limits)
 
     def check_on_map(self) -> None:
         """Raise InputError if δ is longer than any move on the map: there is nowhere else to be hidden."""
@@ -312,8 +369,13 @@ def _fixed(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _quietly(domain: Domain, delta: float | str, sources: str | BaseGeometry | None) -> Neighbourhood:
+def _quietly(
+    domain: Domain,
+    delta: float | str,
+    sources: str | BaseGeometry | None,
+    limits: Limits | tuple[Limit, ...] | None = (),
+) -> Neighbourhood:
     """A neighbourhood that nobody chose by hand: advice about cell sizes would be out of place."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeltaHistWarning)
-        return Neighbourhood(domain, delta, sources)
+        return Neighbourhood(domain, delta, sources, limits)

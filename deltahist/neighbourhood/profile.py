@@ -1,0 +1,194 @@
+"""Profiles: what is promised beyond δ, as limits on the cost of a move by its length."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from deltahist.domain import Domain
+from deltahist.errors import InputError, as_printed
+
+#: What any move at all costs at most, in units of ε, where a strategy is chosen and nothing is said (docs/choosing.md).
+USUAL_CAP = Fraction(4)
+#: The profile ε r/δ.
+PROPORTIONAL = "proportional"
+#: Cells whose distances are all told apart where a function is tabulated; beyond, distances within this share of each
+#: other are limited as the shortest of them.
+_TOLD_APART, _RATIO = 24, 1.02
+#: Limits that a profile may have.
+_MOST_LIMITS = 4096
+
+
+class Limit(NamedTuple):
+    """Moves over at most a distance cost at most so many times what a move within δ may.
+
+    distance : ground length, as δ is given, or infinity for any move at all. factor : of ε; of ρ its square counts.
+    """
+
+    distance: float | str
+    factor: Fraction
+
+    @property
+    def any(self) -> bool:
+        """Whether it holds for moves of any length."""
+        return self.distance == math.inf
+
+
+#: What a profile may be given as: pairs, a function of the ground distance, "proportional", or several of these.
+Limits: TypeAlias = (
+    "Iterable[tuple[float | str, Any] | Callable[[float], Any] | str] | Callable[[float], Any] | str"
+)
+
+
+def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limit, ...]:
+    """Limits by increasing distance, of which none is idle; of several for one distance the least.
+
+    Raises
+    ------
+    InputError
+        On a distance that is not above δ or in another unit, a factor that is not a number of at least 1, or factors
+        that fall where the distance grows.
+    """
+    steps: list[tuple[float, Limit]] = []
+    tables: list[list[tuple[float, Limit]]] = []
+    within = domain.length(delta, name="delta")
+    for each in [given] if callable(given) or isinstance(given, str) else given:
+        if isinstance(each, str):
+            if each != PROPORTIONAL:
+                raise InputError(
+                    f'limits holds {each!r}: it must be pairs (distance, factor), "proportional", or a function of the '
+                    "distance"
+                )
+            tables.append(_tabulated(lambda r: r / domain.ground(within), domain, within))
+        elif callable(each):
+            tables.append(_tabulated(each, domain, within))
+        else:
+            steps.append(_pair(each, domain, delta))
+    steps.sort(key=lambda step: step[0])
+    for (_, near), (_, far) in itertools.pairwise(steps):
+        if far.factor < near.factor:
+            raise InputError(
+                f"limits holds {_words(far)} after {_words(near)}: a longer move may not cost less than a shorter one, "
+                "which it could be made of (are the two exchanged?)"
+            )
+    return _least([steps, *tables])
+
+
+def _pair(given: Any, domain: Domain, delta: float | str) -> tuple[float, Limit]:
+    """A limit with its length in units of the map."""
+    try:
+        distance, factor = given
+    except (TypeError, ValueError):
+        raise InputError(f"limits holds {given!r}: it must be a pair (distance, factor)") from None
+    endless = isinstance(distance, numbers.Real) and distance == math.inf
+    length = math.inf if endless else domain.length(distance, name="the distance of a limit")
+    if isinstance(distance, numbers.Real):
+        distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
+    if length <= domain.length(delta, name="delta"):
+        raise InputError(
+            f"limits holds {(distance, factor)!r}: the distance must be longer than delta={delta!r}, within which the "
+            "budget itself is promised (is it in the same unit?)"
+        )
+    return length, Limit(distance, _factor(factor, f"at {distance!r}"))
+
+
+def _factor(value: Any, place: str) -> Fraction:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        raise InputError(f"the limit {place} is {value!r}: it must be a finite number of at least 1")
+    factor = as_printed(value)
+    if factor < 1:
+        raise InputError(
+            f"the limit {place} is {value!r}: it must be at least 1, since moves within delta cost up to the budget; "
+            "for less at any distance take a smaller budget"
+        )
+    return factor
+
+
+def _words(limit: Limit) -> str:
+    return f"{float(limit.factor):g} times the budget " + (
+        "for any move" if limit.any else f"within {limit.distance}"
+    )
+
+
+def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -> list[tuple[float, Limit]]:
+    """A function of the distance as limits: where cells are so far apart, moves cost no more than it says there."""
+    sides = [side * _some(n) for side, n in zip(domain.cell, domain.shape, strict=True)]
+    apart = np.unique(np.hypot(*np.meshgrid(*sides)).ravel() if domain.ndim == 2 else sides[0])
+    kept: list[float] = []
+    for distance in apart[apart > delta * (1 - 1e-12)].tolist():
+        near = distance <= _TOLD_APART * max(domain.cell)
+        if not kept or distance > kept[-1] * (1 + 1e-9 if near else _RATIO):
+            kept.append(distance)
+    out: list[tuple[float, Limit]] = []
+    # Cells may be δ apart, or hold points that are just a little further apart than that.
+    for start, end in itertools.pairwise([delta, *kept, math.inf]):
+        if end - max(domain.step) <= start:
+            continue
+        place = domain.ground(start)
+        factor = _factor(function(place), f"at {place:.10g}")
+        if out and factor < out[-1][1].factor:
+            raise InputError(
+                f"limits falls to {float(factor):g} at {place:.10g}: a longer move may not cost less than a shorter one, "
+                "which it could be made of"
+            )
+        # A lattice step less: cells that are as far apart as `end` are for the next limit, whatever is rounded.
+        until = end - max(domain.step)
+        out.append((until, Limit(domain.ground(until), factor)))
+    return out
+
+
+def _some(number: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Whole numbers below `number`: the first ones all, then some in proportion to their size."""
+    return np.asarray(np.unique(np.geomspace(1, number, 400).round()) - 1, dtype=np.float64)
+
+
+def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:
+    """The least of several profiles at every distance; limits that another one implies are left out."""
+    every = sorted(
+        (step for profile in profiles for step in profile), key=lambda step: (step[0], step[1].factor)
+    )
+    out: list[Limit] = []
+    least = None
+    for _, limit in reversed(every):  # from the longest: what holds there holds for all shorter moves
+        if least is None or limit.factor < least:
+            least = limit.factor
+            out.append(limit)
+    if len(out) > _MOST_LIMITS:
+        raise InputError(f"limits has {len(out):,} steps: at most {_MOST_LIMITS:,}")
+    return tuple(reversed(out))
+
+
+def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
+    """JSON-ready: pairs of the distance, or "any", and the exact factor."""
+    return [["any" if limit.any else limit.distance, str(limit.factor)] for limit in limits]
+
+
+def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
+    """What `describe_limits` described, from an untrusted file.
+
+    Raises InputError on a profile of another kind, which a newer version may know.
+    """
+    known = isinstance(description, list) and len(description) <= _MOST_LIMITS
+    if known:
+        known = all(
+            isinstance(pair, list)
+            and len(pair) == 2
+            and isinstance(pair[0], int | float | str)
+            and isinstance(pair[1], str)
+            for pair in description
+        )
+    if not known:
+        raise InputError(
+            f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor (a profile of a newer "
+            "version?)"
+        )
+    try:
+        return [(math.inf if far == "any" else far, Fraction(factor)) for far, factor in description]
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"limits is {str(description)[:80]!r}: its factors must be fractions") from None
