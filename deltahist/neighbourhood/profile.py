@@ -134,8 +134,8 @@ def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -
         factor = _factor(function(place), f"at {place:.10g}")
         if out and factor < out[-1][1].factor:
             raise InputError(
-                f"limits falls to {float(factor):g} at {place:.10g}: a longer move may not cost less than a shorter one, "
-                "which it could be made of"
+                f"limits falls to {float(factor):g} at {place:.10g}: a longer move may not cost less than a shorter "
+                "one, which it could be made of"
             )
         # A lattice step less: cells that are as far apart as `end` are for the next limit, whatever is rounded.
         until = end - max(domain.step)
