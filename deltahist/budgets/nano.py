@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -45,6 +47,16 @@ def allowed(**amount: Any) -> int:
     """
     value = as_said(**amount)
     return value.numerator * NANO // value.denominator
+
+
+def held(charges: Mapping[int, int], step: int, length: int | None) -> int:
+    """Billionths charged in so many steps in a row up to one; in all steps when None.
+
+    >>> held({1: 5, 2: 7, 4: 1}, 4, 3)
+    8
+    """
+    first = -math.inf if length is None else step - length
+    return sum(nano for at, nano in charges.items() if first < at <= step)
 
 
 def exceeded(said: str, who: str, held: int, limit: int) -> BudgetExceeded:

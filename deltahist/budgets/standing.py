@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist.budgets.chains import CHAIN, Paid
 from deltahist.budgets.costs import ATTO, Total, rule_of
+from deltahist.budgets.nano import held
 from deltahist.errors import NANO, InputError
+from deltahist.neighbourhood.profile import limits_of
 
 if TYPE_CHECKING:
     from deltahist.budgets.accounts import Accounts
@@ -52,9 +55,10 @@ class Standing:
         if kind == "purses":
             return cls(name, kind, rule["unit"])
         unit = "epsilon" if "epsilon_nano" in rule else "rho"
-        limit, spent = Fraction(rule[f"{unit}_nano"], NANO), Fraction(sum(accounts.charges(name).values()), NANO)
+        limit, steps, charges = Fraction(rule[f"{unit}_nano"], NANO), rule.get("length"), accounts.charges(name)
+        spent = Fraction(held(charges, max(charges, default=0), steps), NANO)
         if rule.get("probability_atto") is None:
-            return cls(name, kind, unit, limit, spent, rule.get("length"))
+            return cls(name, kind, unit, limit, spent, steps)
         failed = Fraction(Total.kept(accounts, name).failed(accounts, name), ATTO)
         return cls(name, kind, unit, limit, spent, None, Fraction(rule["probability_atto"], ATTO), failed)
 
@@ -106,8 +110,16 @@ def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
     if standing.failed is not None and not 0 <= standing.failed <= (standing.probability or 0):
         yield f"{who} has spent a probability of {float(standing.failed):.3g}, which is not within its limit"
     if standing.kind == "window":
-        if charges and max(charges) - min(charges) >= (standing.steps or 0):
+        limits = limits_of(rule_of(accounts, standing.account).get("limits", []))
+        lengths = [None if steps == math.inf else int(steps) for steps, _ in limits]
+        longest = max([standing.steps or 0, *(n for n in lengths if n is not None)])
+        if charges and None not in lengths and max(charges) - min(charges) >= longest:
             yield f"{who} keeps charges of more steps than its window has"
+        for length, (_, factor) in zip(lengths, limits, strict=True):
+            most = max((held(charges, step, length) for step in charges), default=0)
+            if most > math.floor(standing.limit * NANO * factor):
+                steps = "all steps" if length is None else f"{length:,} steps in a row"
+                yield f"{who} has spent {most / NANO:.10g} in {steps}, more than {float(factor):g} times its limit"
         return
     nano = sum(Paid.of(value).nano for value in accounts.facts(standing.account, CHAIN).values())
     atto = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 from deltahist.budget import Budget, Charge
 from deltahist.budgets.chains import CHAIN, Paid
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.nano import allowed, as_said, charged, exceeded
+from deltahist.budgets.nano import allowed, as_said, charged, exceeded, held
 from deltahist.errors import NANO, InputError, is_number, whole
+from deltahist.neighbourhood.profile import Limit, describe_limits, read_lasting
 
 #: Largest step number, either side of zero: what a ledger's column holds.
 _FARTHEST = 1 << 62
@@ -40,12 +42,15 @@ class Window:
         In memory when None. Either way it keeps the last `length` steps only.
     name : of the account in the ledger.
     about : what is published, JSON-ready; an account that was opened for something else is refused.
+    limits : for data that differ in more steps than a window: pairs (steps, factor), by which so many steps in a row
+        spend at most factor times the budget; infinity stands for all steps there will ever be.
 
     Raises
     ------
     InputError
         On a length that is no whole number of at least 1, not exactly one budget, a budget below a billionth per
-        step, a ledger that is damaged, or an account with other parameters.
+        step, a limit that is below 1, falls with the steps or has no more of them than the window, a ledger that is
+        damaged, or an account with other parameters.
 
     Examples
     --------
@@ -64,6 +69,7 @@ class Window:
     ledger: Ledger | str | Path | None = None
     name: str = "window"
     about: Mapping[str, Any] | None = None
+    limits: Iterable[tuple[float, Any]] | tuple[Limit, ...] = ()
     _memory: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _chains: dict[str, Paid] = field(default_factory=dict, init=False, repr=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -77,6 +83,7 @@ class Window:
                 f"{self.unit} is {self._budget!r}: it must be at least a billionth for each of {self.length or 1:,} "
                 "steps"
             )
+        object.__setattr__(self, "limits", read_lasting(self.limits, self.length))
         if isinstance(self.ledger, str | Path):
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         if self.ledger is not None:
@@ -95,13 +102,24 @@ class Window:
 
     @property
     def equal(self) -> Fraction:
-        """The share of a step that never runs out: budget / length, rounded down to billionths.
+        """The share of a step that never runs out, whatever windows it is in, rounded down to billionths.
 
-        Raises InputError for a window without end: whatever is charged again and again runs out.
+        Raises InputError for a window without end, or a limit for all steps there will ever be: whatever is charged
+        again and again runs out.
         """
         if self.length is None:
             raise InputError(f"account {self.name!r} is a total: no share of it can be spent for ever")
-        return Fraction(self.limit // self.length, NANO)
+        shares = []
+        for length, limit in self._windows:
+            if length is None:
+                most = limit * self.length // self.limit
+                raise InputError(
+                    f"limits holds {limit / self.limit:g} times the budget for changes of any length: equal shares "
+                    f"would be spent after {most:,} steps, since an endless stream at constant noise promises nothing "
+                    "for changes without end; say for how many steps the limit is to hold, or what each step gets"
+                )
+            shares.append(limit // length)
+        return Fraction(min(shares), NANO)
 
     @property
     def last(self) -> int | None:
@@ -110,14 +128,14 @@ class Window:
 
     def spent(self, step: int) -> Fraction:
         """What the window that ends at a step has spent."""
-        return Fraction(self._held(self._charges(), _step(step)), NANO)
+        return Fraction(held(self._charges(), _step(step), self.length), NANO)
 
     def available(self, step: int) -> Fraction:
         """What may still be charged at a step: 0 at steps before the last charged one."""
         charges, step = self._charges(), _step(step)
         if charges and step < max(charges):
             return Fraction(0)
-        return Fraction(self.limit - self._held(charges, step), NANO)
+        return Fraction(min(limit - held(charges, step, n) for n, limit in self._windows), NANO)
 
     def check(self, step: int, amount: float | Fraction) -> None:
         """Raise as `charge` would, and charge nothing."""
@@ -202,12 +220,12 @@ class Window:
                 self._allow(self._memory, step, nano, amount)
                 if chain is not None:
                     self._chains[name] = after
-                held = self._held(self._memory, step)
+                before = held(self._memory, step, self.length)
                 self._memory[step] = self._memory.get(step, 0) + nano
-                if self.length is not None:
-                    for old in [s for s in self._memory if s <= step - self.length]:
+                if self._longest is not None:
+                    for old in [s for s in self._memory if s <= step - self._longest]:
                         del self._memory[old]
-            return Fraction(held + nano, NANO)
+            return Fraction(before + nano, NANO)
         with self._ledger.transaction() as change:
             # It may have been closed, and opened with another limit, since this one looked.
             rule = change.rule(self.name) or {}
@@ -223,31 +241,41 @@ class Window:
                 nano = paid.due(nano)
             charges = change.charges(self.name)
             self._allow(charges, step, nano, amount)
-            held = self._held(charges, step)
+            before = held(charges, step, self.length)
             change.charge(self.name, step, nano)
-            if self.length is not None:
-                change.forget(self.name, step - self.length)
-        return Fraction(held + nano, NANO)
+            if self._longest is not None:
+                change.forget(self.name, step - self._longest)
+        return Fraction(before + nano, NANO)
 
     def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
-        """Raise unless the amount fits. Later windows hold less of the past, so that the one that ends here
-        decides."""
+        """Raise unless the amount fits. Later windows hold less of the past, so that those that end here decide."""
         if charges and step < max(charges):
             raise InputError(
                 f"step is {step}, but step {max(charges)} has been charged already: steps must not go back (late, or "
                 "out of order?)"
             )
-        held = self._held(charges, step)
-        if held + nano > self.limit:
-            said = f"amount is {float(as_said(amount=amount)):.10g}"
-            who = f"account {self.name!r} has"
-            if self.length is not None:
-                said, who = f"{said} at step {step}", f"steps {step - self.length + 1} to {step} have"
-            raise exceeded(said, who, held, self.limit)
+        for length, limit in self._windows:
+            before = held(charges, step, length)
+            if before + nano > limit:
+                said = f"amount is {float(as_said(amount=amount)):.10g}"
+                who = f"account {self.name!r} has"
+                if self.length is not None:
+                    said = f"{said} at step {step}"
+                    who = "all steps have" if length is None else f"steps {step - length + 1} to {step} have"
+                raise exceeded(said, who, before, limit)
 
-    def _held(self, charges: Mapping[int, int], step: int) -> int:
-        first = None if self.length is None else step - self.length
-        return sum(nano for at, nano in charges.items() if first is None or first < at <= step)
+    @property
+    def _windows(self) -> Iterator[tuple[int | None, int]]:
+        """Steps in a row, None for all there are, with the billionths that they may spend together."""
+        yield self.length, self.limit
+        for steps, factor in self.limits:
+            yield None if steps == math.inf else int(steps), math.floor(self.limit * factor)
+
+    @property
+    def _longest(self) -> int | None:
+        """Steps whose charges are kept; None for all."""
+        lengths = [length for length, _ in self._windows]
+        return None if None in lengths else max(length for length in lengths if length is not None)
 
     def _charges(self) -> Mapping[int, int]:
         return self._memory if self.ledger is None else self._ledger.charges(self.name)
@@ -256,7 +284,8 @@ class Window:
     def _rule(self) -> dict[str, Any]:
         """What a ledger keeps of it, beside what is published."""
         kind = {"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}
-        return {**kind, f"{self.unit}_nano": self.limit}
+        limits = {"limits": describe_limits(self.limits)} if self.limits else {}  # type: ignore[arg-type]
+        return {**kind, f"{self.unit}_nano": self.limit, **limits}
 
     @property
     def _ledger(self) -> Ledger:

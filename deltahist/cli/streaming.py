@@ -30,6 +30,14 @@ class _Steps:
     start: Annotated[str, option("T", "First step: a date or date-time (UTC), or a whole number.")]
     until: Annotated[str, option("T", "Last step to publish now; public, like --start.")]
     length: Window
+    window_limit: Annotated[
+        list[str] | None,
+        option(
+            "STEPS:TIMES",
+            "So many steps in a row spend at most TIMES the budget: 30:2; repeat it. any:4 holds for all steps there "
+            "will ever be, and takes --budgets.",
+        ),
+    ] = None
     every: Annotated[
         str | None, option("PERIOD", "Length of a step: 1d, 6h, 15min, 1w. None for numbers.")
     ] = None
@@ -60,6 +68,14 @@ class _Steps:
                 f"--until is {self.until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {self.start!r}"
             )
         return number
+
+    def limits(self) -> list[tuple[float, Any]]:
+        """What is promised for data that differ in more steps than a window."""
+        pairs = [options.limit(text, "--window-limit") for text in self.window_limit or ()]
+        return [
+            (options.whole_number(steps, "--window-limit") if isinstance(steps, str) else steps, times)
+            for steps, times in pairs
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +153,7 @@ def stream(
     labels = [clock.label(step) for step in range(number)]
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
     columns = {"user": rows.user, "time": steps.time}
-    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, columns)
+    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, columns, steps.limits())
     how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
     how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
     bar = progress("publishing steps", number, None if number >= _LONG else False)

@@ -46,7 +46,9 @@ class Chain:
         if not re.fullmatch(r"[0-9a-f]{32}" if self.copied is None else r"([0-9a-f]{32})?", self.name):
             raise InputError(f"name of a chain is {self.name!r}: it must be 32 hexadecimal digits")
         if not 0 < len(self.amounts) <= _LONGEST or not self.amounts[0] > 0:
-            raise InputError(f"a chain of {len(self.amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero")
+            raise InputError(
+                f"a chain of {len(self.amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero"
+            )
         for before, now in zip(self.amounts, self.amounts[1:], strict=False):
             if not before < now:
                 raise InputError(

@@ -237,9 +237,7 @@ class DiffusionMechanism:
         if np.size(levels):
             most, least = int(np.max(levels)), int(np.min(levels))
             right = Guarantee(epsilon=Fraction(most, NANO)).certainty
-            lines["responses"] = (
-                f"ε from {least / NANO:.4g} to {most / NANO:.4g}, {self._error(most, least)}"
-            )
+            lines["responses"] = f"ε from {least / NANO:.4g} to {most / NANO:.4g}, {self._error(most, least)}"
             lines["at most"] = (
                 f"of two values that are hidden in each other, held for equally likely, all of them together tell the "
                 f"right one in {100 * right:.7g}% of all cases"

@@ -94,7 +94,9 @@ class Mechanism(BaseMechanism):
         """Refuse counts that were not made as the guarantee needs them."""
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
         if strategy.domain != near.domain:
-            raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
+            raise InputError(
+                "the strategy and the neighbourhood are on different domains: they must share one"
+            )
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
                 "points outside were dropped, but the boundary is no source: then a point may vanish by moving; "

@@ -16,7 +16,7 @@ from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of
 from deltahist.mechanisms.smooth import MEAN_SIZE, Smooth, smooth_noise
-from deltahist.mechanisms.sorted import check_all_there, noise_law, times_as_far
+from deltahist.mechanisms.sorted import check_all_there, noise_law, priced, times_as_far
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 
@@ -103,15 +103,54 @@ def quantile_methods(
 
     check_quantile(q, near)
     number, times = whole(number=number), whole(contributions=contributions)
-    size = near.domain.lattice_shape[0]
-    ranked = _ranked(float(size), float(near.radius), number, Budget(epsilon, rho, probability), times)
+    budget = Budget(epsilon, rho, probability)
+    ranked = [
+        (m, e)
+        for m, e in _ranked_on(near, number, budget, times)
+        if too_far(near, m, _promised(m, budget)) is None
+    ]
     step = near.domain.step[0]
     return pd.DataFrame({"method": [m for m, _ in ranked], "expected_error": [e * step for _, e in ranked]})
 
 
+def _promised(method: str, budget: Budget) -> Guarantee:
+    """Pure ε, ρ-zCDP, or ε with the failure probability of the methods that use it."""
+    used = budget.probability if method in APPROXIMATE else None
+    return Guarantee(budget.epsilon, budget.rho, Fraction(used or 0))  # type: ignore[arg-type]
+
+
+def too_far(near: Neighbourhood, method: str, guarantee: Guarantee) -> str | None:
+    """Which limit of a neighbourhood a method cannot keep, and what it would cost there; None if it keeps all.
+
+    The noise of "global" is made for all limits, and under "exponential" any move costs the budget. For the others so
+    many times the budget is known as moves within δ make one of that length.
+    """
+    if method in ("global", "exponential"):
+        return None
+    letter = "ε" if guarantee.rho is None else "ρ"
+    power, (amount, last) = (
+        (1 if guarantee.rho is None else 2),
+        (bound_of(guarantee, 1), near.domain.lattice_shape[0]),
+    )
+    for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
+        steps = -(-min(relation.radius, last) // near.radius)
+        cost = bound_of(guarantee, steps)
+        place = "any move at all" if limit.any else f"a move over {limit.distance}"
+        if guarantee.probability and steps > 1:
+            return f"{place} may fail with the same probability as within delta, and by it fails more often"
+        if cost > amount * factor**power:
+            return f"{place} may cost {letter} = {float(amount * factor**power):.4g}, and by it costs {float(cost):.4g}"
+    return None
+
+
+def _ranked_on(near: Neighbourhood, number: int, budget: Budget, times: int) -> tuple[tuple[str, float], ...]:
+    size, hidden = float(near.domain.lattice_shape[0]), max(Fraction(near.radius), priced(near))
+    return _ranked(size, float(near.radius), float(hidden), number, budget, times)
+
+
 @functools.lru_cache(maxsize=64)
 def _ranked(
-    size: float, reach: float, number: int, budget: Budget, times: int
+    size: float, reach: float, hidden: float, number: int, budget: Budget, times: int
 ) -> tuple[tuple[str, float], ...]:
     """Methods that go with a budget and their expected errors in lattice steps, best first; all from public figures."""
     eps, rho = budget.exact
@@ -121,10 +160,10 @@ def _ranked(
     errors["inverse"] = _mean_of_places(spacing, reach, rate, size)
     errors["exponential"] = _mean_of_places(spacing, size, rate, size)
     if eps is not None:
-        errors["global"] = reach / float(eps)
+        errors["global"] = hidden / float(eps)
     else:
         assert rho is not None
-        errors["global"] = reach / math.sqrt(2 * float(rho)) * math.sqrt(2 / math.pi)
+        errors["global"] = hidden / math.sqrt(2 * float(rho)) * math.sqrt(2 / math.pi)
     for method in MEAN_SIZE:
         noise = smooth_noise(method, budget)
         if noise is not None:
@@ -168,7 +207,7 @@ class QuantileMechanism(BaseMechanism):
     ------
     InputError
         On a q outside 0 to 1, two dimensions, membership that is not fixed, points that were left out, or a method
-        that does not go with the budget.
+        that does not go with the budget or cannot keep the neighbourhood's limits.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -185,26 +224,32 @@ class QuantileMechanism(BaseMechanism):
     FORMAT: ClassVar[str] = "deltahist-quantile"
 
     def __post_init__(self) -> None:
-        check_quantile(self.q, self.neighbourhood)
+        near = self.neighbourhood
+        check_quantile(self.q, near)
         check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", whole(number=self.number))
         if self.method == "auto":
-            reach, times = float(self.neighbourhood.radius), self.counting.contributions
-            ranked = _ranked(float(self.steps), reach, self.number, self.budget, times)
-            object.__setattr__(self, "method", ranked[0][0])
+            ranked = _ranked_on(near, self.number, self.budget, self.counting.contributions)
+            kept = (m for m, _ in ranked if too_far(near, m, _promised(m, self.budget)) is None)
+            object.__setattr__(self, "method", next(kept))
         one_of(METHODS, "or 'auto'", method=self.method)
         if self.method.startswith("smooth") and self.smooth is None:
             raise InputError(
                 f"method is {self.method!r}: smooth-student takes epsilon, smooth-laplace takes epsilon and a "
                 "probability, smooth-lognormal takes rho, or epsilon and a probability"
             )
+        problem = too_far(near, self.method, self.guarantee)
+        if problem is not None:
+            raise InputError(
+                f"method is {self.method!r}, which cannot keep a limit: {problem}; take the method 'global' or "
+                "'exponential', or a longer delta"
+            )
 
     @property
     def guarantee(self) -> Guarantee:
         """Pure ε, ρ-zCDP, or ε with the failure probability of the methods that use it."""
-        used = self.budget.probability if self.method in APPROXIMATE else None
-        return Guarantee(self.budget.epsilon, self.budget.rho, Fraction(used or 0))  # type: ignore[arg-type]
+        return _promised(self.method, self.budget)
 
     @property
     def rank(self) -> int:

@@ -78,17 +78,26 @@ def group_size(
 
 
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int) -> Law:
-    """Noise of every released sum: the L1 (and L2) distance of neighbours' sums is at most K D lattice steps."""
-    change = whole(contributions=contributions) * near.radius
+    """Noise of every released sum: the L1 (and L2) distance of neighbours' sums is at most K D lattice steps.
+
+    D is δ, or what is more than that over its factor (`priced`).
+    """
+    change = whole(contributions=contributions) * max(Fraction(near.radius), priced(near))
     if budget.unit == "epsilon":
         return Law("laplace", change / budget.amount)
     return Law("gaussian", change * change / (2 * budget.amount))
 
 
-def times_as_far(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
-    """How many times as far as within δ a point on the line can move under another relation."""
+def priced(near: Neighbourhood) -> Fraction:
+    """Lattice steps that noise hides at the budget: the furthest move that a point on the line can make, over its
+    factor."""
     last = near.domain.lattice_shape[0] - 1
-    return Fraction(min(moves.radius, last), min(near.radius, last))
+    return max(min(relation.radius, last) / factor for factor, relation in near.relations)
+
+
+def times_as_far(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
+    """How many times as far as noise hides at the budget a point on the line can move under another relation."""
+    return min(moves.radius, near.domain.lattice_shape[0] - 1) / priced(near)
 
 
 def within(group: ArrayLike) -> NDArray[np.float64]:

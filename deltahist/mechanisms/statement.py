@@ -172,7 +172,9 @@ def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -
             ("Resolution", "the numbers do not determine every cell; answers state what is unresolved"),
         )
     if f["may_be_published"] is not None:  # a release's; a mechanism has not been paid for
-        alone = "none: nobody keeps the sum; every further release about the same people adds its own to this one"
+        alone = (
+            "none: nobody keeps the sum; every further release about the same people adds its own to this one"
+        )
         if UNPAID in f["dropped"]:
             alone = "one of each person, which keeps the sum of all that was asked of their records"
         elif promise.chain is not None and promise.chain.name:
@@ -280,7 +282,11 @@ def _promise(promise: Promise, f: dict[str, Any]) -> list[Row]:
     if promise.step is not None:
         rows += [
             ("Stream", f"step {promise.step.label} of a stream: {promise.step.words};"),
-            ("", f"that is the guarantee of all releases for data that differ within {_steps(promise.step)}"),
+            (
+                "",
+                f"that is the guarantee of all releases for data that differ within {_steps(promise.step)};",
+            ),
+            ("", f"for data that differ in more it is, at most, {'; '.join(promise.step.beyond)}"),
         ]
     if promise.chain is not None:
         rows.append(("Chain", promise.chain.words("ε" if f["rho"] is None else "ρ")))
@@ -360,7 +366,9 @@ def _membership(f: dict[str, Any]) -> list[Row]:
     if "points outside" in f["dropped"]:
         rows.append(("Dropped points", "points outside the bounds were dropped; the boundary is a source"))
     if UNPAID in f["dropped"]:
-        rows.append(("Budgets", "each person has one, from which each of their records was paid for as stated above;"))
+        rows.append(
+            ("Budgets", "each person has one, from which each of their records was paid for as stated above;")
+        )
         rows.append(("", "records of people who could not pay were left out"))
     return rows
 

@@ -9,6 +9,7 @@ from typing import Any
 from deltahist.budget import Budget
 from deltahist.domain.clock import Clock
 from deltahist.errors import InputError, whole
+from deltahist.neighbourhood.profile import Limit, describe_limits, limits_of, read_lasting
 
 #: No start lies before that many seconds, or step numbers.
 _FAR = 10**15
@@ -24,11 +25,13 @@ class Step:
     number : of the step, from 0.
     window : steps that share the budget.
     budget : of every window, ε or ρ.
+    limits : what more steps in a row spend together at most: pairs (steps, times the budget), infinity for all.
 
     Raises
     ------
     InputError
-        On a number below 0 or outside all dates, a window below 1, or a budget with a failure probability.
+        On a number below 0 or outside all dates, a window below 1, a budget with a failure probability, or limits that
+        do not go with the window.
 
     >>> import deltahist as dh
     >>> step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
@@ -40,10 +43,12 @@ class Step:
     number: int
     window: int
     budget: Budget
+    limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "number", whole(least=0, number=self.number))
         object.__setattr__(self, "window", whole(window=self.window))
+        object.__setattr__(self, "limits", read_lasting(self.limits, self.window))
         try:
             self.clock.label(self.number)
         except (OverflowError, ValueError):
@@ -66,6 +71,22 @@ class Step:
         spend = f"spend at most {most} together" if self.window > 1 else f"spends at most {most}"
         return f"{every}{period} {spend}"
 
+    @property
+    def beyond(self) -> list[str]:
+        """What is promised for data that differ in more steps than a window has, for people."""
+        letter = "ε" if self.budget.unit == "epsilon" else "ρ"
+        amount = float(self.budget.amount)
+        out = [
+            f"{'in whichever steps' if limit.any else f'within {limit.distance:,} steps'} {letter} = "
+            f"{amount * float(limit.factor):g}"
+            for limit in self.limits
+        ]
+        if not self.limits or not self.limits[-1].any:
+            until = int(self.limits[-1].distance) if self.limits else self.window
+            most = amount * float(self.limits[-1].factor if self.limits else 1)
+            out.append(f"within {2 * until:,} steps {letter} = {2 * most:g}, and so on without end")
+        return out
+
     def describe(self) -> dict[str, Any]:
         """A JSON-ready public description; the budget is kept exact."""
         return {
@@ -74,6 +95,7 @@ class Step:
             "number": self.number,
             "window": self.window,
             self.budget.unit: str(self.budget.amount),
+            **({"limits": describe_limits(self.limits)} if self.limits else {}),
         }
 
     @classmethod
@@ -84,4 +106,5 @@ class Step:
         )
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
         budget = Budget(epsilon, rho)
-        return cls(clock, description["number"], description["window"], budget)
+        limits = tuple(Limit(*pair) for pair in limits_of(description.get("limits", [])))
+        return cls(clock, description["number"], description["window"], budget, limits)

@@ -64,7 +64,7 @@ class Neighbourhood:
     >>> near.displacements().shape
     (12, 2)
     >>> far = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), 0.2, limits=[(0.5, 2), (math.inf, 4)])
-    >>> [(float(factor), relation.reach[0]) for factor, relation in far.relations]
+    >>> [(float(factor), int(relation.reach[0])) for factor, relation in far.relations]
     [(1.0, 2), (2.0, 5), (4.0, 9)]
     """
 

@@ -1,4 +1,4 @@
-"""Profiles: what is promised beyond δ, as limits on the cost of a move by its length."""
+"""Profiles: what is promised beyond δ, as limits on the cost of a change by its length in space, or in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from deltahist.domain import Domain
-from deltahist.errors import InputError, as_printed
+from deltahist.errors import InputError, as_printed, whole
 
 #: What any move at all costs at most, in units of ε, where a strategy is chosen and nothing is said (docs/choosing.md).
 USUAL_CAP = Fraction(4)
@@ -28,7 +28,8 @@ _MOST_LIMITS = 4096
 class Limit(NamedTuple):
     """Moves over at most a distance cost at most so many times what a move within δ may.
 
-    distance : ground length, as δ is given, or infinity for any move at all. factor : of ε; of ρ its square counts.
+    distance : ground length, as δ is given, or infinity for any move at all; in time a number of steps. factor : of ε;
+    of ρ its square counts for moves.
     """
 
     distance: float | str
@@ -70,14 +71,44 @@ def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limi
             tables.append(_tabulated(each, domain, within))
         else:
             steps.append(_pair(each, domain, delta))
-    steps.sort(key=lambda step: step[0])
+    return _least([_rising(steps, "move"), *tables])
+
+
+def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[Limit, ...]:
+    """Limits for changes that last so many steps of time, which are whole numbers or infinity; as `read_limits`.
+
+    Raises
+    ------
+    InputError
+        On a number of steps that is not above the window's length, or a factor as for `read_limits`.
+    """
+    steps: list[tuple[float, Limit]] = []
+    for pair in given:
+        try:
+            last, factor = pair
+        except (TypeError, ValueError):
+            raise InputError(f"limits holds {pair!r}: it must be a pair (steps, factor)") from None
+        if last != math.inf:
+            last = whole("or infinity", **{"the steps of a limit": last})
+        if length is None or last <= length:
+            raise InputError(
+                f"limits holds {(last, factor)!r}: it must be about more steps than the window's "
+                f"{'own, which has no end' if length is None else f'{length:,}, within which the budget is promised'}"
+            )
+        steps.append((float(last), Limit(last, _factor(factor, f"of {last} steps"))))
+    return _least([_rising(steps, "change")])
+
+
+def _rising(steps: list[tuple[float, Limit]], what: str) -> list[tuple[float, Limit]]:
+    """By length; what is longer may not be limited to less."""
+    steps = sorted(steps, key=lambda step: step[0])
     for (_, near), (_, far) in itertools.pairwise(steps):
         if far.factor < near.factor:
             raise InputError(
-                f"limits holds {_words(far)} after {_words(near)}: a longer move may not cost less than a shorter one, "
-                "which it could be made of (are the two exchanged?)"
+                f"limits holds {_words(far)} after {_words(near)}: a longer {what} may not cost less than a shorter "
+                "one, which it could be made of (are the two exchanged?)"
             )
-    return _least([steps, *tables])
+    return steps
 
 
 def _pair(given: Any, domain: Domain, delta: float | str) -> tuple[float, Limit]:
@@ -104,8 +135,8 @@ def _factor(value: Any, place: str) -> Fraction:
     factor = as_printed(value)
     if factor < 1:
         raise InputError(
-            f"the limit {place} is {value!r}: it must be at least 1, since moves within delta cost up to the budget; "
-            "for less at any distance take a smaller budget"
+            f"the limit {place} is {float(value):g}: it must be at least 1, since what is shorter costs up to the "
+            "budget (take a smaller budget for less)"
         )
     return factor
 
@@ -151,7 +182,7 @@ def _some(number: int) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:
     """The least of several profiles at every distance; limits that another one implies are left out."""
     every = sorted(
-        (step for profile in profiles for step in profile), key=lambda step: (step[0], step[1].factor)
+        (step for profile in profiles for step in profile), key=lambda step: (step[0], -step[1].factor)
     )
     out: list[Limit] = []
     least = None

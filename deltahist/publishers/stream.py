@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -65,6 +65,7 @@ class Stream:
     strategy : what is measured in every step, by name or itself; "auto" chooses for equal shares.
     counting : how rows become counts, but for the way to the map, which is compared once they are read.
     columns : what else decides which rows belong to whom and to which step: the columns `user` and `time`.
+    limits : for data that differ in more steps than a window (`Window`).
 
     >>> import tempfile, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
@@ -82,6 +83,7 @@ class Stream:
     strategy: Strategy | str = "auto"
     counting: Counting = POINTS
     columns: Mapping[str, Any] = field(default_factory=dict)
+    limits: Iterable[tuple[float, Any]] = ()
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -91,7 +93,12 @@ class Stream:
 
     def step(self, number: int) -> Step:
         """What a step's release says of the stream that it belongs to."""
-        return Step(self.clock, number, self.length, self.budget)
+        return Step(self.clock, number, self.length, self.budget, self._shape.limits)  # type: ignore[arg-type]
+
+    @cached_property
+    def _shape(self) -> Window:
+        """The accountant without its ledger."""
+        return Window(self.length, *self.budget.exact, limits=self.limits)
 
     def window(self, tell: Callable[[str], None] = lambda text: None) -> Window:
         """The accountant on the stream's ledger; refuses a ledger of another stream.
@@ -120,7 +127,8 @@ class Stream:
         later = {k: about[k] for k in _LATER if k in about and before and k not in before}
         known = {k: v for k, v in about.items() if k not in later}
         epsilon, rho = self.budget.exact
-        window = Window(self.length, epsilon, rho, ledger=self.ledger, name=_ACCOUNT, about=known)
+        own: dict[str, Any] = {"name": _ACCOUNT, "about": known, "limits": self._shape.limits}
+        window = Window(self.length, epsilon, rho, ledger=self.ledger, **own)
         if later:
             _ledger(window).amend(_ACCOUNT, "about", later)
             listed = ", ".join(f"{k} {v!r}" for k, v in later.items())
@@ -204,7 +212,9 @@ class Stream:
             raise
 
     def _check_protection(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
-        """Refuse what hardly protects, in the step that gets most or in a window as a whole."""
+        """Refuse what hardly protects, in the step that gets most or in a window as a whole, and what would run out."""
+        if amounts is None:
+            _ = self._shape.equal
         most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
         if most:
             pure = self.budget.unit == "epsilon"

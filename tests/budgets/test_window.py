@@ -49,6 +49,77 @@ def test_no_window_ever_exceeds_its_budget(length, asked, durable):
             assert sum(v for s, v in spent.items() if first <= s < first + length) <= 1
 
 
+@settings(deadline=None)
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(st.integers(1, 6), st.sampled_from([0, Fraction(1, 2), 1])), max_size=2),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 3), AMOUNTS), max_size=30),
+)
+def test_no_run_of_steps_exceeds_its_limit(length, more, total, asked):
+    """Windows of several lengths, each with its limit: against all of them over all steps."""
+    limits, factor = [], Fraction(1)
+    for further, dearer in sorted(more, key=lambda pair: pair[0]):
+        factor += dearer
+        limits.append((length + further, factor))
+    limits += [(np.inf, factor + 1)] if total else []
+    window = dh.Window(length=length, epsilon=1, limits=limits)
+    every = [(length, Fraction(1)), *limits]
+    spent, step = {}, 0
+    for ahead, amount in asked:
+        step += ahead
+        left = min(most - sum(v for s, v in spent.items() if step - n < s <= step) for n, most in every)
+        assert window.available(step) == left
+        exact = Fraction(repr(amount)) if isinstance(amount, float) else amount
+        nano = Fraction(-((-exact * 10**9) // 1), 10**9)
+        if nano <= left:
+            window.charge(step, amount)
+            spent[step] = spent.get(step, 0) + nano
+        else:
+            with pytest.raises(dh.BudgetExceeded, match="is left"):
+                window.charge(step, amount)
+    for n, most in every:
+        starts = [-1] if n == np.inf else range(-n, step + n)
+        assert all(sum(v for s, v in spent.items() if first <= s < first + n) <= most for first in starts)
+
+
+def test_limits_are_kept_by_the_ledger_and_across_runs(tmp_path):
+    ledger = str(tmp_path / "a.ledger")
+    for step in range(1, 7):
+        dh.Window(2, 1, ledger=ledger, limits=[(4, Fraction(3, 2)), (np.inf, 2)]).charge(step, 0.3)
+    with pytest.raises(dh.BudgetExceeded, match=r"at step 7: all steps have spent 1\.8 of 2, 0\.2 is left"):
+        dh.Window(2, 1, ledger=ledger, limits=[(4, Fraction(3, 2)), (np.inf, 2)]).charge(7, 0.3)
+    with pytest.raises(dh.InputError, match="limits"):
+        dh.Window(2, 1, ledger=ledger)
+    with Ledger(ledger).transaction() as change:
+        change.charge("window", 7, 10**9)
+    found = " ".join(Ledger(ledger).problems())
+    assert "has spent 1.9 in 4 steps in a row, more than 1.5 times its limit" in found
+    assert "has spent 2.8 in all steps, more than 2 times its limit" in found
+
+
+def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
+    assert dh.Window(7, 1, limits=[(28, 2)]).equal == Fraction(71428571, 10**9)
+    assert dh.Window(7, 1, limits=[(14, 2)]).equal == dh.Window(7, 1).equal
+    with pytest.raises(dh.InputError, match="would be spent after 28 steps, since an endless stream"):
+        _ = dh.Window(7, 1, limits=[(np.inf, 4)]).equal
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ([(7, 2)], "more steps than the window's 7, within which the budget is promised"),
+        ([(30, 0.5)], "the limit of 30 steps is 0.5: it must be at least 1"),
+        ([(30, 3), (60, 2)], "2 times the budget within 60 after 3 times the budget within 30"),
+        ([(30.5, 2)], r"30\.5: it must be a whole number"),
+        ([30], "limits holds 30: it must be a pair"),
+    ],
+)
+def test_bad_limits_are_refused_with_the_rule(limits, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.Window(7, 1, limits=limits)
+
+
 def test_ten_times_a_tenth_is_one():
     window = dh.Window(length=10, epsilon=1.0)
     for step in range(1, 1001):
@@ -162,6 +233,7 @@ def test_accounts_of_one_ledger_do_not_mix(tmp_path, names):
 
 
 # ------------------------------------------------------------------------------------- kills and company
+
 
 def _publish_on(folder, done):
     """Publish step after step, each for half of what is left, and say so when a step is saved."""

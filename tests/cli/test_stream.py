@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -304,6 +305,48 @@ def test_two_runs_at_once_are_refused(folder, capsys):
         assert stream(folder) == 2
     assert "another process publishes" in capsys.readouterr().err
     assert len(files(folder)) == 5
+
+
+def test_longer_changes_are_limited_too(folder, capsys):
+    """Eight steps in a row spend three, so that each gets 3/8 and not 1/2; going on takes the same limit."""
+    limit = ["--window-limit", "8:1.5"]
+    assert stream(folder, *limit, until="2020-03-05") == 0
+    release = dh.Release.load(folder / "out" / "2020-03-05.parquet")
+    assert (release.epsilon, release.facts()["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
+    assert stream(folder) == 2
+    assert "limits was" in capsys.readouterr().err
+    assert stream(folder, *limit) == 0
+    assert sum(Ledger(folder / "city.ledger").charges("stream").values()) == 3 * 10**9
+
+
+def test_a_limit_for_changes_without_end_takes_amounts_that_end(folder, capsys):
+    assert stream(folder, "--window-limit", "any:1.5") == 2
+    assert "would be spent after 6 steps, since an endless stream" in capsys.readouterr().err
+    assert not (folder / "city.ledger").exists()
+    rows = [f"2020-03-{d:02},{0.5 if d < 7 else 0}" for d in range(1, 13)]
+    (folder / "budgets.csv").write_text("\n".join(["step,epsilon", *rows]))
+    amounts = ["--budgets", folder / "budgets.csv"]
+    assert stream(folder, "--window-limit", "any:1.5", *amounts) == 0
+    assert len(files(folder)) == 6
+    assert "in whichever steps ε = 3" in dh.load(folder / "out" / "2020-03-06.parquet").statement()
+    assert stream(folder, "--window-limit", "any:1.4", *amounts, state=folder / "b", out=folder / "c") == 2
+    assert "all steps have spent 2.5 of 2.8, 0.3 is left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8", "--window-limit is '8': it must be a length and times the budget, such as 2km:2 or any:4"),
+        ("4:2", "it must be about more steps than the window's 4"),
+        ("8:0.5", "the limit of 8 steps is 0.5: it must be at least 1"),
+        ("2km:2", "--window-limit is '2km': it must be a whole number of at least 1"),
+        ("8:many", "--window-limit is 'many'"),
+    ],
+)
+def test_bad_limits_of_windows(folder, capsys, text, message):
+    assert stream(folder, "--window-limit", text) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "city.ledger").exists()
 
 
 @pytest.mark.parametrize(

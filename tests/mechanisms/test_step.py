@@ -35,6 +35,24 @@ def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
     )
 
 
+def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
+    limited = Step(DAYS, 2, 7, dh.Budget(1), [(30, 2), (np.inf, Fraction(7, 2))])
+    made = mechanism(epsilon=Fraction(1, 15)).at(limited)
+    dh.publish(np.ones((4, 4), dtype=int), made).save(tmp_path / "day.parquet")
+    again = dh.load(tmp_path / "day.parquet")
+    assert again.mechanism.step == limited
+    assert again.facts()["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
+    said = "for data that differ in more it is, at most, within 30 steps ε = 2; in whichever steps ε = 3.5"
+    assert said in again.statement()
+
+
+def test_without_limits_longer_changes_cost_more_without_end():
+    said = mechanism(epsilon=Fraction(1, 7)).at(step()).statement()
+    assert "for data that differ in more it is, at most, within 14 steps ε = 2, and so on without end" in said
+    some = Step(DAYS, 2, 7, dh.Budget(rho=1), [(30, 2)])
+    assert some.beyond == ["within 30 steps ρ = 2", "within 60 steps ρ = 4, and so on without end"]
+
+
 def test_other_releases_say_nothing_of_steps():
     alone = mechanism(epsilon=1)
     assert alone.step is None
