@@ -75,7 +75,7 @@ def end_to_end(strategy: Strategy, near: Neighbourhood, **options: Any) -> Draw:
     what others do, so that the noise is the same.
     """
     domain = line(COPIES * near.domain.size)
-    long, around = type(strategy)(domain), Neighbourhood(domain, near.delta)
+    long, around = type(strategy)(domain), Neighbourhood(domain, near.delta, limits=near.limits)
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
         mechanism = mechanism_of(around, long, **options)

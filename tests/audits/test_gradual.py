@@ -39,14 +39,20 @@ def small_mechanisms():
         (dh.Neighbourhood(square, 1), dh.strategies.Flow(square, widths=(2, 3)), "epsilon"),
         (dh.Neighbourhood(square, 1), dh.strategies.Flow(square, widths=(2,)), "rho"),
         (dh.Neighbourhood(square, 2), dh.strategies.Flow(square, block=2), "epsilon"),
-        (dh.Neighbourhood(square, 1, sources="boundary"), dh.strategies.Flow(square, arrivals="boundary"), "rho"),
+        (
+            dh.Neighbourhood(square, 1, sources="boundary"),
+            dh.strategies.Flow(square, arrivals="boundary"),
+            "rho",
+        ),
         (dh.Neighbourhood(square, 1), dh.strategies.Spectral(dh.Neighbourhood(square, 1)), "rho"),
     ):
         chain = chains.Chain("0" * 32, (Fraction(1, 2),))
         yield dh.Mechanism(near, strategy, dh.Budget(**{unit: Fraction(1, 2)}), chain=chain)
 
 
-@pytest.mark.parametrize("mechanism", [*small_mechanisms()], ids=lambda m: f"{m.strategy.name} {m.budget.unit}")
+@pytest.mark.parametrize(
+    "mechanism", [*small_mechanisms()], ids=lambda m: f"{m.strategy.name} {m.budget.unit}"
+)
 def test_noise_moved_by_an_edge_moves_the_release_by_it(mechanism):
     """R(η + U_e) = R(η) + A E_e for the noise of chains, on their lattices, for every edge: what the proof asks for.
 
@@ -66,7 +72,9 @@ def test_noise_moved_by_an_edge_moves_the_release_by_it(mechanism):
         cost = Fraction(0)
         for members, law in mechanism.noise_groups:
             for u in np.atleast_1d(changes[:, e][members]).tolist():
-                cost += abs(u) / law.parameter if law.kind == "laplace" else Fraction(u * u) / (2 * law.parameter)
+                cost += (
+                    abs(u) / law.parameter if law.kind == "laplace" else Fraction(u * u) / (2 * law.parameter)
+                )
         dearest = max(dearest, cost)
     assert dearest <= Fraction(1, 2)
     if mechanism.budget.unit == "epsilon" or strategy.row_by_row:
@@ -144,7 +152,12 @@ def joint_audit(folder, amounts, unit="epsilon", releases=60_000, seed=1):
     last = amounts[-1] / 2  # two cells share it
     claims = pure(last) if unit == "epsilon" else (lambda _: gaussian(last)(pair(1)))
     return audit(
-        through_chains(folder, amounts, unit), [pair(len(amounts))], claims, releases=releases, seed=seed, error=ERROR
+        through_chains(folder, amounts, unit),
+        [pair(len(amounts))],
+        claims,
+        releases=releases,
+        seed=seed,
+        error=ERROR,
     )
 
 
@@ -209,7 +222,9 @@ def test_false_alarms_and_power(tmp_path, monkeypatch, unit):
     size = {"releases": 60_000 if unit == "epsilon" else 20_000}
 
     def refutations():
-        return sum(refuted(joint_audit(tmp_path, amounts, unit, seed=seed, **size)) for seed in range(100, 130))
+        return sum(
+            refuted(joint_audit(tmp_path, amounts, unit, seed=seed, **size)) for seed in range(100, 130)
+        )
 
     assert refutations() == 0
     for bug in BUGS.values():

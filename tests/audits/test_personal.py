@@ -102,9 +102,7 @@ def _all_take_part(patch):
 def _multiplier_ignored(patch):
     """Whoever has records pays for one of them."""
     charge = purses.Turn.charge
-    patch.setattr(
-        purses.Turn, "charge", lambda self, times, price: charge(self, np.minimum(times, 1), price)
-    )
+    patch.setattr(purses.Turn, "charge", lambda self, times, price: charge(self, np.minimum(times, 1), price))
 
 
 def _charges_forgotten(patch):
@@ -123,7 +121,9 @@ def _noise_halved(patch):
     patch.setattr(
         terminals.Measured,
         "law",
-        property(lambda self: Law(law(self).kind, law(self).parameter / (2 if law(self).kind == "laplace" else 4))),
+        property(
+            lambda self: Law(law(self).kind, law(self).parameter / (2 if law(self).kind == "laplace" else 4))
+        ),
     )
 
 

@@ -138,6 +138,29 @@ def test_the_ranking():
     assert users["expected_error"][0] == pytest.approx(4 * dense["expected_error"][0], rel=0.05)
 
 
+def test_limits_are_kept_by_what_can_keep_them_and_else_refused():
+    near = dh.Neighbourhood(LINE, 0.05, limits=[(0.2, 2), (math.inf, 4)])
+    budget = dh.Budget(epsilon=1)
+    for method in ("inverse", "smooth-student"):
+        words = f"method is '{method}', which cannot keep a limit: a move over 0.2 may cost ε = 2, and by it costs 4"
+        with pytest.raises(dh.InputError, match=words):
+            QuantileMechanism(near, 0.5, 101, budget, method)
+    made = QuantileMechanism(near, 0.5, 101, budget, "global")
+    assert [float(made.cost_within(r)[0]) for r in (0.05, 0.2, 1)] == pytest.approx([0.2, 0.8, 4], rel=1e-5)
+    assert QuantileMechanism(near, 0.5, 101, budget).method in ("global", "exponential")
+    assert set(quantile_methods(near, 101, epsilon=1)["method"]) == {"global", "exponential"}
+    wide = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
+    assert QuantileMechanism(wide, 0.5, 101, budget).method == "inverse"
+
+
+def test_a_limit_does_not_fail_more_often_than_what_is_promised_within_delta():
+    near = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
+    with pytest.raises(
+        dh.InputError, match="any move at all may fail with the same probability as within delta"
+    ):
+        QuantileMechanism(near, 0.5, 101, dh.Budget(1, probability=1e-6), "smooth-laplace")
+
+
 def test_ranks():
     assert [rank_of(q, 10) for q in (0, 0.1, 0.5, 0.55, 1)] == [1, 1, 5, 6, 10]
     assert rank_of(0.3, 1) == 1
@@ -152,7 +175,16 @@ def test_the_description_has_no_scale(tmp_path):
     assert said["epsilon"] == "1"
     assert set(said) == {
         *("format", "version", "q", "value", "step", "number", "method", "epsilon", "rho", "probability"),
-        *("contributions", "unit", "dropped", "projection", "domain", "neighbourhood", "publishable", "account"),
+        *(
+            "contributions",
+            "unit",
+            "dropped",
+            "projection",
+            "domain",
+            "neighbourhood",
+            "publishable",
+            "account",
+        ),
     }
     assert found.methods()["method"].tolist() == quantile_methods(near, 3, epsilon=1.0)["method"].tolist()
     with pytest.raises(dh.InputError, match="method is 'mean'"):

@@ -53,6 +53,24 @@ def test_the_sensitivity_is_delta_by_brute_force(group, users):
     assert worst_square == (users * reach) ** 2 or group == 1
 
 
+@pytest.mark.parametrize("limits", [(), [(20, 2)], [(20, 1), (float("inf"), 3)], [(40, 5), (np.inf, 30)]])
+@pytest.mark.parametrize("budget", [{"epsilon": 2}, {"rho": 2}])
+def test_noise_is_for_the_furthest_move_over_its_factor(limits, budget):
+    """The largest distance over its factor, by looking at every distance; what any move costs follows."""
+    near = dh.Neighbourhood(LINE, 5, limits=limits)
+    step, length = LINE.step[0], LINE.lattice_shape[0] - 1
+    ends = [min(float(r), 100.0) for r in np.linspace(5, 100, 20)]
+    wanted = [min(round(r / step), length) / near.factor_within(r) for r in ends if near.factor_within(r)]
+    mechanism = dh.SortedMechanism(near, 50, dh.Budget(**budget), group=1)
+    scale = mechanism.law.parameter
+    hidden = scale * 2 if "epsilon" in budget else Fraction(float(scale * 4) ** 0.5)
+    assert float(hidden) == pytest.approx(float(max(near.radius, *wanted)), rel=1e-9)
+    for limit in near.profile:
+        distance = 100 if limit.any else limit.distance
+        cost = mechanism.cost_under(near.moves_within(distance))
+        assert cost <= 2 * limit.factor**mechanism.norm
+
+
 def test_entry_at_an_end_is_a_move_from_the_parking_place():
     """A set with one point more, within δ of the end, differs by at most D after padding."""
     near = dh.Neighbourhood(LINE, 10, sources="left")
