@@ -19,6 +19,7 @@ from deltahist.strategies import (
     Optimal,
     ShiftedGrids,
     Spectral,
+    Tents,
     Wavelet,
     dyadic_grids,
 )
@@ -98,6 +99,13 @@ def _wavelet(rng, domain):
     return Wavelet(domain) if rng.random() < 0.6 else Wavelet(domain, _shares(rng, _levels(domain)))
 
 
+def random_tents(rng, domain):
+    """Tents of any spacing, degree and shares."""
+    spacing = tuple(int(rng.integers(1, min(n, 9) + 1)) for n in domain.shape)
+    shares = _shares(rng, 2) if rng.random() < 0.7 else None
+    return Tents(domain, spacing, int(rng.integers(1, 4)), shares)
+
+
 def random_flow(rng, domain, arrivals=True):
     """A flow with any blocks, sums, shares and arrivals; None if the domain is a single block."""
     block = tuple(int(rng.integers(1, min(n, 3) + 1)) for n in domain.shape)
@@ -127,6 +135,7 @@ STRATEGIES = {
     "ShiftedGrids": _shifted,
     "ShiftedGrids dyadic": lambda rng, domain: dyadic_grids(domain, int(rng.integers(1, 3))),
     "CutAugmented": _cuts,
+    "Tents": random_tents,
     "Spectral": lambda rng, domain: Spectral(random_neighbourhood(rng, domain), pad=0),
 }
 

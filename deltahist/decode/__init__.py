@@ -28,6 +28,7 @@ from deltahist.decode.placement import Placement, placement
 from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.projection import Projection, nonnegative
 from deltahist.decode.spectral import SpectralDecoder
+from deltahist.decode.tents import TentsDecoder
 from deltahist.decode.trees import TreeDecoder
 from deltahist.workloads.sums import aligned_spans, box_sums, prefix_sums, sums_between
 
@@ -43,6 +44,7 @@ __all__ = [
     "ProductDecoder",
     "Projection",
     "SpectralDecoder",
+    "TentsDecoder",
     "TreeDecoder",
     "aligned_spans",
     "box_sums",

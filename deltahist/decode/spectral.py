@@ -15,9 +15,9 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import corners
 from deltahist.decode.metric import Metric, trusted
 from deltahist.decode.moments import Moments
+from deltahist.decode.totals import PublicTotal
 from deltahist.strategies.spectral import Spectral
 from deltahist.workloads import AllRanges, Boxes, Span
-from deltahist.workloads.sums import box_sums
 
 
 @decodes(Spectral)
@@ -84,12 +84,12 @@ class SpectralDecoder(Decoder):
         return np.maximum(out, 0.0)
 
     @functools.cached_property
-    def _with_total(self) -> tuple[NDArray[np.float64], float] | None:
-        """Covariance of each cell with the total, and the total's variance, if a public total adds to it."""
+    def _with_total(self) -> PublicTotal | None:
+        """What a public total adds, if it does."""
         if not self.total_known or self._same:
             return None
         along = self.solve(self.laws[0].variance() * self.adjoint(np.ones(self.domain.size)))
-        return along.reshape(self.domain.shape), float(along.sum())
+        return PublicTotal(along.reshape(self.domain.shape))
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         if isinstance(work, scipy.sparse.sparray):
@@ -97,8 +97,7 @@ class SpectralDecoder(Decoder):
         spans = work.spans(self.domain)
         variance = self._of_boxes(spans)
         if self._with_total is not None:
-            along, spread = self._with_total
-            variance = variance - box_sums(along, spans) ** 2 / spread
+            variance = variance - self._with_total.taken(spans)
         variance = np.where(variance < self.speck * self.table.flat[-1], 0.0, variance)
         return Moments(variance, np.zeros(len(variance)))
 
@@ -129,15 +128,7 @@ class SpectralDecoder(Decoder):
             out = out[..., 1:] @ (np.arange(n, 0, -1) / (n * (n + 1) / 2))
         if self._with_total is None:
             return float(out)
-        along, spread = self._with_total
-        both = along
-        for n in self.domain.shape:
-            cell = np.arange(n)
-            often = (
-                (np.minimum.outer(cell, cell) + 1.0) * (n - np.maximum.outer(cell, cell)) / (n * (n + 1) / 2)
-            )
-            both = np.moveaxis(np.tensordot(often, both, axes=(1, 0)), 0, -1)
-        return float(out) - float((along * both).sum()) / spread
+        return float(out) - self._with_total.mean_taken()
 
 
 def _lengths(spectrum: NDArray[np.float64], n: int) -> NDArray[np.float64]:

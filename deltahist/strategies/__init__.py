@@ -24,6 +24,7 @@ from deltahist.strategies.optimal import Optimal
 from deltahist.strategies.product import Cumulative
 from deltahist.strategies.registry import from_description, named, register, strategies
 from deltahist.strategies.spectral import Spectral
+from deltahist.strategies.tents import Tents
 from deltahist.strategies.wavelet import Wavelet
 
 #: Known at once, in the order in which planning tries them.
@@ -31,6 +32,7 @@ for _cls in (
     Optimal,
     Spectral,
     Flow,
+    Tents,
     Identity,
     Wavelet,
     Cumulative,
@@ -57,6 +59,7 @@ __all__ = [
     "ShiftedGrids",
     "Spectral",
     "Strategy",
+    "Tents",
     "Wavelet",
     "dyadic_grids",
     "from_description",

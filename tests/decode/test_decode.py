@@ -56,7 +56,7 @@ def test_error_of_boxes_equals_the_dense_one(name):
     closed = 0
     for rng, A, laws, known in cases(name, 25):
         found = decoder(A, laws, total_known=known)
-        if found.terms(2) is None and name != "Spectral":  # whose closed form is no sum of products
+        if found.terms(2) is None and name not in ("Spectral", "Tents"):  # whose closed form is no sum of products
             continue
         closed += 1
         dense = DenseDecoder(A, laws, known)

@@ -1,0 +1,131 @@
+"""Decoding tents: what is smooth comes from the tents, the rest from the cells; two small transforms per axis."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist.decode.base import Decoder, decodes
+from deltahist.decode.features import BlockPower
+from deltahist.decode.moments import Moments
+from deltahist.decode.totals import PublicTotal
+from deltahist.strategies.tents import Tents, along
+from deltahist.workloads import AllRanges, Boxes, Span
+
+#: Numbers of boxes times waves at a time.
+_AT_A_TIME = 1 << 22
+#: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
+_MOST_PRECISE = 1e12
+
+
+@decodes(Tents)
+class TentsDecoder(Decoder):
+    """ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for cells y₁, tents y₂ and r the ratio of their noise's variances.
+
+    T Tᵀ is a product over the axes, and is inverted in the eigenvectors of its small factors. Docs/theory.md, section 10.
+    """
+
+    strategy: Tents
+
+    @functools.cached_property
+    def _cells(self) -> float:
+        """Variance of the noise of a cell."""
+        return self.laws[0].variance()
+
+    @functools.cached_property
+    def _tents(self) -> float:
+        """Variance of the noise of a tent, in points."""
+        return self.laws[1].variance() / float(self.strategy.scale) ** 2
+
+    @functools.cached_property
+    def _precision(self) -> float:
+        """Variance of the cells' noise over that of the tents'."""
+        return self._cells / max(self._tents, self._cells / _MOST_PRECISE) if self._cells > 0 else 0.0
+
+    def _shrunk(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
+        eigen = [axis.eigen for axis in self.strategy.lattices]
+        values = functools.reduce(np.multiply.outer, [value for value, _ in eigen])
+        waves = along([vectors.T for _, vectors in eigen], tents)
+        return along([vectors for _, vectors in eigen], waves * (self._precision / (1 + self._precision * values)))
+
+    def _over(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
+        """T of cells (N,), in points, as a field over the tents."""
+        strategy = self.strategy
+        field = along([axis.matrix for axis in strategy.lattices], cells.reshape(self.domain.shape))
+        return np.asarray(field / strategy.scale)
+
+    def _under(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Tᵀ of a field over the tents, in points, as cells (N,)."""
+        strategy = self.strategy
+        return np.asarray(along([axis.transpose for axis in strategy.lattices], tents).ravel() / strategy.scale)
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
+        return cells + self._under(self._shrunk(tents.reshape(self.strategy.tents) - self._over(cells)))
+
+    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        tents = self._shrunk(self._over(query))
+        return np.concatenate([query - self._under(tents), tents.ravel() / self.strategy.scale])
+
+    @functools.cached_property
+    def _known(self) -> NDArray[np.float64]:
+        """Share of the cells' variance that the tents take away, for every wave (one axis per axis)."""
+        values = functools.reduce(np.multiply.outer, [axis.waves[0] for axis in self.strategy.lattices])
+        return np.asarray(self._precision * values / (1 + self._precision * values))
+
+    @functools.cached_property
+    def _with_total(self) -> PublicTotal | None:
+        if not self.total_known:
+            return None
+        _, direction, _ = self.onto_total
+        return PublicTotal(direction.reshape(self.domain.shape))
+
+    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        if isinstance(work, scipy.sparse.sparray):
+            return super().moments(work)
+        spans = work.spans(self.domain)
+        step = max(1, _AT_A_TIME // sum(self._known.shape))
+        starts = range(0, len(spans[0][0]), step)
+        parts = [self._of_boxes([(low[i : i + step], high[i : i + step]) for low, high in spans]) for i in starts]
+        variance = np.concatenate([np.zeros(0), *parts])
+        if self._with_total is not None:
+            variance = variance - self._with_total.taken(spans)
+        variance[variance < self.speck] = 0.0
+        return Moments(variance, self.kurtosis(spans, variance))
+
+    def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        """Variance of boxes, before a total is used."""
+        squared, size = [], np.ones(len(spans[0][0]))
+        for axis, span in zip(self.strategy.lattices, spans, strict=True):
+            squared.append(axis.asked(*span) ** 2)
+            size *= BlockPower(1, 2)(*span)
+        first, *rest = squared
+        taken = first @ self._known
+        return self._cells * (size - ((taken * rest[0]).sum(axis=1) if rest else taken))
+
+    def mean_variance(self, work: AllRanges) -> float:
+        taken = self._known
+        for axis in reversed(self.strategy.lattices):
+            taken = taken @ axis.mean_asked()
+        size = math.prod((n + 2) / 3 for n in self.domain.shape)
+        total = 0.0 if self._with_total is None else self._with_total.mean_taken()
+        return self._cells * (size - float(taken)) - total
+
+    def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Excess kurtosis of the answers to boxes: what it is if no draw enters with more than its full weight."""
+        most = max(law.kurtosis() for law in self.laws)
+        if most <= 0:
+            return np.zeros(len(variance))
+        # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
+        largest = max(self._cells, self._tents)
+        return most * np.divide(largest, variance, out=np.zeros_like(variance), where=variance > 0).clip(max=1.0)
+
+    @property
+    def speck(self) -> float:
+        return 1e-12 * self._cells * self.domain.size

@@ -1,0 +1,165 @@
+"""Tents over the cells of one axis: B-splines on a coarse lattice in whole numbers, and the waves that they see."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import NDArray
+
+from deltahist.errors import InputError
+
+#: Tents along an axis at most: their waves are found by dense linear algebra.
+MOST_TENTS = 4128
+#: Weights over a cell may add up to this much, in whole numbers: answers and noise have 64 bits.
+MOST_WEIGHT = 1 << 40
+#: Eigenvalues below this share of the largest one are rounding.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """T (m, n): one row per tent, centred every `spacing` cells, over the n cells of an axis.
+
+    A tent is a centred B-spline whose knots are `spacing` cells apart: a hat (degree 1), or a smoother one that is wider.
+    One is centred in the middle of the axis, so that they mirror each other about it; those beyond the ends
+    that still cover cells are kept. Cells and centres lie on half cells, where the values are multiples of a power
+    of 1 / (2 · spacing): as whole numbers the weights over any cell add up to `scale`, exactly.
+
+    Parameters
+    ----------
+    n : cells. spacing : cells between centres, from 1 to n. degree : 1, 2 or 3; the single cell of an axis has one tent.
+
+    >>> tents = Lattice(5, 2, 1)
+    >>> tents.scale, tents.matrix.toarray().tolist()
+    (2, [[2, 1, 0, 0, 0], [0, 1, 2, 1, 0], [0, 0, 0, 1, 2]])
+    """
+
+    n: int
+    spacing: int
+    degree: int
+
+    @functools.cached_property
+    def _band(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self.n == 1:
+            return np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
+        # In half cells, from the middle of the axis.
+        place, apart, order = 2 * np.arange(self.n) - (self.n - 1), 2 * self.spacing, self.degree + 1
+        first = (place - order * self.spacing) // apart + 1
+        centres = apart * (first[:, None] + np.arange(order))
+        weights = _spline(np.abs(place[:, None] - centres), apart, self.degree)
+        return first - first[0], weights // np.gcd.reduce(weights, axis=None)
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """The first tent over every cell (n,)."""
+        return self._band[0]
+
+    @property
+    def weights(self) -> NDArray[np.int64]:
+        """Weights over every cell (n, degree + 1) of its first tent and those that follow."""
+        return self._band[1]
+
+    @functools.cached_property
+    def scale(self) -> int:
+        """What the weights over any cell add up to."""
+        return int(self.weights[0].sum())
+
+    @property
+    def width(self) -> int:
+        """Cells so far apart that no tent covers both."""
+        return self.spacing * self.weights.shape[1]
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Number of tents m; refused beyond MOST_TENTS."""
+        out = int(self.first[-1]) + int(np.flatnonzero(self.weights[-1])[-1]) + 1
+        if out > MOST_TENTS:
+            raise InputError(
+                f"spacing is {self.spacing}: it must leave at most {MOST_TENTS:,} tents along an axis, and makes {out:,} "
+                f"over {self.n:,} cells (take a longer spacing, or larger cells)"
+            )
+        return out
+
+    @functools.cached_property
+    def matrix(self) -> scipy.sparse.csr_array:
+        """T (m, n), int64."""
+        some = self.weights > 0
+        tent = (self.first[:, None] + np.arange(some.shape[1]))[some]
+        cell = np.nonzero(some)[0]
+        return scipy.sparse.csr_array((self.weights[some], (tent, cell)), shape=(self.size, self.n))
+
+    @functools.cached_property
+    def transpose(self) -> scipy.sparse.csr_array:
+        """Tᵀ (n, m), int64."""
+        return self.matrix.T.tocsr()
+
+    @functools.cached_property
+    def eigen(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
+        values, vectors = scipy.linalg.eigh((self.matrix @ self.transpose).toarray() / self.scale**2)
+        return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
+
+    @functools.cached_property
+    def waves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Eigenvalues (w,) of TᵀT / scale² above zero, falling, and the eigenvectors summed up to each edge (n + 1, w)."""
+        values, vectors = self.eigen
+        some = values > _ROUNDING * values[0]
+        sums = np.zeros((self.n + 1, int(some.sum())))
+        np.cumsum(self.transpose @ (vectors[:, some] / (self.scale * np.sqrt(values[some]))), axis=0, out=sums[1:])
+        return values[some], sums
+
+    def asked(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        """q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
+        sums, out = self.waves[1], 0.0
+        for edge, sign in ((high, 1.0), (low, -1.0)):
+            below = np.minimum(edge.astype(np.int64), self.n - 1)
+            share = (edge - below)[:, None]
+            out = out + sign * ((1 - share) * sums[below] + share * sums[below + 1])
+        return np.asarray(out)
+
+    def mean_asked(self) -> NDArray[np.float64]:
+        """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
+        sums = self.waves[1]
+        return _over_intervals((sums * sums).sum(axis=0), sums.sum(axis=0) ** 2, self.n)
+
+    def mean_pairs(self, some: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Mean of (q · a wave)(q · another one) over all intervals, for some of the waves (w, w)."""
+        sums = self.waves[1][:, some]
+        whole = sums.sum(axis=0)
+        return _over_intervals(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
+
+
+def _over_intervals(own: NDArray[np.float64], whole: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Mean of (a_j − a_i)(b_j − b_i) over edges i < j, from Σ a_i b_i and Σ a_i Σ b_i over all n + 1 edges."""
+    return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
+
+
+@functools.lru_cache(maxsize=4)
+def lattice(n: int, spacing: int, degree: int) -> Lattice:
+    """The lattice, one for all axes and strategies that have the same."""
+    return Lattice(n, spacing, degree)
+
+
+def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
+    """One matrix for each of the first axes of a field, applied along it."""
+    for axis, matrix in enumerate(matrices):
+        cube = np.moveaxis(field, axis, 0)
+        flat = matrix @ cube.reshape(len(cube), -1)
+        field = np.moveaxis(flat.reshape(-1, *cube.shape[1:]), 0, axis)
+    return field
+
+
+def _spline(away: NDArray[np.int64], apart: int, degree: int) -> NDArray[np.int64]:
+    """The centred B-spline with knots so far apart: `apart` times it, 8 apart² times or 6 apart³ times, by its degree."""
+    if degree == 1:
+        return np.maximum(apart - away, 0)
+    if degree == 2:
+        return np.where(2 * away <= apart, 6 * apart**2 - 8 * away**2, np.maximum(3 * apart - 2 * away, 0) ** 2)
+    inner = 4 * apart**3 - 6 * apart * away**2 + 3 * away**3
+    return np.where(away <= apart, inner, np.maximum(2 * apart - away, 0) ** 3)
