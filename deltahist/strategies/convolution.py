@@ -80,6 +80,11 @@ def _digits(field: NDArray[np.int64], bits: int) -> list[NDArray[np.int64]]:
 
 def _error(a: NDArray[np.int64], spectrum: NDArray[np.complex128], b: NDArray[np.int64]) -> float:
     """Bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm."""
-    each = _PER_LEVEL * max(1.0, math.log2(a.size)) * np.finfo(np.float64).eps
+    each = relative_error(a.size)
     norm_a, norm_b = (math.sqrt(float(np.square(d, dtype=np.float64).sum())) for d in (a, b))
     return each * norm_b * (2 * norm_a + float(np.abs(spectrum).max()))
+
+
+def relative_error(size: int) -> float:
+    """Bound of a transform's relative error in the 2-norm."""
+    return float(_PER_LEVEL * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
