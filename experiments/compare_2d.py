@@ -4,13 +4,18 @@ All mechanisms answer the same random rectangles (uniform over all ranges) of on
 neighbour relations differ, and are named: `delta` protects moves of up to δ cells, `any` moves of any length. A peer's
 guarantee does not depend on δ, which is why its line in the picture is flat. `pure` is ε-differential privacy, `approx`
 (ε, 10⁻⁶). Non-negative decoding is post-processing: peers that are linear get it as well, and are listed both ways.
+
+What a move of any length costs stands beside every figure, in times ε (for Gaussian noise in its unit). Ours are
+measured with limits for it as well, and peers at so many times ε: that is the honest rival of a limit.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,14 +27,20 @@ from numpy.typing import NDArray
 
 import deltahist as dh
 from deltahist.decode import box_sums, nonnegative, simulated_metric
-from deltahist.errors import InputError
+from deltahist.errors import InputError, as_printed
 from deltahist.mechanisms.calibration import rho_for
-from deltahist.strategies import Spectral, Strategy, tuned
+from deltahist.strategies import Spectral, Strategy, Tents, tuned
 from experiments._common import figure, print_table, save
+from experiments._frontier_plot import draw_frontier
 from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer
 
 PROBABILITY = 1e-6
 QUERIES, TRIALS, SEED = 5000, 10, 20150331
+#: What any move may cost, in times ε.
+LIMITS = (1.0, 1.5, 2.0, 4.0)
+#: Pure strategies whose expected error is larger than the best one's times this are not measured under a limit.
+_CLOSE = 1.3
+_DECODED = ", non-negative"
 
 Counts = NDArray[np.int64]
 Cells = NDArray[np.float64]
@@ -37,16 +48,27 @@ Cells = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Result:
-    """One mechanism, measured: RMSE per query in points, and seconds per release with its decoding."""
+    """One mechanism, measured: RMSE per query in points, and seconds per release with its decoding.
+
+    `limit` is what any move was allowed to cost, `any_move` what it does cost, in times ε or the noise's unit;
+    `epsilon` what the mechanism was given: for a peer the contest's ε, times the limit.
+    """
 
     mechanism: str
     family: str
     relation: str
     delta_cells: int | None
     privacy: str
+    limit: float | None
+    any_move: float
     epsilon: float
     rmse: float
     seconds: float
+
+    @property
+    def decoded(self) -> bool:
+        """Whether its estimates are made not negative."""
+        return self.mechanism.endswith(_DECODED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +90,9 @@ class Contest:
         """The rectangles, in cells."""
         return dh.workloads.all_ranges(self.domain).sample(self.queries, SEED).spans(self.domain)
 
-    def near(self, delta: float) -> dh.Neighbourhood:
-        """Moves of up to so many cells, with a public number of points."""
-        return dh.Neighbourhood(self.domain, delta)
+    def near(self, delta: float, limit: float | None = None) -> dh.Neighbourhood:
+        """Moves of up to so many cells, with a public number of points, and perhaps a limit for any move."""
+        return dh.Neighbourhood(self.domain, delta, limits=() if limit is None else [(math.inf, limit)])
 
     def measure(self, run: Callable[[np.random.Generator], Cells]) -> tuple[float, float]:
         """RMSE over all trials, and seconds per trial."""
@@ -84,25 +106,34 @@ class Contest:
         return float(np.sqrt(np.mean(squares))), seconds
 
 
-def ours(contest: Contest, deltas: Sequence[int]) -> Iterator[Result]:
-    """Flows at pure ε, spectral strategies at (ε, 10⁻⁶), each decoded both ways, for every δ."""
-    for delta in deltas:
-        near = contest.near(delta)
-        flow = tuned(near)
-        yield from _linear(contest, "flow", flow, near, ("ours", "delta", delta, "pure"))
+def ours(contest: Contest, deltas: Sequence[int], limits: Sequence[float] = LIMITS) -> Iterator[Result]:
+    """Flows and tents at pure ε, spectral strategies at (ε, 10⁻⁶), each decoded both ways, for every δ and limit.
+
+    Of the pure ones with a limit that are far from the best by their expected error are left out.
+    """
+    for delta, limit in itertools.product(deltas, (None, *limits)):
+        near = contest.near(delta, limit)
+        work = dh.workloads.all_ranges(contest.domain)
+        pure = {"flow": tuned(near), "tents": Tents.tuned(near)}
+        expected = {name: dh.Mechanism(near, A, dh.Budget(1)).rmse(work) for name, A in pure.items()}
+        for name, strategy in pure.items():
+            if limit is None or expected[name] <= _CLOSE * min(expected.values()):
+                yield from _linear(contest, name, strategy, near, ("ours", "delta", delta, "pure", limit))
         spectral = Spectral(near)
-        yield from _linear(contest, "spectral", spectral, near, ("ours", "delta", delta, "approx"))
+        yield from _linear(contest, "spectral", spectral, near, ("ours", "delta", delta, "approx", limit))
 
 
-def peers(contest: Contest) -> Iterator[Result]:
-    """The published mechanisms under any move; the Gaussian optimum among them as the approximate one."""
+def peers(contest: Contest, limits: Sequence[float] = LIMITS) -> Iterator[Result]:
+    """The published mechanisms under any move, at ε times each limit; the Gaussian optimum is the approximate one."""
     anywhere = contest.near(1).anywhere()
-    for name, make in STRATEGIES.items():
-        yield from _linear(contest, name, make(contest.domain), anywhere, ("peer", "any", None, "pure"))
-    for name, peer in PEERS.items():
-        yield from _peer(contest, name, peer)
     optimum = Spectral(anywhere)
-    yield from _linear(contest, "Gaussian optimum", optimum, anywhere, ("peer", "any", None, "approx"))
+    for limit in dict.fromkeys((1.0, *limits)):
+        of_any = ("peer", "any", None)
+        for name, make in STRATEGIES.items():
+            yield from _linear(contest, name, make(contest.domain), anywhere, (*of_any, "pure", limit))
+        for name, peer in PEERS.items():
+            yield from _peer(contest, name, peer, limit)
+        yield from _linear(contest, "Gaussian optimum", optimum, anywhere, (*of_any, "approx", limit))
 
 
 def _linear(
@@ -110,31 +141,37 @@ def _linear(
     name: str,
     strategy: Strategy,
     near: dh.Neighbourhood,
-    kind: tuple[str, str, int | None, str],
+    kind: tuple[str, str, int | None, str, float | None],
 ) -> Iterator[Result]:
-    budget: dict[str, Any] = {"epsilon": contest.epsilon}
+    times = kind[4] if kind[0] == "peer" and kind[4] is not None else 1.0
+    budget: dict[str, Any] = {"epsilon": contest.epsilon * times}
     if kind[3] == "approx":
-        budget = {"rho": rho_for(strategy, near, epsilon=contest.epsilon, probability=PROBABILITY)}
+        # A limit counts in the noise's unit.
+        rho = rho_for(strategy, near, epsilon=contest.epsilon, probability=PROBABILITY)
+        budget = {"rho": rho * as_printed(times) ** 2}
+    mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget))
+    of_it = float(mechanism.cost_within(near.diameter)[0] / mechanism.budget.amount)
+    any_move = times * (of_it if kind[3] == "pure" else math.sqrt(of_it))
 
     def run(rng: np.random.Generator, *, nonnegative: bool) -> Cells:
-        release = dh.publish(contest.counts, near, strategy, rng=rng, **budget)
+        release = dh.publish(contest.counts, mechanism, rng=rng, weak_protection_accepted=True)
         return release.cells(nonnegative=nonnegative)
 
-    for suffix, positive in (("", False), (", non-negative", True)):
+    for suffix, positive in (("", False), (_DECODED, True)):
         rmse, seconds = contest.measure(functools.partial(run, nonnegative=positive))
-        yield Result(name + suffix, *kind, contest.epsilon, rmse, seconds)
+        yield Result(name + suffix, *kind, any_move, contest.epsilon * times, rmse, seconds)
 
 
-def _peer(contest: Contest, name: str, peer: Peer) -> Iterator[Result]:
+def _peer(contest: Contest, name: str, peer: Peer, limit: float) -> Iterator[Result]:
+    epsilon = contest.epsilon * limit
+
     def run(rng: np.random.Generator) -> Cells:
-        return peer(contest.counts, contest.epsilon, rng=rng)
+        return peer(contest.counts, epsilon, rng=rng)
 
-    peer(
-        contest.counts, contest.epsilon, rng=np.random.default_rng(0)
-    )  # strategies are optimised once, untimed
-    kind = ("peer", "any", None, "pure")
+    peer(contest.counts, epsilon, rng=np.random.default_rng(0))  # strategies are optimised once, untimed
+    kind = ("peer", "any", None, "pure", limit, limit, epsilon)
     rmse, seconds = contest.measure(run)
-    yield Result(name, *kind, contest.epsilon, rmse, seconds)
+    yield Result(name, *kind, rmse, seconds)
     if name not in LINEAR:
         return
     total, size, rng = int(contest.counts.sum()), contest.counts.size, np.random.default_rng(SEED)
@@ -143,11 +180,11 @@ def _peer(contest: Contest, name: str, peer: Peer) -> Iterator[Result]:
         return cells + (whole - cells.sum()) / size
 
     def noise() -> Cells:
-        return centred(peer(np.zeros_like(contest.counts), contest.epsilon, rng=rng), 0)
+        return centred(peer(np.zeros_like(contest.counts), epsilon, rng=rng), 0)
 
     metric = simulated_metric(noise, contest.counts.shape, total_known=True)
     rmse, seconds = contest.measure(lambda rng: nonnegative(centred(run(rng), total), metric, total).cells)
-    yield Result(f"{name}, non-negative", *kind, contest.epsilon, rmse, seconds)
+    yield Result(name + _DECODED, *kind, rmse, seconds)
 
 
 def read_counts(file: Path, side: int | None = None) -> Counts:
@@ -173,31 +210,34 @@ def read_counts(file: Path, side: int | None = None) -> Counts:
 
 
 def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """For every δ our best against the best peer: of either privacy, and among approximate ones."""
+    """For every δ, and everything that any move may cost, our best against the best peer at so many times ε."""
     rows = []
-    best_pure = min((r for r in results if r.family == "peer" and r.privacy == "pure"), key=lambda r: r.rmse)
-    best_any = min((r for r in results if r.family == "peer" and r.privacy == "approx"), key=lambda r: r.rmse)
-    for delta in sorted({r.delta_cells for r in results if r.delta_cells is not None}):
-        own = [r for r in results if r.delta_cells == delta]
-        pure = min((r for r in own if r.privacy == "pure"), key=lambda r: r.rmse)
-        approx = min((r for r in own if r.privacy == "approx"), key=lambda r: r.rmse)
-        rows.append(
-            {
-                "delta in cells": delta,
-                "our pure": pure.rmse,
-                "our approx": approx.rmse,
-                f"best pure peer ({best_pure.mechanism})": best_pure.rmse,
-                "our better / it": min(pure.rmse, approx.rmse) / best_pure.rmse,
-                "our pure / it": pure.rmse / best_pure.rmse,
-                f"best approx peer ({best_any.mechanism})": best_any.rmse,
-                "our approx / it": approx.rmse / best_any.rmse,
-            }
-        )
+    own = [r for r in results if r.family == "ours"]
+    limits = sorted({r.limit for r in results if r.limit is not None})
+    for delta in sorted({r.delta_cells for r in own if r.delta_cells is not None}):
+        for limit in [*limits, None]:
+            row: dict[str, Any] = {"delta in cells": delta, "any move may cost": limit or "whatever"}
+            for privacy in ("pure", "approx"):
+                ours_here = [r for r in own if (r.delta_cells, r.limit, r.privacy) == (delta, limit, privacy)]
+                rivals = [
+                    r for r in results if (r.family, r.limit, r.privacy) == ("peer", limit or 1.0, privacy)
+                ]
+                if not ours_here or not rivals:
+                    continue
+                best, rival = (min(group, key=lambda r: r.rmse) for group in (ours_here, rivals))
+                row |= {
+                    f"our {privacy}": f"{best.rmse:.4g} ({best.mechanism.removesuffix(_DECODED)})",
+                    f"costs ({privacy})": best.any_move,
+                    f"{privacy} peer": f"{rival.rmse:.4g} ({rival.mechanism.removesuffix(_DECODED)})",
+                    f"ours / {privacy} peer": best.rmse / rival.rmse,
+                }
+            rows.append(row)
     return rows
 
 
 def draw(results: Sequence[Result], file: Path) -> None:
     """RMSE against δ: one line per mechanism, peers flat, labelled at the right end."""
+    results = [r for r in results if (r.limit is None if r.family == "ours" else r.limit == 1)]
     drawn = figure(9.5, 6)
     axes = drawn.subplots()
     deltas = sorted({r.delta_cells for r in results if r.delta_cells is not None})
@@ -221,7 +261,9 @@ def draw(results: Sequence[Result], file: Path) -> None:
     ticks = [t for t in (5, 10, 20, 50, 100, 200, 500, 1000, 2000) if low / 1.5 < t < high * 1.5]
     axes.set_yticks(ticks, [str(t) for t in ticks])
     axes.set_ylim(low / 1.15, high * 1.15)
-    axes.set_title("Ours protects moves of up to δ, the others moves of any length")
+    axes.set_title(
+        "Ours protects moves of up to δ and promises nothing beyond, the others moves of any length"
+    )
     _place(axes, labels)
     save(drawn, file)
 
@@ -255,7 +297,14 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
     parser.add_argument("--queries", type=int, default=QUERIES, help="random rectangles")
     parser.add_argument("--trials", type=int, default=TRIALS, help="releases of each mechanism")
     parser.add_argument(
-        "--json", type=Path, required=True, metavar="OUT", help="the results; OUT.png is drawn beside"
+        "--json",
+        type=Path,
+        required=True,
+        metavar="OUT",
+        help="the results; OUT.png and OUT-frontier.png are drawn beside",
+    )
+    parser.add_argument(
+        "--limits", default=",".join(f"{x:g}" for x in LIMITS), metavar="LIST", help="of any move, in times ε"
     )
     chosen = parser.parse_args(arguments)
     try:
@@ -267,24 +316,31 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
             f"--delta-cells is {chosen.delta_cells!r}: it must be whole numbers from 1 on, such as 1,2,4,8"
         )
     try:
+        limits = sorted({float(x) for x in chosen.limits.split(",")})
+        if not all(1 <= x < math.inf for x in limits):
+            raise ValueError
+    except ValueError:
+        parser.error(f"--limits is {chosen.limits!r}: it must be numbers from 1 on, such as 1,2,4")
+    try:
         contest = Contest(
             read_counts(chosen.data, chosen.side), chosen.epsilon, chosen.queries, chosen.trials
         )
         results = []
-        for result in (r for source in (ours(contest, deltas), peers(contest)) for r in source):
+        for result in itertools.chain(ours(contest, deltas, limits), peers(contest, limits)):
             results.append(result)
-            print(f"{result.rmse:9.4g}  {result.mechanism}  (δ {result.delta_cells or 'any'})", flush=True)
+            said = f"δ {result.delta_cells or 'any'}, any move {result.any_move:.3g}"
+            print(f"{result.rmse:9.4g}  {result.mechanism}  ({said})", flush=True)
     except InputError as problem:
         parser.error(str(problem))
     chosen.json.write_text(
         json.dumps([asdict(r) for r in results], indent=1, ensure_ascii=False) + "\n", "utf-8"
     )
     draw(results, chosen.json.with_suffix(".png"))
+    draw_frontier(results, chosen.json.with_name(f"{chosen.json.stem}-frontier.png"))
     print()
     print_table([asdict(r) for r in sorted(results, key=lambda r: r.rmse)])
     print()
-    for row in verdict(results):
-        print_table([row])
+    print_table(verdict(results))
     return results
 
 

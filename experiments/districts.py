@@ -124,7 +124,9 @@ def measured(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
             "coverage": float(((found["low"] <= truth) & (truth <= found["high"])).mean()),
             "coverage by noise alone": float(by_noise.mean()),
             "error": error,
-            "expected error": CellChoice.of(release.mechanism, len(data.points), dh.workloads.regions(shapes)).rmse,
+            "expected error": CellChoice.of(
+                release.mechanism, len(data.points), dh.workloads.regions(shapes)
+            ).rmse,
             "stated error": float(np.sqrt(np.mean(found["std_error"] ** 2))),
             "width over need": float(np.sqrt(np.mean(half**2))) / 1.96 / error,
             "error over even": error / float(np.sqrt(np.mean((plain - truth) ** 2))),

@@ -43,7 +43,9 @@ Floats = NDArray[np.float64]
 def city() -> NDArray[np.int64]:
     """Counts of an invented city."""
     visits = datasets.sample_points(seed=7)
-    return np.asarray(dh.count(projected(visits["lon"], visits["lat"], 32618), near().domain, outside="clamp"))
+    return np.asarray(
+        dh.count(projected(visits["lon"], visits["lat"], 32618), near().domain, outside="clamp")
+    )
 
 
 def near() -> dh.Neighbourhood:
@@ -100,7 +102,8 @@ def run(out: Path, small: bool) -> Found:
     return {
         "error of the chain over that of a fresh release": _ratio(rows, "chain", "fresh"),
         "error of the chain over what is expected of a single release": _ratio(rows, "chain", "expected"),
-        "error of composition over the chain's, at the last step": rows[-1]["composition"] / rows[-1]["chain"],
+        "error of composition over the chain's, at the last step": rows[-1]["composition"]
+        / rows[-1]["chain"],
     }
 
 
@@ -115,7 +118,11 @@ def _draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
     for key, label, style in (
         ("last part", "composition, its last release", {"color": GREY, "marker": "v", "ls": ":"}),
         ("composition", "composition, best average of all", {"color": ORANGE, "marker": "s"}),
-        ("fresh", "one release at that ε", {"color": GREEN, "marker": "o", "ms": 9, "mfc": "none", "ls": "none"}),
+        (
+            "fresh",
+            "one release at that ε",
+            {"color": GREEN, "marker": "o", "ms": 9, "mfc": "none", "ls": "none"},
+        ),
         ("chain", "chain (ours)", {"color": BLUE, "marker": "."}),
     ):
         ax.loglog(epsilon, [row[key] for row in rows], label=label, **style)

@@ -21,10 +21,10 @@ def data(tmp_path):
 def test_the_command_measures_everything(data, tmp_path, capsys):
     out = tmp_path / "out.json"
     line = ["--data", str(data), "--epsilon", "1", "--delta-cells", "1,2", "--json", str(out)]
-    main([*line, "--trials", "2", "--queries", "300"])
+    main([*line, "--trials", "2", "--queries", "300", "--limits", "1,2"])
     found = json.loads(out.read_text("utf-8"))
     keys = {"mechanism", "family", "relation", "delta_cells", "privacy", "epsilon", "rmse", "seconds"}
-    assert all(set(row) == keys for row in found)
+    assert all(set(row) == keys | {"limit", "any_move"} for row in found)
     ours = [r for r in found if r["family"] == "ours"]
     peers = [r for r in found if r["family"] == "peer"]
     assert {r["delta_cells"] for r in ours} == {1, 2}
@@ -32,11 +32,17 @@ def test_the_command_measures_everything(data, tmp_path, capsys):
     assert {(r["relation"], r["delta_cells"]) for r in peers} == {("any", None)}
     assert {r["privacy"] for r in ours} == {r["privacy"] for r in peers} == {"pure", "approx"}
     assert {*PEERS, *STRATEGIES, "Gaussian optimum"} <= {r["mechanism"] for r in peers}
-    assert all(r["rmse"] > 0 and r["seconds"] > 0 and r["epsilon"] == 1 for r in found)
+    assert all(r["rmse"] > 0 and r["seconds"] > 0 for r in found)
+    assert all(r["epsilon"] == 1 for r in ours)
+    assert {(r["epsilon"], r["limit"], r["any_move"]) for r in peers} == {(1, 1, 1), (2, 2, 2)}
+    assert {r["limit"] for r in ours} == {None, 1, 2}
+    assert all(r["any_move"] <= r["limit"] + 1e-9 for r in ours if r["limit"] is not None)
+    assert max(r["any_move"] for r in ours if r["limit"] is None) == 31  # a flow across 31 lines
     best = min(r["rmse"] for r in ours if r["delta_cells"] == 1)
-    assert best < min(r["rmse"] for r in peers)
+    assert best < min(r["rmse"] for r in peers if r["limit"] == 1)
+    assert out.with_name("out-frontier.png").read_bytes()[:4] == b"\x89PNG"
     assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
-    assert "best approx peer" in capsys.readouterr().out
+    assert "ours / approx peer" in capsys.readouterr().out
 
 
 def test_sides_are_summed_down(data):
@@ -55,6 +61,7 @@ def test_sides_are_summed_down(data):
         (np.full((4, 4), -1), [], "whole numbers"),
         (np.ones((4, 4)), ["--side", "3"], "must divide"),
         (np.ones((4, 4)), ["--delta-cells", "0,1"], "whole numbers from 1"),
+        (np.ones((4, 4)), ["--limits", "0.5,2"], "numbers from 1 on"),
         (None, [], "not a readable NPY file"),
     ],
 )

@@ -1,0 +1,76 @@
+"""The picture of a frontier: error against what a move of any length costs, one panel for each δ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from experiments._common import figure, save
+
+_COLOURS = {
+    ("ours", "pure"): "#1f5fa8",
+    ("ours", "approx"): "#e07b00",
+    ("peer", "pure"): "#6f6f6f",
+    ("peer", "approx"): "#b98b4f",
+}
+_NAMES = {"pure": "pure ε", "approx": "(ε, 10⁻⁶)"}
+
+
+class Point(Protocol):
+    """What is drawn of a mechanism that was measured."""
+
+    family: str
+    privacy: str
+    delta_cells: int | None
+    any_move: float
+    rmse: float
+
+
+def best(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Cost of any move and error of those that no other one beats in both, by increasing cost.
+
+    >>> from types import SimpleNamespace as Of
+    >>> best([Of(any_move=1, rmse=9), Of(any_move=2, rmse=9.5), Of(any_move=4, rmse=5)])
+    [(1, 9), (4, 5)]
+    """
+    out: list[tuple[float, float]] = []
+    for point in sorted(points, key=lambda p: (p.any_move, p.rmse)):
+        if not out or point.rmse < out[-1][1]:
+            out.append((point.any_move, point.rmse))
+    return out
+
+
+def draw_frontier(results: Sequence[Point], file: Path) -> None:
+    """Our best and the peers' best, pure and approximate, against what any move costs."""
+    deltas = sorted({r.delta_cells for r in results if r.delta_cells is not None})
+    columns = min(2, len(deltas))
+    rows = -(-len(deltas) // columns)
+    drawn = figure(4.9 * columns, 3.7 * rows + 0.5)
+    panels = drawn.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    for axes, delta in zip(panels, deltas, strict=False):
+        for (family, privacy), colour in _COLOURS.items():
+            own = [
+                r
+                for r in results
+                if r.family == family and r.privacy == privacy and r.delta_cells in (None, delta)
+            ]
+            line = best(own)
+            if line:
+                name = (
+                    "ours" if family == "ours" else "best published mechanism at so many times ε"
+                ) + f", {_NAMES[privacy]}"
+                style = "-" if family == "ours" else "--"
+                axes.plot(*zip(*line, strict=True), style, color=colour, marker="o", ms=4, lw=1.8, label=name)
+        axes.set(xscale="log", yscale="log", title=f"δ = {delta} cell{'s' if delta > 1 else ''}")
+        axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], ["1", "2", "4", "8", "16", "32", "64", "128"])
+        axes.set_yticks([10, 20, 50, 100], ["10", "20", "50", "100"])
+        axes.minorticks_off()
+        axes.grid(alpha=0.25)
+        axes.set(xlabel="any move costs (times ε within δ)", ylabel="RMSE of a rectangle (points)")
+    for axes in panels[len(deltas) :]:
+        axes.set_visible(False)
+    drawn.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8, frameon=False
+    )
+    save(drawn, file)
