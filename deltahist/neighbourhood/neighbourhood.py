@@ -46,8 +46,8 @@ class Neighbourhood:
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
         (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
     limits : what is promised beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
-        within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity
-        stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is tabulated; of
+        within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity,
+        or "any", stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is tabulated; of
         several the least holds. () promises nothing beyond δ; None leaves it to who chooses the strategy.
 
     Raises
@@ -64,7 +64,7 @@ class Neighbourhood:
     >>> near.displacements().shape
     (12, 2)
     >>> far = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), 0.2, limits=[(0.5, 2), (math.inf, 4)])
-    >>> [(float(factor), relation.reach[0]) for factor, relation in far.relations]
+    >>> [(float(factor), int(relation.reach[0])) for factor, relation in far.relations]
     [(1.0, 2), (2.0, 5), (4.0, 9)]
     """
 
