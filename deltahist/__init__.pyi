@@ -42,6 +42,7 @@ from .planning import (
     advise as advise,
     budget_for as budget_for,
     expected_error as expected_error,
+    frontier as frontier,
     plan as plan,
 )
 from .privacy import Guarantee as Guarantee

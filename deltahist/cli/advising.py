@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from deltahist.cli import console, options
 from deltahist.cli.asking import USUAL_POINTS, Asked
 from deltahist.cli.groups import option, spread
-from deltahist.cli.places import Coordinates, MapCrs
+from deltahist.cli.places import Coordinates, Limits, MapCrs
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def advise(
     ] = "home",
     deltas: Annotated[str | None, option("LIST", "Instead of --protect: these δ (250m,1km).")] = None,
     epsilons: Annotated[str, option("LIST", "Budgets of ε to compare.")] = "0.5,1,2",
+    limit: Limits = None,
     asked: Asked,
     per_user: Annotated[
         str | None,
@@ -99,6 +100,7 @@ def advise(
         per_user=None
         if per_user is None
         else [options.whole_number(text, "--max-per-user") for text in per_user.split(",")],
+        limits=options.limits(limit, "--limit"),
     )
     if layout == "csv":
         console.put(found.to_csv(index=False), out)
@@ -124,15 +126,16 @@ def _told(found: pd.DataFrame, unit: str, asked: Asked, guessed: bool) -> str:
     """Words and a table."""
     rows = [_row(row, unit) for row in found.to_dict("records")]
     people = bool(found["points_per_user"].any())
-    heads = ("δ", "ε", "K", "kept", "cell", "error of a count", "50% sure becomes")
-    kept = list(range(len(heads))) if people else [0, 1, 4, 5, 6]
+    heads = ("δ", "ε", "K", "kept", "cell", "error of a count", "50% sure becomes", "any move costs")
+    kept = list(range(len(heads))) if people else [0, 1, 4, 5, 6, 7]
     table = console.table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows], left=0)
     best = min(found.to_dict("records"), key=lambda row: float(row["of_count"]))
     who = "a user's K points" if people else "somebody's point"
     lines = [
         f"A typical area of {_area(best['area'], unit)} holds {best['count']:,.0f} points if they are evenly spread, "
         "and is told as below (95 of 100 such answers are that near to the truth).",
-        f"Whoever was 50% sure which of two places within δ {who} had becomes at most so sure as the last column says.",
+        f"Whoever was 50% sure which of two places within δ {who} had becomes at most so sure as the last column but one "
+        "says; the last has the ε of a move from anywhere to anywhere.",
     ]
     if guessed and asked.points is None:
         lines.append(f"--points is missing: about {USUAL_POINTS:,} are assumed.")
@@ -154,6 +157,7 @@ def _row(row: dict[Any, Any], unit: str) -> list[str]:
         f"{row['cell']:,.4g} {unit}",
         f"{row['count']:,.0f} ± {float(f'{half:.2g}'):,.0f} ({half / row['count']:.0%})",
         f"{row['observer']:.1%}" if row["observer"] > 0.99 else f"{row['observer']:.0%}",
+        f"ε = {row['any_move']:.3g}",
     ]
 
 

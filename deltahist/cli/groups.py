@@ -45,7 +45,8 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give Typer every option of a command's groups by itself, and the command its groups.
 
     A parameter whose type is a dataclass is a group. Required options come first, as in any signature; otherwise all
-    stand in the order of the parameters, and within a group in that of its fields.
+    stand in the order of the parameters, and within a group in that of its fields. Groups that have an option of one
+    name share it, as the first of them says it.
 
     >>> @spread
     ... def allocate(*, weights: Path, spending: Spending) -> Any:
@@ -56,6 +57,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     '1'
     """
     groups: dict[str, Any] = {}
+    own: set[str] = set()
     flat = []
     for each in _parameters(command):
         if is_dataclass(each.annotation):
@@ -63,14 +65,16 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
             flat += _parameters(each.annotation)
         else:
             flat.append(each)
+            own.add(each.name)
+    flat = list({each.name: each for each in reversed(flat)}.values())[::-1]
 
     @wraps(command)
     def run(**given: Any) -> Any:
         made = {
-            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            name: group(**{field.name: given[field.name] for field in fields(group)})
             for name, group in groups.items()
         }
-        return command(**given, **made)
+        return command(**{name: value for name, value in given.items() if name in own}, **made)
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         sorted(flat, key=lambda each: each.default is not each.empty)

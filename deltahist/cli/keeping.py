@@ -37,7 +37,7 @@ class Keeping:
     ] = None
     account: Annotated[str | None, option("NAME", "With --ledger: the account that pays.")] = None
     limit: Annotated[
-        str | None, option("E", "With --ledger: what may be spent altogether; known after the first time.")
+        list[str] | None, option("E", "With --ledger: what may be spent altogether; known after the first time.")
     ] = None
 
     def check(self, budget: dict[str, Any], chain: str | None = None, **written: Path | None) -> None:
@@ -54,12 +54,13 @@ class Keeping:
                     "replaced; name two files"
                 )
         if self.ledger is None or self.account is None:
-            given = {"--ledger": self.ledger, "--account": self.account, "--limit": self.limit}
+            given = {"--ledger": self.ledger, "--account": self.account, "--limit": self._limit}
             there, missing = ([k for k, v in given.items() if (v is None) == no] for no in (False, True))
             if there:
+                far = "" if self._limit is None else f" (what any move may cost is --limit any:{self._limit})"
                 raise InputError(
                     f"{' and '.join(there)} without {' and '.join(k for k in missing if k != '--limit')}: an account "
-                    "of a ledger takes both --ledger and --account"
+                    f"of a ledger takes both --ledger and --account{far}"
                 )
             return
         if "probability" in budget:
@@ -75,12 +76,12 @@ class Keeping:
             account = self._open(unit)
             paid = Fraction(0) if chain is None else account.paid(chain)
             left = account.left + paid
-        elif self.limit is None:
+        elif self._limit is None:
             raise InputError(
                 f"--limit is missing: account {self.account!r} is new in {self._database.place!r}{self._others()}"
             )
         else:
-            left, paid = options.amount(self.limit, "--limit"), Fraction(0)
+            left, paid = options.amount(self._limit, "--limit"), Fraction(0)
         if amount > left:
             letter = LETTERS[unit]
             known = f" and paid {float(paid):.10g} for this chain, which counts" if paid else ""
@@ -107,6 +108,14 @@ class Keeping:
 
                 Ledger(self.ledger).withdraw(self.account)
             raise
+
+    @property
+    def _limit(self) -> str | None:
+        """The account's limit: that of no distance."""
+        given = [text for text in self.limit or () if not options.has_distance(text)]
+        if len(given) > 1:
+            raise InputError(f"--limit is {given[0]!r} and {given[1]!r}: an account has one limit")
+        return given[0] if given else None
 
     @property
     def _database(self) -> Database:
@@ -147,8 +156,8 @@ class Keeping:
                 f"--{unit} is given, but account {self.account!r} keeps {other}: spend --{other}"
             )
         amount = (
-            options.amount(self.limit, "--limit")
-            if self.limit is not None
+            options.amount(self._limit, "--limit")
+            if self._limit is not None
             else Fraction((rule or {})[f"{unit}_nano"], NANO)
         )
         return Account.total(**{unit: amount}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]

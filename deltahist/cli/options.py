@@ -88,6 +88,53 @@ def length(text: str, option: str) -> float | str:
     return value
 
 
+def has_distance(text: str) -> bool:
+    """Whether a --limit is one of what moves cost, and not of what an account may spend."""
+    try:
+        float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return text.strip().lower() not in ("nan", "inf", "-inf")
+    return False
+
+
+def limits(texts: Sequence[str] | None, option: str) -> list[Any] | None:
+    """What is promised beyond δ, as a neighbourhood takes it; None if nothing is said.
+
+    >>> limits(["2km:2", "any:4"], "--limit"), limits(["any:none"], "--limit")
+    ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [])
+    """
+    from deltahist.neighbourhood.profile import ANY, PROPORTIONAL
+
+    if not texts:
+        return None
+    out: list[Any] = []
+    for text in texts:
+        distance, _, factor = (part.strip() for part in text.rpartition(":"))
+        if text.strip() == PROPORTIONAL:
+            out.append(PROPORTIONAL)
+            continue
+        said = f"{option} is {text!r}"
+        if not distance or not factor:
+            raise InputError(
+                f"{said}: it must be a distance and how many times ε a move over it costs at most, such as 2km:2 or "
+                "any:4; any:none, or proportional"
+            )
+        if factor == "none":
+            if distance != ANY:
+                raise InputError(f"{said}: without a limit are all moves, any:none, or those beyond the longest limit")
+            if any(given != text for given in texts if given.strip().startswith(f"{ANY}:")):
+                raise InputError(f"{said} with another limit for any move: leave one of them out")
+            continue
+        times = amount(factor, f"{option} {text!r}: the factor")
+        if times < 1:
+            raise InputError(
+                f"{said}: the factor must be at least 1, since moves within δ cost up to ε themselves (for less at any "
+                "distance take a smaller budget)"
+            )
+        out.append((distance if distance == ANY else length(distance, f"{option} {text!r}: the distance"), times))
+    return out
+
+
 def grid(text: str, option: str) -> tuple[str, float | str]:
     """CRS of a grid and the side of its cells.
 

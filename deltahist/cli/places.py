@@ -13,6 +13,7 @@ from deltahist.errors import BYTES_PER_CELL, InputError, fits_memory
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
+    from deltahist.mechanisms import BaseMechanism
     from deltahist.neighbourhood import Neighbourhood
 
 #: What --crs is for plain numbers.
@@ -125,6 +126,18 @@ MapCrs = Annotated[
 Delta = Annotated[
     str, option("LENGTH", "δ: within this distance everyone is hidden with the full guarantee.")
 ]
+_LIMITS = (
+    "A move over this distance costs at most so many times ε: 2km:2, any:4; may be repeated. proportional: ε for every "
+    "δ. [default: any:4 where the strategy is chosen; any:none lifts it]"
+)
+Limits = Annotated[list[str] | None, option("DISTANCE:TIMES", _LIMITS)]
+LimitsOrAccounts = Annotated[
+    list[str] | None,
+    option(
+        "DISTANCE:TIMES|E",
+        f"{_LIMITS} Without a distance, with --ledger: what may be spent altogether; known after the first time.",
+    ),
+]
 Sources = Annotated[
     str,
     option(
@@ -132,6 +145,19 @@ Sources = Annotated[
         "Where people may appear or vanish: none, boundary, left or right (1-D), or a file of geometries.",
     ),
 ]
+
+
+def beyond(mechanism: BaseMechanism, asked: bool) -> str:
+    """What is promised beyond δ, and whether that was asked for, in one line."""
+    from deltahist.mechanisms.limits import limits_in_words
+
+    letter, norm = mechanism.letter, mechanism.norm
+    if not mechanism.neighbourhood.profile:
+        return f"none: any move at all costs {letter} = {mechanism.any_move:.4g}" + (
+            "" if asked else " (--limit any:4 allows 4 times what a move within δ may cost)"
+        )
+    words = limits_in_words(mechanism.neighbourhood, letter, norm)
+    return words if asked else f"{words} (nobody asked for another; --limit any:none lifts it)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +173,7 @@ class Place:
         ),
     ]
     delta: Delta
+    limit: Limits = None
     cell: Annotated[
         str | None,
         option(
@@ -179,6 +206,11 @@ class Place:
     _CHOOSES: ClassVar[bool] = True
 
     @property
+    def distances(self) -> list[str] | None:
+        """What --limit says of moves; None if it says nothing of them."""
+        return self.limit
+
+    @property
     def chooses(self) -> bool:
         """Whether the cells are to be chosen (`nears`) instead of given (`near`)."""
         if self.cell == "auto":
@@ -205,7 +237,7 @@ class Place:
         except CellTooLarge:  # δ may still fit between corners; if not, it is δ that is too long
             near = self._near(coordinates, length_times(delta, SIDES[-1]))
         box, crs = coordinates.of_box(self.bounds)
-        return on_cells(box, near.delta, crs, sources=near.sources)
+        return on_cells(box, near.delta, crs, sources=near.sources, limits=near.limits)
 
     def box(self, coordinates: Coordinates) -> tuple[tuple[float, ...], str | None]:
         """Corners of the map and its CRS, which --grid may say."""
@@ -217,10 +249,11 @@ class Place:
         from deltahist.neighbourhood import Neighbourhood
         from deltahist.neighbourhood.sources import is_far
 
-        delta = options.length(self.delta, "--delta")
+        delta, limits = options.length(self.delta, "--delta"), options.limits(self.distances, "--limit")
         box, crs = coordinates.of_box(self.bounds)
         if crs is None:
-            for name, value in (("--delta", delta), ("--cell", side)):
+            far = [("--limit", each[0]) for each in limits or () if isinstance(each, tuple) and each[0] != "any"]
+            for name, value in (("--delta", delta), ("--cell", side), *far):
                 if isinstance(value, str):
                     raise InputError(
                         f"{name} is {value!r}, but there is no CRS and so no metres: give a plain number in the "
@@ -238,7 +271,7 @@ class Place:
             ) from None
         grid = " x ".join(f"{n:,}" for n in domain.shape)
         fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {grid} cells")
-        near = Neighbourhood(domain, delta)
+        near = Neighbourhood(domain, delta, limits=limits)
         near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")
         if entry is None:
@@ -272,3 +305,14 @@ class Place:
             return options.length(self.cell, "--cell")
         parts = options.whole_number(self.cells_per_delta or "1", "--cells-per-delta")
         return delta if parts == 1 else length_times(delta, 1 / parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaidPlace(Place):
+    """A map that an account may pay for, whose limit stands beside those of moves."""
+
+    limit: LimitsOrAccounts = None
+
+    @property
+    def distances(self) -> list[str] | None:
+        return [text for text in self.limit or () if options.has_distance(text)] or None

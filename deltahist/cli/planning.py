@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
 from deltahist.cli.asking import Asked, settle, table_of_cells
-from deltahist.cli.groups import MaxPerUser, SpendingWithFailure, option, spread
+from deltahist.cli.groups import MaxPerUser, SpendingWithFailure, flag, option, spread
 from deltahist.cli.places import Coordinates, MapCrs, Place
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.planning import Candidate
 
 _NOT_ALL = "plus what is not measured"
 
@@ -27,6 +28,13 @@ def plan(
     deltas: Annotated[
         str | None,
         option("LIST", "Instead of the ranking: the best strategy for each of these δ (250m,1km)."),
+    ] = None,
+    frontier: Annotated[
+        bool,
+        flag("--frontier", "Instead: the best strategy for limits on what any move costs, and the error of each."),
+    ] = False,
+    picture: Annotated[
+        Path | None, option("FILE", "With --frontier: draw it too (.png, .svg or .pdf).")
     ] = None,
     crs: MapCrs = None,
     max_per_user: MaxPerUser = None,
@@ -47,9 +55,18 @@ def plan(
       deltahist plan --bounds 0,0,1,1 --cell 0.01 --delta 0.01 --epsilon 1 --squares 0.2
       deltahist plan --bounds 0,100 --cell 1 --delta 5 --sources left --rho 0.1 --format json
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
+      deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --frontier --picture frontier.png
     """
     from deltahist.domain.counting import Counting
+    from deltahist.plots import check_picture
 
+    if frontier and deltas is not None:
+        raise InputError("--frontier is given with --deltas: it must be one of them")
+    if picture is not None:
+        if not frontier:
+            raise InputError(f"--picture is {str(picture)!r} without --frontier: it is what is drawn")
+        check_picture(picture)
+        console.check_target(picture, *asked.files())
     console.check_target(out, *asked.files())
     how = {
         "contributions": options.whole_number(max_per_user or "1", "--max-per-user"),
@@ -60,10 +77,15 @@ def plan(
         title = "expected error per query, in points (root mean square)"
         counting = Counting(how.pop("contributions"))
         settled = settle(place, system, asked, counting=counting, **how)
+        how["counting"] = counting
         near, name = settled.near, settled.name
         if near.domain.crs is not None:
             console.note(console.facts(**console.about_map(near.domain)))
-        records, table = _ranking(near, settled.work, how | {"counting": counting})
+        if frontier:
+            title = "the least expected error per query, in points, by what any move may cost"
+            records, table = _frontier(near, settled.work, how, picture)
+        else:
+            records, table = _ranking(near, settled.work, how)
         if settled.cells:
             records = [{"cell": near.domain.size_of_cells} | record for record in records]
             compared = f"cells by the whole error, for about {asked.number:,.0f} points"
@@ -96,15 +118,68 @@ def _ranking(near: Neighbourhood, work: Any, how: dict[str, Any]) -> tuple[list[
             "parameters": {k: v for k, v in c.strategy.describe().items() if k not in options.LONG},
             "sensitivity": c.cost,
             "rmse": c.rmse,
+            "any_move": c.any_move,
             "determines_cells": c.resolves,
         }
         for c in found
     ]
     rows = [
-        (str(place), c.label, c.noise, f"{c.cost:.4g}", f"{c.rmse:,.4g}", _NOT_ALL * (not c.resolves))
+        (
+            str(place),
+            c.label,
+            c.noise,
+            f"{c.cost:.4g}",
+            f"{c.rmse:,.4g}",
+            _any_move(c),
+            _NOT_ALL * (not c.resolves),
+        )
         for place, c in enumerate(found, start=1)
     ]
-    return records, console.table(("rank", "strategy", "noise", "sensitivity", "error", ""), rows, left=3)
+    header = ("rank", "strategy", "noise", "sensitivity", "error", "any move", "")
+    return records, console.table(header, rows, left=3)
+
+
+def _any_move(candidate: Candidate) -> str:
+    """What a move from anywhere to anywhere costs."""
+    return f"{candidate.mechanism.letter} = {candidate.any_move:.4g}"
+
+
+def _frontier(
+    near: Neighbourhood, work: Any, how: dict[str, Any], picture: Path | None
+) -> tuple[list[dict[str, Any]], str]:
+    """The best candidates by what any move may cost, and what that budget would do for all moves alike."""
+    from deltahist.planning import frontier
+    from deltahist.plots import save_frontier
+
+    found = frontier(near, work, **how)
+    if picture is not None:
+        save_frontier(found, picture)
+        console.note(f"wrote {picture}")
+    records = [
+        {
+            "limit": None if point.limit is None else float(point.limit),
+            "strategy": point.best.label,
+            "noise": point.noise,
+            "rmse": point.best.rmse,
+            "any_move": point.any_move,
+            "rival": None if point.rival is None else point.rival.label,
+            "rival_rmse": None if point.rival is None else point.rival.rmse,
+        }
+        for point in found
+    ]
+    rows = [
+        (
+            "none" if point.limit is None else f"any:{float(point.limit):g}",
+            point.best.label,
+            point.noise,
+            f"{point.best.rmse:,.4g}",
+            _any_move(point.best),
+            "" if point.rival is None else f"{point.rival.rmse:,.4g}",
+        )
+        for point in found
+    ]
+    header = ("limit", "strategy", "noise", "error", "any move", "error if short moves cost that too")
+    return records, console.table(header, rows, left=3)
 
 
 def _crossovers(
@@ -126,10 +201,14 @@ def _crossovers(
                     "strategy": candidate.label,
                     "noise": candidate.noise,
                     "rmse": candidate.rmse,
+                    "any_move": candidate.any_move,
+                    "shown": _any_move(candidate),
                     "best": place == 0,
                     "note": note,
                 }
             )
         before = best[0].strategy.name
-    rows = [(r["delta"], r["strategy"], r["noise"], f"{r['rmse']:,.4g}", r["note"]) for r in records]
-    return records, console.table(("delta", "strategy", "noise", "error", ""), rows, left=3)
+    rows = [
+        (r["delta"], r["strategy"], r["noise"], f"{r['rmse']:,.4g}", r.pop("shown"), r["note"]) for r in records
+    ]
+    return records, console.table(("delta", "strategy", "noise", "error", "any move", ""), rows, left=3)

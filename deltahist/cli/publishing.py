@@ -22,7 +22,7 @@ from deltahist.cli.groups import (
 )
 from deltahist.cli.keeping import Keeping
 from deltahist.cli.mending import mending
-from deltahist.cli.places import Coordinates, Place
+from deltahist.cli.places import Coordinates, PaidPlace, beyond
 from deltahist.cli.refining import StateFile, check_state, kept_secret
 from deltahist.cli.sorting import InOrder
 from deltahist.errors import InputError
@@ -74,7 +74,7 @@ def publish(
         ),
     ],
     coordinates: Coordinates,
-    place: Place,
+    place: PaidPlace,
     out: Annotated[Path, option("FILE", "The release file (Parquet).")],
     spending: _Spending,
     strategy: Annotated[
@@ -157,8 +157,9 @@ def publish(
     mechanism = settled.mechanism(**how)
     check_protection(mechanism, weak_protection_accepted)
     columns = coordinates.columns(mechanism.domain)
+    limit = beyond(mechanism, place.distances is not None)
     if dry_run:
-        print(_expectation(settled, mechanism, asked), mechanism.statement(), sep="\n\n")
+        print(_expectation(settled, mechanism, asked, limit), mechanism.statement(), sep="\n\n")
         return None
     with mending(coordinates, place):
         counted = count_file(source, mechanism.domain, **columns, **rows.reading())
@@ -172,7 +173,7 @@ def publish(
             state=state,
         )
         release.save(out)
-    print(_summary(release, out) + ("" if state is None else f"\n{kept_secret(state)}"))
+    print(_summary(release, out, limit) + ("" if state is None else f"\n{kept_secret(state)}"))
     return release, counted
 
 
@@ -197,7 +198,7 @@ def _tell_publisher(counted: Counted, outside: str | None) -> None:
         )
 
 
-def _expectation(settled: Settled, mechanism: Mechanism, asked: Asked) -> str:
+def _expectation(settled: Settled, mechanism: Mechanism, asked: Asked, limit: str) -> str:
     """What a map would be like, from public figures alone."""
     expected = settled.expected(mechanism, asked.number)
     about = f"for about {asked.number:,.0f} points" + ("" if asked.points else " (--points says how many)")
@@ -206,6 +207,7 @@ def _expectation(settled: Settled, mechanism: Mechanism, asked: Asked) -> str:
         would_publish=_shape(mechanism),
         strategy=_named(mechanism),
         guarantee=mechanism.promise,
+        limit=limit,
         error=f"{expected.rmse:,.4g} points (root mean square) over {queries}, {about}",
         of_it=f"{expected.noise_error:,.4g} by noise, {expected.placement_error:,.4g} by places within cells",
     )
@@ -227,12 +229,13 @@ def _named(mechanism: Mechanism) -> str:
     return mechanism.strategy.name + (f" ({detail})" if detail else "")
 
 
-def _summary(release: Release, out: Path) -> str:
+def _summary(release: Release, out: Path, limit: str) -> str:
     return console.facts(
         published=str(out),
         **console.about_map(release.domain),
         strategy=_named(release.mechanism),
         guarantee=release.mechanism.promise,
+        limit=limit,
         inspect_it=f"deltahist inspect {out}",
     )
 

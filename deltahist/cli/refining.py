@@ -120,6 +120,11 @@ def refine(
     from deltahist.publishers.state import State
 
     console.check_target(out, state, *asked.files(), *([] if release is None else [release]), replace=overwrite)
+    for text in filter(options.has_distance, keeping.limit or ()):
+        raise InputError(
+            f"--limit is {text!r}: what moves may cost was settled by the release that is refined; here it is what the "
+            "account may spend"
+        )
     given: Any = State.load(state).release if release is None else open_release(release)
     if relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None and release is None:
         spent = {given.mechanism.budget.unit: given.mechanism.budget.amount}

@@ -19,7 +19,7 @@ from deltahist.cli.groups import (
     spread,
 )
 from deltahist.cli.keeping import Keeping
-from deltahist.cli.places import Delta
+from deltahist.cli.places import Delta, LimitsOrAccounts
 from deltahist.cli.refining import kept_secret
 from deltahist.errors import InputError
 
@@ -137,6 +137,7 @@ def quantile(
     x: Annotated[str, option("COL", "Column of the values: a name, or a number from 0.")],
     bounds: Annotated[str, option("LO,HI", "Ends of the line; values outside count as the ends.")],
     delta: Delta,
+    limit: LimitsOrAccounts = None,
     spending: _Spending,
     method: Annotated[
         Literal[
@@ -184,7 +185,11 @@ def quantile(
     ends = options.corners(bounds, "--bounds")
     if len(ends) != 2:
         raise InputError(f"--bounds is {bounds!r}: a quantile takes two numbers, LO,HI")
-    near = Neighbourhood(Domain(ends, (_CELLS,)), options.length(delta, "--delta"))
+    near = Neighbourhood(
+        Domain(ends, (_CELLS,)),
+        options.length(delta, "--delta"),
+        limits=options.limits([text for text in limit or () if options.has_distance(text)], "--limit"),
+    )
     near.check_on_map()
     check_quantile(share, near)
     console.check_target(out, source, replace=overwrite)

@@ -11,7 +11,7 @@ from deltahist.cli import console, options
 from deltahist.cli.asking import Asked, settle
 from deltahist.cli.groups import Rows, Spending, WeakProtection, Window, argument, option, spread
 from deltahist.cli.mending import mending
-from deltahist.cli.places import Coordinates, Place, Sources
+from deltahist.cli.places import Coordinates, Place, Sources, beyond
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -148,8 +148,10 @@ def stream(
     ((unit, amount),) = budget.items()
     share = {"strategy": strategy, "counting": counting, unit: amount / length}
     settled = settle(place, coordinates, asked, **share)
-    near = settled.near
-    planned = strategy if settled.work is None and not settled.cells else settled.mechanism(**share).strategy
+    near, planned = settled.near, strategy
+    if settled.work is not None or settled.cells:
+        best = settled.mechanism(**share)
+        near, planned = best.neighbourhood, best.strategy
     labels = [clock.label(step) for step in range(number)]
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
     columns = {"user": rows.user, "time": steps.time}
@@ -159,11 +161,11 @@ def stream(
     bar = progress("publishing steps", number, None if number >= _LONG else False)
     with mending(coordinates, place), bar as advance:
         tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)
-    print(_summary(plan, out, tally))
+    print(_summary(plan, out, tally, beyond(plan.mechanism, place.distances is not None)))
     return tally
 
 
-def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
+def _summary(plan: Stream, out: Path, tally: dict[str, int], limit: str) -> str:
     from deltahist.budgets.databases import database
 
     letter = "ε" if plan.budget.unit == "epsilon" else "ρ"
@@ -175,5 +177,6 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int]) -> str:
         strategy=plan.mechanism.strategy.name,
         guarantee=f"{letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
         f"each by up to {near.delta_ground:g} {near.domain.unit}",
+        limit=f"in each step {limit}",
         go_on=f"with the same options, --state {database(plan.ledger).place} and a later --until",
     )

@@ -15,6 +15,7 @@ from deltahist.domain.counting import Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import statement
 from deltahist.mechanisms.chain import Chain
+from deltahist.mechanisms.limits import limits_in_short
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
@@ -42,6 +43,11 @@ class OfMechanism:
     def noise(self) -> str:
         """Another name of `mechanism.noise_kind`: "laplace" or "gaussian"."""
         return self.mechanism.noise_kind
+
+    @property
+    def any_move(self) -> float:
+        """What a move from anywhere to anywhere costs, in units of the budget."""
+        return self.mechanism.any_move
 
 
 class BaseMechanism(abc.ABC):
@@ -174,14 +180,27 @@ class BaseMechanism(abc.ABC):
         if isinstance(distance, str):
             distance = near.domain.ground(near.domain.length(distance, name="distance"))
         if distance not in self._costs:
-            steps = max(1, math.ceil(distance / near.delta_ground - 1e-9))
-            limit = bound_of(self.guarantee, steps)
-            factor = near.factor_within(distance)
-            if factor is not None:
-                limit = min(limit, self.budget.amount * factor**self.norm)
+            limit = self.promised_within(distance)
             # A move within δ is guaranteed the budget, even where the own cost is less.
             self._costs[distance] = min(self.cost_under(near.moves_within(distance)), limit), limit
         return self._costs[distance]
+
+    def promised_within(self, distance: float) -> Fraction | float:
+        """What a move over a distance (ground units) costs by the promise alone: the bound of `cost_within`."""
+        near = self.neighbourhood
+        bound = bound_of(self.guarantee, max(1, math.ceil(distance / near.delta_ground - 1e-9)))
+        factor = near.factor_within(distance)
+        return bound if factor is None else min(bound, self.budget.amount * factor**self.norm)
+
+    @property
+    def any_move(self) -> float:
+        """What a move from anywhere to anywhere costs, in units of the budget."""
+        return float(self.cost_within(self.neighbourhood.diameter)[0])
+
+    @property
+    def letter(self) -> str:
+        """ "ε" or "ρ", whichever is spent."""
+        return "ε" if self.budget.unit == "epsilon" else "ρ"
 
     def approximate(self, probability: float) -> float:
         """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε itself."""
@@ -217,7 +236,8 @@ class BaseMechanism(abc.ABC):
             assert guarantee.epsilon is not None
             cost = f"ε = {float(guarantee.epsilon):g}"
             cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
-        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}"
+        far = limits_in_short(near, self.letter, self.norm)
+        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
 
     def facts(self) -> dict[str, Any]:
         """The privacy statement as data."""

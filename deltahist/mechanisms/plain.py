@@ -9,7 +9,8 @@ from typing import Any
 
 from deltahist.domain.counting import UNPAID
 from deltahist.errors import InputError
-from deltahist.mechanisms.statement import Promise, number, place_of_sources
+from deltahist.mechanisms.limits import length, main_limits, number, place_of_sources
+from deltahist.mechanisms.statement import Promise
 from deltahist.privacy import Guarantee
 
 #: A guess that is right more often than this is as good as knowing.
@@ -84,14 +85,8 @@ def _right(share: float | None) -> str:
     return f"right in {found} cases at most" if found[0].isdigit() else f"perhaps right {found}"
 
 
-def _length(value: float, unit: str) -> str:
-    if unit == "m" and value >= 1000:
-        return f"{number(value / 1000, 3)} km"
-    return f"{number(value, 3)} {unit.removesuffix('s') if value == 1 else unit}"
-
-
 def _protected(promise: Promise, f: dict[str, Any]) -> Section:
-    delta, points = _length(f["delta"], f["unit"]), f["points_per_user"]
+    delta, points = length(f["delta"], f["unit"]), f["points_per_user"]
     kind = "place" if promise.domain.ndim == 2 else "value"
     if points is None:
         who = (
@@ -110,12 +105,12 @@ def _protected(promise: Promise, f: dict[str, Any]) -> Section:
         f"Suppose that somebody knows everything but {whose}, and holds two possibilities for equally likely that are "
         f"no more than {delta} apart (the length that is called δ below). Whatever they do with what is published, "
         f"their guess is {_right(guess(f, f['protection'][0]))}; tossing a coin is right in 50. Over longer distances "
-        "the protection is weaker: the table says how much."
+        f"the protection is weaker{_further(promise, f)}: the table says how much."
     )
     if promise.neighbourhood.fixed_membership:
         there = f"Only {kind}s are hidden: who is in the data, and how many they are, is taken to be known."
     else:
-        named = place_of_sources(promise)
+        named = place_of_sources(promise.neighbourhood)
         anywhere = {"exact": f["appear_anywhere"], "deltas": f["protection"][-1]["deltas"]}
         there = (
             f"Being in the data at all is hidden as well as a {kind} is, for whoever is within {delta} of {named}. "
@@ -127,6 +122,17 @@ def _protected(promise: Promise, f: dict[str, Any]) -> Section:
     )
     kept = () if f["publishable"] else seeded
     return Section("Who is protected, and how strongly", (*kept, who, strength, there, _others(promise)))
+
+
+def _further(promise: Promise, f: dict[str, Any]) -> str:
+    """What the limits mean for guesses; nothing without limits."""
+    out = []
+    for limit in main_limits(promise.neighbourhood, 1 if f["rho"] is None else 2):
+        far, cost = limit["distance"], (limit["times"] or 0) * (f["epsilon"] or f["rho"])
+        deltas = f["protection"][-1]["deltas"] if far is None else far / f["delta"]
+        apart = "however far apart they are" if far is None else f"up to {length(far, f['unit'], 6)} apart"
+        out.append(f"{_right(guess(f, {'exact': cost, 'deltas': deltas}))} {apart}")
+    return f", but limited (a guess is {', '.join(out)})" if out else ""
 
 
 def _others(promise: Promise) -> str:
@@ -155,20 +161,20 @@ def _others(promise: Promise) -> str:
 
 
 def _by_distance(f: dict[str, Any]) -> Section:
-    letter = "ε" if f["rho"] is None else "ρ"
+    letter, more = "ε" if f["rho"] is None else "ρ", " and the limits" if f["limits"] else ""
     rows = []
     for row in f["protection"]:
         cost, bound = ("none" if row[k] is None else f"{row[k]:.4g}" for k in ("exact", "bound"))
-        rows.append((_length(row["distance"], f["unit"]), _of_100(guess(f, row)), cost, bound))
+        rows.append((length(row["distance"], f["unit"]), _of_100(guess(f, row)), cost, bound))
     rows[-1] = (f"{rows[-1][0]}, anywhere at all", *rows[-1][1:])
     if "appear_anywhere" in f:
         anywhere = {"exact": f["appear_anywhere"], "deltas": f["protection"][-1]["deltas"]}
         rows.append(("being there or not", _of_100(guess(f, anywhere)), f"{f['appear_anywhere']:.4g}", ""))
     text = (
         f"How often a guess between two possibilities that are so far apart is right at most. {letter} is what the "
-        f"difference costs: exactly, and by the rule of {letter} for every δ; with 0 nothing could be learnt."
+        f"difference costs: exactly, and by the rule of {letter} for every δ{more}; with 0 nothing could be learnt."
     )
-    header = ("Distance", "A guess is right in", letter, f"{letter} by rule")
+    header = ("Distance", "A guess is right in", letter, f"{letter} {'promised' if more else 'by rule'}")
     return Section("Protection by distance", (text,), header, tuple(rows))
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.mechanisms.base import BaseMechanism, bound_of
+from deltahist.mechanisms.base import BaseMechanism
+from deltahist.mechanisms.limits import distances_of, limit_facts
 from deltahist.neighbourhood import Neighbourhood
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """What a move costs against its distance, from a fraction of δ to the diameter.
 
-    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ: that is where they
-    are worked out. A value holds from the distance before it up to its own. Drawn as such steps, costs are never
+    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ and at limits: that is
+    where they are worked out. A value holds from the distance before it up to its own. Drawn as such steps, costs are never
     understated, and `exact` is nowhere above `bound`.
 
     Parameters
@@ -45,15 +46,15 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
     if len(distance) > points:
         wanted = np.searchsorted(distance, np.geomspace(first, near.diameter, points))
         distance = distance[np.unique(np.minimum(wanted, len(distance) - 1))]
-    # δ is where the promise ends: it is never left out.
-    distance = np.unique([first, *distance, np.clip(near.delta_ground, first, near.diameter), near.diameter])
-    steps = np.maximum(1, np.ceil(distance / near.delta_ground - 1e-9)).astype(np.int64)
+    # δ is where the promise changes, and so are limits: they are never left out.
+    kept = np.clip([near.delta_ground, *distances_of(near)], first, near.diameter)
+    distance = np.unique([first, *distance, *kept, near.diameter])
     return {
         "distance": distance,
         "exact": _rising(
             lambda place: float(mechanism.cost_within(float(distance[place]))[0]), len(distance)
         ),
-        "bound": np.array([float(bound_of(mechanism.guarantee, k)) for k in steps.tolist()]),
+        "bound": np.array([float(mechanism.promised_within(r)) for r in distance.tolist()]),
     }
 
 
@@ -63,8 +64,9 @@ def _jumps(near: Neighbourhood) -> NDArray[np.float64]:
     gaps = [domain.ground(side) * _some(n) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.hypot(*np.meshgrid(*gaps)).ravel() if domain.ndim == 2 else gaps[0]
     multiples = delta * _some(math.ceil(near.diameter / delta) + 1)
+    limits = [limit["distance"] or near.diameter for limit in limit_facts(near, 1)]
     # What differs by rounding only is one distance.
-    return np.asarray(np.unique(np.round(np.concatenate([apart, multiples]) / delta, 9)) * delta)
+    return np.asarray(np.unique(np.round(np.concatenate([apart, multiples, limits]) / delta, 9)) * delta)
 
 
 def _some(number: int) -> NDArray[np.int64]:

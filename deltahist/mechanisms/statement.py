@@ -12,12 +12,15 @@ from deltahist.domain import Domain
 from deltahist.domain.counting import UNPAID, Counting
 from deltahist.domain.crs import scales, unit_of, words
 from deltahist.mechanisms.chain import Chain
+from deltahist.mechanisms.limits import distances_of, limit_facts, limits_in_words, number, place_of_sources
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee
 
 #: Distances, in δ, at which the statement says what protection is left.
 MULTIPLES = (1, 2, 5, 10)
+#: Distances that differ by less are one.
+_LESS = 1 - 1e-6
 
 
 class Promise(Protocol):
@@ -52,9 +55,8 @@ class Promise(Protocol):
 def facts(promise: Promise) -> dict[str, Any]:
     """Everything the statement says, JSON-ready; what only a release knows (its total) is None."""
     near, domain, guarantee = promise.neighbourhood, promise.domain, promise.guarantee
-    distances = [k * near.delta_ground for k in MULTIPLES if k * near.delta_ground < near.diameter]
-    protection = [_protection(promise, d) for d in distances]
-    protection.append(_protection(promise, near.diameter))
+    norm = 1 if guarantee.rho is None else 2
+    protection = [_protection(promise, d) for d in [*_distances(near), near.diameter]]
     steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
     counting = promise.counting
     torn = 0.0 if counting.projection is None else counting.projection.jump
@@ -76,6 +78,7 @@ def facts(promise: Promise) -> dict[str, Any]:
         "points_per_user": counting.contributions if counting.user else None,
         "epsilon": None if guarantee.epsilon is None else float(guarantee.epsilon),
         "rho": None if guarantee.rho is None else float(guarantee.rho),
+        "limits": limit_facts(near, norm),
         "protection": protection,
         "total_public": promise.total_known,
         "total": None,
@@ -115,6 +118,12 @@ def _protection(promise: Promise, distance: float) -> dict[str, float | None]:
     }
 
 
+def _distances(near: Neighbourhood) -> list[float]:
+    """Some multiples of δ and the distances of limits below the diameter, none of them twice."""
+    every = sorted([k * near.delta_ground for k in MULTIPLES] + distances_of(near))
+    return [d for d, after in zip(every, [*every[1:], math.inf], strict=True) if d < min(near.diameter, after * _LESS)]
+
+
 def _relation(promise: Promise) -> str:
     near = promise.neighbourhood
     counting = promise.counting
@@ -127,18 +136,7 @@ def _relation(promise: Promise) -> str:
     move = f"{who} may be anywhere within {number(near.delta_ground)} {near.domain.unit} of {recorded}"
     if near.fixed_membership:
         return f"{move}; who is in the data is fixed"
-    return f"{move}, or may be absent if within that distance of {place_of_sources(promise)}"
-
-
-def place_of_sources(promise: Promise) -> str:
-    """Where people may appear or vanish, for people."""
-    sources = promise.neighbourhood.sources
-    place = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
-    return place.get(sources, "") if isinstance(sources, str) else "the source geometry"
-
-
-def number(value: float, digits: int = 10) -> str:
-    return f"{float(f'{value:.{digits}g}'):,}".removesuffix(".0")
+    return f"{move}, or may be absent if within that distance of {place_of_sources(near)}"
 
 
 def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
@@ -279,6 +277,9 @@ def _promise(promise: Promise, f: dict[str, Any]) -> list[Row]:
                 "but for a probability of 10⁻⁶",
             )
         )
+    if f["limits"]:
+        letter, norm = ("ε", 1) if f["rho"] is None else ("ρ", 2)
+        rows.append(("Limits", limits_in_words(promise.neighbourhood, letter, norm)))
     if promise.step is not None:
         rows += [
             ("Stream", f"step {promise.step.label} of a stream: {promise.step.words};"),
@@ -323,9 +324,10 @@ def _bounded(promise: Promise) -> list[Row]:
 
 def _protection_table(promise: Promise, f: dict[str, Any]) -> list[Row]:
     letter = "ε" if f["rho"] is None else "ρ"
+    bound = "promised" if f["limits"] else "bound"
     rows = [
         ("Protection by distance", "what a move over r costs: the further, the weaker the protection"),
-        ("", f"{'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {letter + ' bound':>10}"),
+        ("", f"{'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {letter + ' ' + bound:>10}"),
     ]
     for p in f["protection"]:
         length = f"{number(p['distance'], 6)} {f['unit']}"

@@ -16,8 +16,8 @@ from deltahist.errors import InputError, as_printed, whole
 
 #: What any move at all costs at most, in units of ε, where a strategy is chosen and nothing is said (docs/choosing.md).
 USUAL_CAP = Fraction(4)
-#: The profile ε r/δ.
-PROPORTIONAL = "proportional"
+#: The profile ε r/δ, and a distance that no move exceeds.
+PROPORTIONAL, ANY = "proportional", "any"
 #: Cells whose distances are all told apart where a function is tabulated; beyond, distances within this share of each
 #: other are limited as the shortest of them.
 _TOLD_APART, _RATIO = 24, 1.02
@@ -59,6 +59,8 @@ def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limi
     steps: list[tuple[float, Limit]] = []
     tables: list[list[tuple[float, Limit]]] = []
     within = domain.length(delta, name="delta")
+    if not callable(given) and not isinstance(given, Iterable):
+        raise InputError(f"limits is {given!r}: it must be a list of pairs (distance, factor)")
     for each in [given] if callable(given) or isinstance(given, str) else given:
         if isinstance(each, str):
             if each != PROPORTIONAL:
@@ -66,7 +68,7 @@ def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limi
                     f'limits holds {each!r}: it must be pairs (distance, factor), "proportional", or a function of the '
                     "distance"
                 )
-            tables.append(_tabulated(lambda r: r / domain.ground(within), domain, within))
+            tables.append(_tabulated(lambda r: max(1.0, r / domain.ground(within)), domain, within))
         elif callable(each):
             tables.append(_tabulated(each, domain, within))
         else:
@@ -117,14 +119,16 @@ def _pair(given: Any, domain: Domain, delta: float | str) -> tuple[float, Limit]
         distance, factor = given
     except (TypeError, ValueError):
         raise InputError(f"limits holds {given!r}: it must be a pair (distance, factor)") from None
-    endless = isinstance(distance, numbers.Real) and distance == math.inf
+    endless = distance == ANY or (isinstance(distance, numbers.Real) and distance == math.inf)
     length = math.inf if endless else domain.length(distance, name="the distance of a limit")
-    if isinstance(distance, numbers.Real):
+    if endless:
+        distance = math.inf
+    elif isinstance(distance, numbers.Real):
         distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
     if length <= domain.length(delta, name="delta"):
         raise InputError(
-            f"limits holds {(distance, factor)!r}: the distance must be longer than delta={delta!r}, within which the "
-            "budget itself is promised (is it in the same unit?)"
+            f"the distance of a limit is {distance!r}: it must be longer than delta={delta!r}, within which the budget "
+            "itself is promised (is it in the same unit?)"
         )
     return length, Limit(distance, _factor(factor, f"at {distance!r}"))
 
@@ -197,7 +201,7 @@ def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
     """JSON-ready: pairs of the distance, or "any", and the exact factor."""
-    return [["any" if limit.any else limit.distance, str(limit.factor)] for limit in limits]
+    return [[ANY if limit.any else limit.distance, str(limit.factor)] for limit in limits]
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
@@ -220,6 +224,6 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
             "version?)"
         )
     try:
-        return [(math.inf if far == "any" else far, Fraction(factor)) for far, factor in description]
+        return [(far, Fraction(factor)) for far, factor in description]
     except (ValueError, ZeroDivisionError):
         raise InputError(f"limits is {str(description)[:80]!r}: its factors must be fractions") from None

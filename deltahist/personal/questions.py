@@ -21,7 +21,7 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mean": (("column", "clip"), ("resolution",)),
     "quantile": (("column", "q", "clip"), ("resolution",)),
     "histogram": (("column", "values"), ()),
-    "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "project", "strategy", "sources")),
+    "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "project", "strategy", "sources", "limits")),
 }
 _BUDGETS = ("epsilon", "rho")
 
@@ -136,7 +136,7 @@ def _map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
         domain = Domain.from_cell(bounds, cell, project)
     grid = " x ".join(f"{number:,}" for number in domain.shape)
     fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {grid} cells", "use larger cells, or are the bounds swapped?")
-    near = Neighbourhood(domain, taken.pop("delta"), taken.pop("sources", None))
+    near = Neighbourhood(domain, *(taken.pop(name, None) for name in ("delta", "sources", "limits")))
     near.check_on_map()
     return records.publish(near, **taken, crs=crs, key=key)
 

@@ -105,7 +105,7 @@ class Map(Terminal["Mapped"]):
     def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
         """Billionths of one record: of a move over each radius, and of appearing for NaN."""
         mechanism = self.mechanism
-        appearing = mechanism.neighbourhood.appearing_anywhere()
+        appearing = mechanism.neighbourhood.appearing_anywhere().without_limits()
         least = self.near.domain.ground(2 * max(self.near.domain.step))
         costs = [
             mechanism.cost_under(appearing) if math.isnan(r) else mechanism.cost_within(max(float(r), least))[0]

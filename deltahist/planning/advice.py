@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,7 @@ def advise(
     deltas: Sequence[float | str] = USES["home"],
     epsilons: Sequence[float | Fraction] = (Fraction(1, 2), Fraction(1), Fraction(2)),
     per_user: Sequence[int] | None = None,
+    limits: Any = None,
 ) -> pd.DataFrame:
     """What each choice gives: the best cells, the error of a typical answer, and what an observer may learn at most.
 
@@ -56,13 +57,15 @@ def advise(
     deltas : distances within which people are to be hidden.
     epsilons : budgets of pure ε.
     per_user : numbers of points that are kept of each user, who is protected as a whole; single points are when None.
+    limits : what is promised beyond δ, as for `Neighbourhood`; that any move costs 4 ε at most when None.
 
     Returns
     -------
     DataFrame, a row for each choice: `delta` (ground units), `epsilon`, `points_per_user` (0: single points),
     `points` kept, `cell` (ground units), `strategy`, `area` of the typical query, its `count` for evenly spread points,
     the `error` of answers (root mean square, in points) with its parts `noise_error` and `placement_error`, the same
-    error `of_count`, and `observer`: how sure somebody who was 50% sure of one of two places within δ becomes at most.
+    error `of_count`, `observer`: how sure somebody who was 50% sure of one of two places within δ becomes at most, and
+    `any_move`: the ε of a move from anywhere to anywhere.
 
     Raises
     ------
@@ -83,7 +86,7 @@ def advise(
     with progress("comparing δ and cells", len(deltas) * len(SIDES), None) as advance:
         for delta in deltas:
             at_one = []
-            for near in on_cells(bounds, delta, crs):
+            for near in on_cells(bounds, delta, crs, limits=limits):
                 near.check_on_map()
                 at_one.append(_at_one(near, workload))
                 advance(1)
@@ -139,6 +142,7 @@ def _row(best: CellChoice, area: float, points: float, share: float, most: int) 
         "placement_error": best.placement_error,
         "of_count": best.rmse / count,
         "observer": best.mechanism.guarantee.certainty,
+        "any_move": best.any_move,
     }
 
 

@@ -147,6 +147,7 @@ def on_cells(
     *,
     most: int = 4_000_000,
     sources: Any = None,
+    limits: Any = None,
 ) -> Iterator[Neighbourhood]:
     """The same neighbourhood on cells of 2 δ, δ ... δ/8, as long as there are at least two and at most `most`.
 
@@ -163,4 +164,4 @@ def on_cells(
                 ) from None
             continue
         if 1 < domain.size <= most:
-            yield Neighbourhood(domain, delta, sources)
+            yield Neighbourhood(domain, delta, sources, limits)

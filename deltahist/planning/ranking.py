@@ -39,7 +39,7 @@ class Candidate(OfMechanism):
     resolves : whether it determines the queries; if not, the error is unknown and can be larger.
 
     >>> import deltahist as dh
-    >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1), epsilon=1)[0]
+    >>> best = dh.plan(dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1, limits=()), epsilon=1)[0]
     >>> best.label, round(best.rmse, 2), best.cost, best.any_move
     ('Cumulative (suffix)', 1.69, 1.0, 7.0)
     """
@@ -58,11 +58,6 @@ class Candidate(OfMechanism):
     def cost(self) -> float:
         """Sensitivity: in the 1-norm for Laplace, the 2-norm for Gaussian noise."""
         return float(self.mechanism.sensitivity)
-
-    @property
-    def any_move(self) -> float:
-        """What a move from anywhere to anywhere costs, in units of the budget."""
-        return float(self.mechanism.cost_within(self.mechanism.neighbourhood.diameter)[0])
 
     @property
     def budget(self) -> dict[str, Fraction]:
@@ -85,7 +80,7 @@ def plan(
 
     Parameters
     ----------
-    near : the neighbourhood.
+    near : the neighbourhood; if it says nothing of moves beyond δ (`limits` is None), any move may cost 4 ε at most.
     workload : the queries; all ranges when None.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
     probability : with epsilon, the failure probability δ_prob that is allowed: Laplace noise at ε and Gaussian
@@ -106,17 +101,23 @@ def plan(
     """
     if epsilon is None and rho is None:
         epsilon = 1.0
-    workload = all_ranges(near.domain) if workload is None else workload
-    if isinstance(workload, Boxes):
-        workload = workload.thinned(_MOST_QUERIES)
+    workload = measured_on(near, workload)
     counting = Counting(contributions) if counting is None else counting
     return _ranked(near, workload, workload, Budget(epsilon, rho, probability), counting)
+
+
+def measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
+    """What a workload's error is taken over: all ranges when None, and many boxes are thinned out."""
+    if workload is None:
+        return all_ranges(near.domain)
+    return workload.thinned(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
 
 
 def _ranked(
     near: Neighbourhood, workload: Workload, measured: Workload, budget: Budget, counting: Counting
 ) -> list[Candidate]:
-    """Candidates for a workload, ranked by their error on what stands for it."""
+    """Candidates for a workload, ranked by their error on what stands for it, under the usual cap if none is said."""
+    near = near.capped()
     kinds = [(1, Budget(budget.epsilon))] if budget.unit == "epsilon" else []
     if budget.unit == "rho" or budget.probability is not None:
         kinds.append((2, budget))
@@ -147,7 +148,8 @@ def mechanism_for(
 
     Parameters
     ----------
-    near, strategy, epsilon, rho, probability, noise, workload : as in `publish`.
+    near, strategy, epsilon, rho, probability, noise, workload : as in `publish`. Where the strategy is chosen and
+        nothing is said of moves beyond δ, the mechanism's neighbourhood has the usual cap (`Neighbourhood.capped`).
     counting : how rows will become counts.
 
     Raises
@@ -200,13 +202,17 @@ def crossovers(
 
     Options are those of `plan`. The candidates of a neighbourhood are ranked, the best one first.
     """
-    out = []
-    for near in nears:
-        best: dict[str, Candidate] = {}
-        for candidate in plan(near, workload, **options):
-            best.setdefault(candidate.noise, candidate)
-        out.append((near, list(best.values())))
-    return out
+    return [(near, best_of_each_noise(near, workload, **options)) for near in nears]
+
+
+def best_of_each_noise(
+    near: Neighbourhood, workload: Workload | None = None, **options: Any
+) -> list[Candidate]:
+    """The best candidate of `plan` for each noise, the best one first."""
+    best: dict[str, Candidate] = {}
+    for candidate in plan(near, workload, **options):
+        best.setdefault(candidate.noise, candidate)
+    return list(best.values())
 
 
 def expected_error(

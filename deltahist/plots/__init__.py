@@ -11,6 +11,7 @@ True
 
 from deltahist.plots.cells import plot_map
 from deltahist.plots.drawn import Drawn
+from deltahist.plots.frontier import plot_frontier, save_frontier
 from deltahist.plots.pictures import PICTURES, check_picture, picture, save_picture
 from deltahist.plots.protection import plot_protection
 from deltahist.plots.regions import plot_intervals, plot_regions
@@ -20,9 +21,11 @@ __all__ = [
     "Drawn",
     "check_picture",
     "picture",
+    "plot_frontier",
     "plot_intervals",
     "plot_map",
     "plot_protection",
     "plot_regions",
+    "save_frontier",
     "save_picture",
 ]

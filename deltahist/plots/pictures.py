@@ -31,7 +31,7 @@ _MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.8
 _LABELS, _WRITING = (1.7, 1.1), 0.6
 #: Letters of the smallest writing to an inch.
 _LETTERS = 16.5
-_DPI = 160
+DPI = 160
 
 
 def check_picture(path: str | Path, only: str | None = None) -> None:
@@ -86,7 +86,7 @@ def save_picture(
     look = _Look(values, level, plain, nonnegative, per, axes, tuple(context), title)
     figure = _figure(release, only, look)
     form = Path(path).suffix.lower()[1:]
-    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
+    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=DPI))
 
 
 def picture(release: Drawn) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from deltahist.mechanisms.limits import told
 from deltahist.mechanisms.protection import protection_curve
 from deltahist.plots.drawn import Drawn, figure_of, own_axes
 
@@ -17,7 +18,8 @@ _DISTANCES = 240
 
 
 def plot_protection(release: Drawn, ax: Axes | None = None) -> Axes:
-    """What a move costs, exactly and at most, against its distance; δ is marked, the curves end at the diameter.
+    """What a move costs, exactly and at most, against its distance; δ and limits are marked, the curves end at the
+    diameter.
 
     Parameters
     ----------
@@ -37,9 +39,8 @@ def plot_protection(release: Drawn, ax: Axes | None = None) -> Axes:
     if unit == "m" and near.diameter >= 2000:
         factor, unit = 1e-3, "km"
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
-    ax.plot(
-        distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="bound, by ⌈r/δ⌉ moves"
-    )
+    promised = "promised, with limits" if near.profile else "bound, by ⌈r/δ⌉ moves"
+    ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label=promised)
     ax.plot(distance, exact, color="tab:blue", linewidth=2, drawstyle="steps-pre", label="exact")
     ax.set_xscale("log")
     if np.max(bound, where=np.isfinite(bound), initial=0) > 20 * exact.min() > 0:
@@ -60,6 +61,19 @@ def plot_protection(release: Drawn, ax: Axes | None = None) -> Axes:
         va="top",
         ha="left" if left else "right",
     )
+    mechanism = release.mechanism
+    for limit in told(near, mechanism.norm):
+        far = limit["distance"]
+        place = near.diameter if far is None else min(far, near.diameter)
+        ax.annotate(
+            f"{'any move: ' if far is None else ''}{figure_of(limit['times'] or 0)} {letter}",
+            (place * factor, float(mechanism.promised_within(place))),
+            xytext=(-2, 3),
+            textcoords="offset points",
+            color="0.35",
+            fontsize=8,
+            ha="right",
+        )
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high < 30 * low:  # too short for powers of ten alone

@@ -89,7 +89,16 @@ class Stream:
     def mechanism(self) -> Mechanism:
         """What a step publishes with an equal share of the window's budget."""
         share: dict[str, Any] = {self.budget.unit: Window(self.length, *self.budget.exact).equal}
-        return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
+        near = self.near
+        if near.limits is None and "limits" not in self._begun.get("neighbourhood", {"limits"}):
+            near = near.without_limits()  # it goes on as it began
+        return mechanism_for(near, self.strategy, counting=self.counting, **share)
+
+    @cached_property
+    def _begun(self) -> Mapping[str, Any]:
+        """What the ledger says of the stream that it is of; nothing before that begins."""
+        opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if Ledger.exists(self.ledger) else None
+        return {} if opened is None else opened.get("about", {})
 
     def step(self, number: int) -> Step:
         """What a step's release says of the stream that it belongs to."""
@@ -109,9 +118,10 @@ class Stream:
         """
         counting = self.counting.describe()
         del counting["projection"]
+        near = self.mechanism.neighbourhood
         about: dict[str, Any] = {
-            "domain": self.near.domain.describe(),
-            "neighbourhood": self.near.describe(),
+            "domain": near.domain.describe(),
+            "neighbourhood": {k: v for k, v in near.describe().items() if k != "limits" or v},
             "strategy": self.mechanism.strategy.describe(),
             "start": self.clock.start,
             "every": self.clock.every,
@@ -121,8 +131,7 @@ class Stream:
         # What was not to be said before there was a choice is not said without it: the ledgers of before go on.
         if self.clock.format is not None:
             about["time_format"] = self.clock.format
-        opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if Ledger.exists(self.ledger) else None
-        before = {} if opened is None else opened.get("about", {})
+        before = self._begun
         self._same_delta(about, before)
         later = {k: about[k] for k in _LATER if k in about and before and k not in before}
         known = {k: v for k, v in about.items() if k not in later}
@@ -138,7 +147,7 @@ class Stream:
             )
         return window
 
-    def _same_delta(self, about: dict[str, Any], before: dict[str, Any]) -> None:
+    def _same_delta(self, about: dict[str, Any], before: Mapping[str, Any]) -> None:
         """2km and 2000m are one length: the ledger's own words are taken for it."""
         said = before.get("neighbourhood", {}).get("delta")
         if said is not None and before.get("domain") == about["domain"]:

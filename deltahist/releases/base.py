@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-#: Version of all release files.
-VERSION = 2
+#: Newest version of all release files, and that of files without limits: the programs of before read those, but would
+#: not know the noise of a release with limits.
+VERSION, _WITHOUT_LIMITS = 3, 2
 
 
 class BaseRelease(OfMechanism, abc.ABC):
@@ -106,7 +107,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         """The complete public description, JSON-ready; with `values` it makes the release again."""
         return {
             "format": self.mechanism.FORMAT,
-            "version": VERSION,
+            "version": VERSION if self.neighbourhood.profile else _WITHOUT_LIMITS,
             **self.mechanism.describe(),
             "publishable": self.publishable,
             "account": None if self.payment is None else self.payment.describe(),

@@ -1,0 +1,109 @@
+"""The frontier: the expected error against what a move of any length may cost, from public data alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from deltahist._progress import progress
+from deltahist.errors import as_printed
+from deltahist.mechanisms.base import OfMechanism
+from deltahist.neighbourhood import Neighbourhood
+from deltahist.planning.ranking import Candidate, best_of_each_noise, measured_on, plan
+from deltahist.workloads import Workload
+
+#: Limits of any move, in ε, that are compared; None is no limit.
+LIMITS: tuple[float | None, ...] = (1, 1.5, 2, 3, 4, 6, 8, None)
+
+
+@dataclass(frozen=True)
+class FrontierPoint(OfMechanism):
+    """The best mechanism under one limit, and what the same promise for any move would cost instead.
+
+    Parameters
+    ----------
+    limit : times what a move within δ may cost (ρ: in the noise's unit, squared for ρ) that any move may; None for no
+        limit.
+    best : the best candidate of one noise.
+    rival : the best candidate of the same noise if the budget of any move were allowed for every move, short ones too;
+        None without a limit, or where there is none.
+    """
+
+    limit: Fraction | None
+    best: Candidate
+    rival: Candidate | None
+
+    @property
+    def mechanism(self) -> Any:  # type: ignore[override]
+        """The mechanism of the best candidate."""
+        return self.best.mechanism
+
+    @property
+    def times(self) -> float:
+        """How many times what a move within δ may cost any move really costs, in the noise's unit."""
+        return float(self.any_move / float(self.mechanism.budget.amount)) ** (1 / self.mechanism.norm)
+
+
+def frontier(
+    near: Neighbourhood,
+    workload: Workload | None = None,
+    epsilon: float | Fraction | None = None,
+    *,
+    limits: Sequence[float | Fraction | None] = LIMITS,
+    **options: Any,
+) -> list[FrontierPoint]:
+    """The best mechanisms for limits on what any move costs: the error against the cost, at one budget within δ.
+
+    Parameters
+    ----------
+    near : the neighbourhood; what it promises for other distances is kept, as far as a limit leaves it.
+    workload, epsilon, options : as for `plan`.
+    limits : what any move may cost at most, in ε; None for no limit.
+
+    Returns
+    -------
+    list of FrontierPoint, by limit in the order given; for each noise one, the better one first.
+
+    Raises
+    ------
+    InputError
+        On a limit below 1, or as of `plan`.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 32), (32,)), delta=1)
+    >>> for point in dh.frontier(near, epsilon=1, limits=(1, None)):
+    ...     print(point.limit, point.best.strategy.name, round(point.best.rmse, 1), point.any_move)
+    1 CutAugmented 6.6 1.0
+    None Cumulative 1.9 31.0
+    """
+    workload = measured_on(near, workload)
+    rivals: dict[str, Candidate] = {}
+    for candidate in plan(near.anywhere(), workload, epsilon, **options):
+        rivals.setdefault(candidate.noise, candidate)
+    out = []
+    with progress("comparing limits", len(limits), None) as advance:
+        for given in limits:
+            limit = None if given is None else as_printed(given)
+            for best in best_of_each_noise(_under(near, limit), workload, epsilon=epsilon, **options):
+                rival = None if limit is None else rivals.get(best.noise)
+                out.append(FrontierPoint(limit, best, rival and _at(rival, limit, workload)))
+            advance(1)
+    return out
+
+
+def _under(near: Neighbourhood, limit: Fraction | None) -> Neighbourhood:
+    """The neighbourhood with a limit for any move; limits of shorter ones are no larger."""
+    nearer = [each for each in near.profile if not each.any]
+    if limit is None:
+        return near.with_limits(nearer)
+    return near.with_limits([*((each.distance, min(each.factor, limit)) for each in nearer), (math.inf, limit)])
+
+
+def _at(rival: Candidate, limit: Fraction, workload: Workload) -> Candidate:
+    """The rival at the budget that a limit allows any move."""
+    budget = rival.mechanism.budget
+    mechanism = rival.mechanism.spending(budget.of(budget.amount * limit**rival.mechanism.norm))
+    return replace(rival, mechanism=mechanism, rmse=mechanism.rmse(workload))
