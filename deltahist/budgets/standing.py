@@ -12,7 +12,7 @@ from deltahist.budgets.chains import CHAIN, Paid
 from deltahist.budgets.costs import ATTO, Total, rule_of
 from deltahist.budgets.nano import held
 from deltahist.errors import NANO, InputError
-from deltahist.neighbourhood.profile import limits_of
+from deltahist.neighbourhood.profile import ANY, limits_of
 
 if TYPE_CHECKING:
     from deltahist.budgets.accounts import Accounts
@@ -111,7 +111,7 @@ def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
         yield f"{who} has spent a probability of {float(standing.failed):.3g}, which is not within its limit"
     if standing.kind == "window":
         limits = limits_of(rule_of(accounts, standing.account).get("limits", []))
-        lengths = [None if steps == math.inf else int(steps) for steps, _ in limits]
+        lengths = [None if steps == ANY else int(steps) for steps, _ in limits]
         longest = max([standing.steps or 0, *(n for n in lengths if n is not None)])
         if charges and None not in lengths and max(charges) - min(charges) >= longest:
             yield f"{who} keeps charges of more steps than its window has"

@@ -90,6 +90,8 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
             last, factor = pair
         except (TypeError, ValueError):
             raise InputError(f"limits holds {pair!r}: it must be a pair (steps, factor)") from None
+        if last == ANY:
+            last = math.inf
         if last != math.inf:
             last = whole("or infinity", **{"the steps of a limit": last})
         if length is None or last <= length:
