@@ -138,7 +138,7 @@ def test_a_description_makes_the_same_limits_again(limits):
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ([(0.5, 2)], r"limits holds \(0.5, 2\): the distance must be longer than delta=1"),
+        ([(0.5, 2)], "the distance of a limit is 0.5: it must be longer than delta=1"),
         ([(1, 2)], "longer than delta=1"),
         ([(3, 0.5)], "the limit at 3 is 0.5: it must be at least 1"),
         ([(3, 3), (5, 2)], "2 times the budget within 5 after 3 times the budget within 3"),
