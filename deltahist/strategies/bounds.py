@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,26 +55,31 @@ def least_arrival(near: Neighbourhood) -> float:
     return next((float(f) ** 2 for f, relation in near.relations if relation.source_cells.any()), np.inf)
 
 
-def edge_bounds(near: Neighbourhood) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """All edges (M, 2) of the relations, as in `Neighbourhood.edges`, and the bound (M,) on each squared cost.
+class EdgeBounds(NamedTuple):
+    """All edges (M, 2) of a neighbourhood's relations, and the bounds (M,) on their squared costs.
 
     Examples
     --------
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])
-    >>> edges, squares = edge_bounds(near)
-    >>> edges.tolist(), squares.tolist()
+    >>> bounds = EdgeBounds.of(near)
+    >>> bounds.edges.tolist(), bounds.squares.tolist()
     ([[0, 1], [1, 2], [0, 2]], [1.0, 1.0, 4.0])
     """
-    shape = near.domain.shape
-    edges = near.relations[-1][1].edges()  # the widest relation holds all moves
-    edges = edges[edges[:, 0] >= 0]
-    start, end = (np.array(np.unravel_index(side, shape)) for side in edges.T)
-    place, squares = levels(near)
-    arrivals = arrival_squares(near).ravel()
-    entry = np.flatnonzero(np.isfinite(arrivals))
-    moved = squares[place[tuple(np.abs(end - start))]]
-    return (
-        np.concatenate([edges, np.column_stack([np.full_like(entry, -1), entry])]),
-        np.concatenate([moved, arrivals[entry]]),
-    )
+
+    edges: NDArray[np.int64]
+    squares: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, near: Neighbourhood) -> EdgeBounds:
+        """Moves, then arrivals, as in `Neighbourhood.edges`; each has the least bound of the relations that hold it."""
+        shape = near.domain.shape
+        edges = near.relations[-1][1].edges()  # the widest relation holds all moves
+        edges = edges[edges[:, 0] >= 0]
+        start, end = (np.array(np.unravel_index(side, shape)) for side in edges.T)
+        place, squares = levels(near)
+        moved = squares[place[tuple(np.abs(end - start))]]
+        arrivals = arrival_squares(near).ravel()
+        entry = np.flatnonzero(np.isfinite(arrivals))
+        entries = np.column_stack([np.full_like(entry, -1), entry])
+        return cls(np.concatenate([edges, entries]), np.concatenate([moved, arrivals[entry]]))

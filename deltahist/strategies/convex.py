@@ -1,8 +1,9 @@
 """The convex programme of the best Gaussian strategy: its solution in whole numbers, with a certificate.
 
-Problem: minimise tr(V X⁻¹) over X = AᵀA, where V = QᵀQ of the workload, subject to eᵀ X e ≤ 1 for every
-column e of the incidence matrix E. Where nobody comes or goes the total is public: all is meant on the
-space of cell vectors that add up to zero, on which the columns of E lie.
+Problem: minimise tr(V X⁻¹) over X = AᵀA, where V = QᵀQ of the workload, subject to eᵀ X e ≤ w_e² for every
+column e of the incidence matrix, w_e the least factor that a neighbourhood's limits promise for it, one within δ. Let E
+have the columns e / w_e, so that all bounds are one. Where nobody comes or goes the total is public: all is meant on
+the space of cell vectors that add up to zero, on which the columns of E lie.
 
 Lower bound: let λ ≥ 0 add up to one and L = E diag(λ) Eᵀ, so that tr(L X) ≤ 1 for every feasible X. With the
 orthogonal U of the polar decomposition of V^½ L^½, and Cauchy and Schwarz,
@@ -30,6 +31,8 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError
+from deltahist.strategies.ascent import Ascent
+from deltahist.strategies.bounds import EdgeBounds, arrival_squares
 from deltahist.workloads import AllRanges, Workload, range_gram
 
 if TYPE_CHECKING:
@@ -93,20 +96,20 @@ def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Solutio
     InputError
         If the certified gap is above 5% after 200 steps, or the workload asks for nothing but a public total.
     """
-    domain, edges = near.domain, near.edges()
+    domain, bounds = near.domain, EdgeBounds.of(near)
     # With nobody to come or go nothing changes the total: it may be measured at any precision.
-    free = not near.source_cells.any()
-    if not len(edges):
+    free = not (bounds.edges < 0).any()
+    if not len(bounds.edges):
         return Solution(domain, np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
     parts = _parts(near, gram, free)
     if not sum(part.factor.shape[1] for part in parts):
         raise InputError("the workload asks for nothing that noise must hide: the total alone is public")
-    best, dual, steps = _maximise(parts, edges, domain.size, _OF_GAP * gap)
+    best, dual, steps = _maximise(parts, bounds, domain.size, _OF_GAP * gap)
     if sum(part.factor.shape[1] for part in parts) < domain.size - free:
         # A convex combination of feasible matrices; what it mixes in costs at most its own share.
         best = (1 - _MIXED * gap) * best + _MIXED * gap / 2 * np.eye(domain.size)
-    matrix = _whole(_root(best, parts), edges, gram, free, _ROUNDED * gap)
-    primal = _mean_variance(matrix, edges, gram, free)
+    matrix = _whole(_root(best, parts), bounds, gram, free, _ROUNDED * gap)
+    primal = _mean_variance(matrix, bounds, gram, free)
     certificate = Certificate(primal, dual)
     if not certificate.gap <= max(WORST_GAP, gap):
         raise InputError(
@@ -177,12 +180,12 @@ def _parts(near: Neighbourhood, gram: NDArray[np.float64], free: bool) -> list[_
     zero.
     """
     shape = near.domain.shape
-    cube = gram.reshape(shape * 2)
+    cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)
     along = []
     for axis, n in enumerate(shape):
         mirrored = np.flip(cube, (axis, axis + len(shape)))
         same = np.abs(mirrored - cube).max() <= _RANK * np.abs(cube).max()
-        even = same and np.array_equal(np.flip(near.source_cells, axis), near.source_cells)
+        even = same and np.array_equal(np.flip(arrivals, axis), arrivals)
         along.append(_mirrored(n) if even else [scipy.sparse.eye_array(n, format="csr")])
     parts = []
     for axes in itertools.product(*along):
@@ -214,60 +217,29 @@ def _orthogonal(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _maximise(
-    parts: list[_Part], edges: NDArray[np.int64], size: int, gap: float
+    parts: list[_Part], bounds: EdgeBounds, size: int, gap: float
 ) -> tuple[NDArray[np.float64], float, int]:
     """The best feasible X (N, N), the best lower bound, and the steps taken.
 
-    Every λ gives both: with X the geometric mean for it, f(λ)² is a lower bound, and X over its largest eᵀXe is
-    feasible, of the variance tr(V X⁻¹) max eᵀXe = f max eᵀXe. The mean of eᵀXe over λ is tr(L X) = f, so that λ is the
-    best where eᵀXe / f is one wherever λ_e > 0; what is above one asks for more of λ (`_Ascent`).
+    Every λ gives both: with X the geometric mean for it, f(λ)² is a lower bound, and X over its largest eᵀXe (of
+    columns over their w) is feasible, of the variance tr(V X⁻¹) max eᵀXe = f max eᵀXe. The mean of eᵀXe over λ is
+    tr(L X) = f, so that λ is the best where eᵀXe / f is one wherever λ_e > 0; what is above asks for more (`Ascent`).
     """
     primal, dual, best, step = math.inf, 0.0, np.zeros((0, 0)), 0
     # Not below a millionth of the mean (for a gap of 10⁻³): an edge may have to come back.
-    ascent = _Ascent(len(edges), floor=gap / 1000 / len(edges))
+    number = len(bounds.edges)
+    ascent = Ascent(np.zeros(number), floor=gap / 1000 / number)
     while primal > (1 + gap) * dual and step < MOST_STEPS:
         step += 1
         weight = ascent.weight()
-        form, value, bound = _mean(parts, _laplacian(weight, edges, size))
-        squares = edge_squares(form, edges)
+        form, value, bound = _mean(parts, _laplacian(weight / bounds.squares, bounds.edges, size))
+        squares = edge_squares(form, bounds.edges) / bounds.squares
         most = float(squares.max())
         dual = max(dual, bound * bound)
         if value * most < primal:
             primal, best = value * most, form / most
         ascent.step(weight, squares / value, bound)
     return best, dual, step
-
-
-class _Ascent:
-    """Steps of λ uphill: λ_e ← λ_e · (eᵀXe / f)^p, on logarithms with Nesterov's momentum.
-
-    p = 2 would find λ in one step if the edges had nothing in common; it grows while f does, and starts again from
-    half, without momentum, when f falls.
-    """
-
-    def __init__(self, number: int, floor: float) -> None:
-        self.floor = floor
-        #: ln λ to go on from, up to a constant, and where the last step led before momentum.
-        self.at = self.before = np.zeros(number)
-        self.power, self.moved, self.last = 2.0, 0, 0.0
-
-    def weight(self) -> NDArray[np.float64]:
-        """λ (M,), adding up to one, none far below the floor."""
-        weight = np.exp(self.at - self.at.max())
-        weight = np.maximum(weight / weight.sum(), self.floor)
-        weight /= weight.sum()
-        return np.asarray(weight)
-
-    def step(self, weight: NDArray[np.float64], relative: NDArray[np.float64], bound: float) -> None:
-        """Go on from λ, where eᵀXe / f is `relative` (M,) and f is `bound`."""
-        if bound < self.last:
-            self.power, self.moved = max(1.0, self.power / 2), 0
-        else:
-            self.power = min(1.1 * self.power, 12.0)
-        here = np.log(weight) + self.power * np.log(np.maximum(relative, 1e-12))
-        momentum = self.moved / (self.moved + 3)
-        self.at = here + momentum * (here - self.before) if self.moved else here
-        self.last, self.before, self.moved = bound, here, self.moved + 1
 
 
 def _laplacian(weight: NDArray[np.float64], edges: NDArray[np.int64], size: int) -> NDArray[np.float64]:
@@ -313,7 +285,7 @@ def _root(form: NDArray[np.float64], parts: list[_Part]) -> NDArray[np.float64]:
 
 def _whole(
     root: NDArray[np.float64],
-    edges: NDArray[np.int64],
+    bounds: EdgeBounds,
     gram: NDArray[np.float64],
     free: bool,
     loss: float,
@@ -325,7 +297,7 @@ def _whole(
     better, because a total that is not published (rows were dropped) should stay in noise.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
-    exact = _mean_variance(root + total, edges, gram, free)
+    exact = _mean_variance(root + total, bounds, gram, free)
     out = np.zeros(root.shape, dtype=np.int64)
     for bits in range(6, 32):
         finer = np.rint(np.ldexp(root, bits)).astype(np.int64)
@@ -333,17 +305,15 @@ def _whole(
         if not entries_fit(finer):
             break
         out = finer
-        if bits % 2 == 0 and _mean_variance(out, edges, gram, free) <= (1 + loss) * exact:
+        if bits % 2 == 0 and _mean_variance(out, bounds, gram, free) <= (1 + loss) * exact:
             break
     return out
 
 
-def _mean_variance(
-    matrix: NDArray[Any], edges: NDArray[np.int64], gram: NDArray[np.float64], free: bool
-) -> float:
+def _mean_variance(matrix: NDArray[Any], bounds: EdgeBounds, gram: NDArray[np.float64], free: bool) -> float:
     """Mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
     square = exact_gram(matrix) if matrix.dtype == np.int64 else matrix @ matrix
-    scale = math.sqrt(edge_squares(square, edges).max())
+    scale = math.sqrt((edge_squares(square, bounds.edges) / bounds.squares).max())
     try:
         inverse = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix / scale), np.eye(len(matrix)))
     except np.linalg.LinAlgError:

@@ -16,6 +16,8 @@ from deltahist.errors import InputError
 _PER_LEVEL = 8
 #: Errors below this leave the nearest whole number without doubt.
 _SURE = 0.25
+#: Binary digits that are tried where numbers are too long as they stand.
+_SHORTER = (31, 21, 16, 13, 11, 9, 8, 7, 6, 5)
 
 
 def convolve(kernel: NDArray[np.int64], field: NDArray[Any]) -> NDArray[Any]:
@@ -33,8 +35,11 @@ def convolve(kernel: NDArray[np.int64], field: NDArray[Any]) -> NDArray[Any]:
         return _circular(_forward(kernel), _forward(field), field.shape)
     if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
         raise InputError("sums of counts times the strategy's rows exceed 64 bits: there are too many points")
-    for bits in (62, 31, 21, 16, 13, 11, 9, 8, 7, 6, 5):
+    longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
+    for bits in (longest, *(bits for bits in _SHORTER if bits < longest)):
         left, right = _digits(kernel, bits), _digits(field, bits)
+        if max(_least_error(a, b) for a in left for b in right) >= _SURE:
+            continue
         spectra = [_forward(d) for d in left]
         if all(_error(a, s, b) < _SURE for a, s in zip(left, spectra, strict=True) for b in right):
             break
@@ -80,9 +85,16 @@ def _digits(field: NDArray[np.int64], bits: int) -> list[NDArray[np.int64]]:
 
 def _error(a: NDArray[np.int64], spectrum: NDArray[np.complex128], b: NDArray[np.int64]) -> float:
     """Bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm."""
-    each = relative_error(a.size)
-    norm_a, norm_b = (math.sqrt(float(np.square(d, dtype=np.float64).sum())) for d in (a, b))
-    return each * norm_b * (2 * norm_a + float(np.abs(spectrum).max()))
+    return relative_error(a.size) * _norm(b) * (2 * _norm(a) + float(np.abs(spectrum).max()))
+
+
+def _least_error(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
+    """What `_error` is not below, without a transform: the mean square of a spectrum is the sum of squares."""
+    return relative_error(a.size) * _norm(b) * 3 * _norm(a)
+
+
+def _norm(digits: NDArray[np.int64]) -> float:
+    return math.sqrt(float(np.square(digits, dtype=np.float64).sum()))
 
 
 def relative_error(size: int) -> float:

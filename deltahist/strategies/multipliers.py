@@ -2,10 +2,10 @@
 
 Problem: minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
 arrivals. With multipliers λ that add up to one the best is X̂ = √(V̂ / L̂), L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)²
-(+ λ₀ / w²); let f be the mean of √(V̂ L̂) over the frequencies. Then f² bounds the best from below, f times the largest
-cost over its w² is what X̂ reaches once it is scaled to keep all bounds, and f is also the mean over λ of the costs over
-their w², so that the two agree where every λ_d > 0 has the same, largest, of these. Each round raises the multipliers of
-what costs more than the mean. Derivation: docs/theory.md, section 6.
+(+ λ₀ / w²); let f be the mean of √(V̂ L̂) over the frequencies. Then f² bounds the best from below, f times the
+largest cost over its w² is what X̂ reaches once it is scaled to keep all bounds, and f is also the mean over λ of the
+costs over their w², so that the two agree where every λ_d > 0 has the same, largest, of these. Each round raises the
+multipliers of what costs more than the mean. Derivation: docs/theory.md, section 6.
 """
 
 from __future__ import annotations
@@ -124,9 +124,7 @@ class _Chart:
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
-        size, had = (
-            np.bincount(p, chart.times, number) for p, chart in ((place, self), (before, coarse))
-        )
+        size, had = (np.bincount(p, chart.times, number) for p, chart in ((place, self), (before, coarse)))
         share = np.maximum(np.bincount(before, multipliers, number), _UNKNOWN / number * (size > had))
         out = np.zeros(self.place.shape)
         out[self.bounded] = self.times * (share / np.maximum(size, 1))[place]

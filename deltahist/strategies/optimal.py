@@ -47,7 +47,7 @@ class Optimal(Strategy):
 
     Parameters
     ----------
-    near : who may be confused with whom.
+    near : who may be confused with whom; limits beyond δ are bounds as well.
     workload : the workload whose mean variance is least; all ranges when None.
     gap : certified gap at which the optimisation ends.
     kept : a solution made before (`Optimal.restore`), in place of near and workload.

@@ -40,14 +40,16 @@ _MOST_TIED = 16
 class Spectral(Strategy):
     """Rows that are shifts of one kernel on a torus, the best for Gaussian noise (use `rho`).
 
-    Minimises tr(V X⁻¹) over circulant X = AᵀA with (e_u − e_v)ᵀ X (e_u − e_v) ≤ 1 for every move within δ, for
-    the workload's power spectrum V̂. The kernel is rounded to whole numbers, and the sensitivity is that of
-    the rounded kernel, exactly. The torus wraps around: moves across the seam are protected as well, for
-    nothing. Source: docs/theory.md, section 6.
+    Minimises tr(V X⁻¹) over circulant X = AᵀA with (e_u − e_v)ᵀ X (e_u − e_v) ≤ 1 for every move within δ, and
+    at most the square of what the neighbourhood's limits promise for longer ones, for the workload's power
+    spectrum V̂. The kernel is rounded to whole numbers, and the sensitivity is that of the rounded kernel,
+    exactly. The torus wraps around: moves across the seam are protected as well, for nothing. Source:
+    docs/theory.md, section 6.
 
     Parameters
     ----------
-    near : the neighbourhood whose moves are constraints; one with sources protects arrivals in every cell.
+    near : the neighbourhood whose moves are constraints; one with sources protects arrivals in every cell, by the
+        least factor that it promises for any of them.
     workload : the queries; all ranges when None. Only their sizes matter.
     pad : cells by which the torus is longer than the domain, along each axis; a quarter of it when None.
         Beyond the domain there is nothing, which makes non-negative estimates sharper.

@@ -10,20 +10,23 @@ import examples
 import numpy as np
 import pytest
 import shapely
+from profiles import dearest, limited, promised, random_limits
 
 import deltahist as dh
 from deltahist.mechanisms.calibration import explicit_edge_cost
-from deltahist.strategies import convex
+from deltahist.strategies import Spectral, convex
+from deltahist.strategies.bounds import EdgeBounds
 from deltahist.strategies.convex import exact_gram, workload_gram
 from deltahist.strategies.optimal import Optimal
 from deltahist.workloads import range_gram
 
 
-def neighbourhood(shape, cells, sources=None):
+def neighbourhood(shape, cells, sources=None, limits=None):
     """δ in cells, on cells of side one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return dh.Neighbourhood(dh.Domain((*(0 for _ in shape), *shape), shape), float(cells), sources)
+        domain = dh.Domain((*(0 for _ in shape), *shape), shape)
+        return dh.Neighbourhood(domain, float(cells), sources, limits)
 
 
 def restored(A, domain=None):
@@ -36,8 +39,9 @@ def best_by_solver(near, gram):
     """The least mean variance for σ = 1, by semidefinite programming."""
     import cvxpy as cp
 
-    E = near.incidence().toarray().astype(float)
-    size = near.domain.size
+    size, factors = near.domain.size, promised(near)
+    unit = np.eye(size + 1)[:, :size]  # the null vertex is the last
+    E = np.array([(unit[v] - unit[u]) / float(factor) for (u, v), factor in factors.items()]).T
     Z = np.linalg.svd(np.ones((1, size)))[2][1:].T if near.fixed_membership else np.eye(size)
     value, vector = np.linalg.eigh(Z.T @ gram @ Z)
     X = cp.Variable((Z.shape[1],) * 2, PSD=True)
@@ -51,22 +55,28 @@ def best_by_solver(near, gram):
 
 
 @pytest.mark.parametrize(
-    ("shape", "cells", "sources"),
+    ("shape", "cells", "sources", "limits"),
     [
-        ((6,), 1, None),
-        ((6,), 3, "left"),
-        ((8,), 2, "boundary"),
-        ((8,), 1, "right"),
-        ((12,), 2, None),
-        ((12,), 3, "left"),
-        ((4, 4), 1, None),
-        ((4, 4), 2, "boundary"),
-        ((5, 3), 1, shapely.Point(0, 0)),
-        ((5, 3), 3, None),
+        ((6,), 1, None, None),
+        ((6,), 3, "left", None),
+        ((8,), 2, "boundary", None),
+        ((8,), 1, "right", None),
+        ((12,), 2, None, None),
+        ((12,), 3, "left", None),
+        ((4, 4), 1, None, None),
+        ((4, 4), 2, "boundary", None),
+        ((5, 3), 1, shapely.Point(0, 0), None),
+        ((5, 3), 3, None, None),
+        ((8,), 1, None, [(math.inf, 1.25)]),
+        ((8,), 1, "left", [(2, 1.25), (math.inf, 1.5)]),
+        ((12,), 2, None, [(6, 1.1)]),
+        ((4, 4), 1, None, [(math.inf, 1.2)]),
+        ((4, 4), 1, "boundary", [(2, 1.1), (math.inf, 1.2)]),
+        ((5, 3), 1, shapely.Point(0, 0), [(3, 1.2)]),
     ],
 )
-def test_the_optimum_is_that_of_a_general_solver(shape, cells, sources):
-    near = neighbourhood(shape, cells, sources)
+def test_the_optimum_is_that_of_a_general_solver(shape, cells, sources, limits):
+    near = neighbourhood(shape, cells, sources, limits)
     A = Optimal(near)
     optimum = best_by_solver(near, range_gram(near.domain) / len(dh.workloads.all_ranges(near.domain)))
     found = A.certificate
@@ -175,6 +185,46 @@ def test_the_exact_cost_is_that_of_the_definition():
                 assert cost == explicit_edge_cost(A, relation, norm)
 
 
+def test_the_sensitivity_under_limits_is_that_of_all_pairs_of_cells():
+    rng = np.random.default_rng(13)
+    for _ in range(12):
+        domain = examples.random_domain(rng, most=(9, 4))
+        near = examples.random_neighbourhood(rng, domain)
+        own = limited(near, random_limits(rng, near))
+        A = Optimal(own, gap=0.01)
+        for other in (own, *(limited(near, random_limits(rng, near)) for _ in range(4))):
+            assert dh.sensitivity(A, other, norm=2).squared == dearest(A, other, 2)
+            assert dh.sensitivity(A, other) == dearest(A, other, 1)
+
+
+def test_edges_have_the_least_bound_of_the_relations_that_hold_them():
+    rng = np.random.default_rng(14)
+    for _ in range(40):
+        domain = examples.random_domain(rng)
+        near = examples.random_neighbourhood(rng, domain)
+        near = limited(near, random_limits(rng, near))
+        edges, squares = EdgeBounds.of(near)
+        found = dict(zip(map(tuple, edges.tolist()), squares.tolist(), strict=True))
+        assert len(found) == len(edges)
+        assert found == {edge: float(factor) ** 2 for edge, factor in promised(near).items()}
+
+
+@pytest.mark.parametrize("limit", [1, 1.5, 2])
+def test_a_limit_for_any_move_holds_and_costs_little(limit):
+    near = neighbourhood((12, 12), 1, None, [])
+    capped = near.with_limits([(math.inf, limit)])
+    work = dh.workloads.all_ranges(near.domain)
+    free, held = (dh.Mechanism(one, Optimal(one), dh.Budget(rho=0.5)) for one in (near, capped))
+    assert held.cost_under(near.anywhere()) <= held.budget.amount * capped.profile[0].factor ** 2
+    price = held.rmse(work) / free.rmse(work)
+    assert 1 - 1e-3 <= price <= {1: 1.3, 1.5: 1.02, 2: 1 + 1e-3}[limit]
+    if limit == 1:
+        plain = Optimal(near.anywhere())
+        assert held.strategy.certificate.primal == pytest.approx(plain.certificate.primal, rel=1e-3)
+    assert held.strategy.certificate.gap < 1e-3
+    assert held.rmse(work) <= dh.Mechanism(capped, Spectral(capped), dh.Budget(rho=0.5)).rmse(work)
+
+
 def test_the_matrix_is_symmetric_and_determines_what_edges_change():
     rng = np.random.default_rng(12)
     for _ in range(8):
@@ -196,19 +246,19 @@ def test_the_matrix_is_symmetric_and_determines_what_edges_change():
 
 def test_rounding_to_whole_numbers_loses_less_than_a_tenth_of_the_gap():
     near = neighbourhood((8, 8), 2)
-    gram, edges = workload_gram(None, near.domain), near.edges()
+    gram, bounds = workload_gram(None, near.domain), EdgeBounds.of(near)
     parts = convex._parts(near, gram, free=True)
-    form, _, _ = convex._maximise(parts, edges, 64, 1e-3)
+    form, _, _ = convex._maximise(parts, bounds, 64, 1e-3)
     root = convex._root(form, parts)
     assert np.allclose(root @ root, form)
-    exact = convex._mean_variance(root + 1, edges, gram, free=True)
+    exact = convex._mean_variance(root + 1, bounds, gram, free=True)
     for loss in (1e-4, 1e-2):
-        whole = convex._whole(root, edges, gram, True, loss)
-        assert convex._mean_variance(whole, edges, gram, free=True) <= (1 + loss) * exact
+        whole = convex._whole(root, bounds, gram, True, loss)
+        assert convex._mean_variance(whole, bounds, gram, free=True) <= (1 + loss) * exact
     assert np.abs(whole).max() < 2**16
     # Coarser numbers would lose more: the figure measures something.
     coarse = np.rint(4 * root).astype(np.int64) + 1
-    assert convex._mean_variance(coarse, edges, gram, free=True) > (1 + 1e-3) * exact
+    assert convex._mean_variance(coarse, bounds, gram, free=True) > (1 + 1e-3) * exact
 
 
 def test_a_public_total_costs_nothing_and_a_whole_number_on_all_entries_changes_no_cost():

@@ -1,15 +1,20 @@
 """Spectral strategies: exact operators and costs, near the optimum, files that are not trusted."""
 
 import json
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from examples import random_domain, random_neighbourhood
+from profiles import dearest, limited, random_limits
 
 import deltahist as dh
 from deltahist.mechanisms.calibration import explicit_edge_cost
-from deltahist.strategies import Optimal, Spectral, from_description
+from deltahist.strategies import Optimal, Spectral, from_description, multipliers
 from deltahist.strategies.convolution import convolve, squared_distance
+from deltahist.strategies.even import spread
+from deltahist.workloads.power import power
 
 
 def cases(number, seed):
@@ -26,6 +31,17 @@ def test_the_cost_is_that_of_the_rounded_kernel_for_every_neighbourhood():
         for other in (near, random_neighbourhood(rng, near.domain)):
             for norm in (1, 2):
                 assert spectral.edge_cost(other, norm) == explicit_edge_cost(spectral, other, norm)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sensitivity_under_limits_is_that_of_all_pairs_of_cells(seed):
+    """By the definition: the gap rule for every pair, arrivals by their own limits; 1,000 profiles in all."""
+    for rng, near, _ in cases(25, 10 + seed):
+        own = limited(near, random_limits(rng, near))
+        spectral = Spectral(own, pad=int(rng.integers(0, 3)))
+        for other in (own, *(limited(near, random_limits(rng, near)) for _ in range(7))):
+            assert dh.sensitivity(spectral, other, norm=2).squared == dearest(spectral, other, 2)
+        assert dh.sensitivity(spectral, own) == dearest(spectral, own, 1)
 
 
 def test_rows_are_shifts_of_one_kernel():
@@ -59,6 +75,121 @@ def test_it_is_close_to_the_optimum_without_a_torus():
             dh.expected_error(s, near, work, rho=0.5).mean() for s in (Optimal(near), Spectral(near))
         )
         assert best <= other <= 1.3 * best
+
+
+@pytest.mark.parametrize(
+    ("shape", "delta", "sources", "limits"),
+    [
+        ((9,), 1, None, [(math.inf, 1.2)]),
+        ((9,), 1, "left", [(3, 1.25), (math.inf, 1.5)]),
+        ((8,), 2, None, "proportional"),
+        ((5, 4), 1, None, [(math.inf, 1.1)]),
+        ((5, 4), 1, "boundary", [(2, 1.2), (math.inf, 1.25)]),
+        ((4, 6), 2, None, [(3, 1.05)]),
+    ],
+)
+@pytest.mark.parametrize("pad", [0, 3])
+def test_the_certified_gap_holds_against_a_general_solver(shape, delta, sources, limits, pad):
+    import cvxpy as cp
+
+    near = dh.Neighbourhood(dh.Domain((0,) * len(shape) + shape, shape), delta, sources, limits)
+    spectral = Spectral(near, pad=pad)
+    torus, size = spectral.torus, math.prod(spectral.torus)
+    places = list(np.ndindex(torus))
+    # x(0) − x(d) = Σ X̂(ω) (1 − cos ω·d) over the number of cells, with each displacement that a move has.
+    phase = (
+        2 * np.pi * sum(np.multiply.outer(p, p) / n for p, n in zip(np.array(places).T, torus, strict=True))
+    )
+    bounds = {}
+    for factor, relation in reversed(near.relations):
+        for move in relation.displacements().tolist():
+            for sign in np.ndindex((2,) * len(shape)):
+                end = (d * (1 - 2 * s) % n for d, s, n in zip(move, sign, torus, strict=True))
+                bounds[tuple(end)] = float(factor) ** 2
+    weight = (power(None, near.domain, torus) + multipliers._CELLS).ravel()
+    rows = [2 * (1 - np.cos(phase[places.index(d)])) / size / square for d, square in bounds.items()]
+    keep = slice(1, None) if near.fixed_membership else slice(0, None)
+    rows += [] if near.fixed_membership else [np.ones(size) / size]
+    x = cp.Variable(size)
+    terms = cp.multiply(weight[keep], cp.inv_pos(x[keep]))
+    problem = cp.Problem(cp.Minimize(cp.sum(terms)), [np.array(rows) @ x <= 1])
+    problem.solve(solver=cp.CLARABEL)
+    found = spread(spectral.solution.spectrum, torus).ravel() ** 2
+    assert (np.array(rows)[:, keep] @ found[keep]).max() <= 1 + 1e-9
+    reached = (weight[keep] / found[keep]).sum()
+    assert problem.value * (1 - 1e-6) <= reached <= problem.value * (1 + spectral.solution.gap + 1e-6)
+    assert 0 <= spectral.solution.gap <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("n", "cells", "limit", "price"),
+    [
+        (64, 1, 3, 1.000),
+        (64, 1, 2, 1.006),
+        (64, 1, 1.5, 1.07),
+        (64, 1, 1.2, 1.27),
+        (64, 1, 1, 1.52),
+        (128, 1, 2, 1.024),
+        (128, 8, 1.2, 1.003),
+    ],
+)
+def test_what_a_limit_for_any_move_costs(n, cells, limit, price):
+    """RMSE relative to no limit: the design's figures, and the limit holds."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), cells, limits=())
+    capped = near.with_limits([(math.inf, limit)])
+    work = dh.workloads.all_ranges(near.domain)
+    free, held = (dh.Mechanism(one, Spectral(one), dh.Budget(rho=0.5)) for one in (near, capped))
+    assert held.strategy.solution.gap < 0.005
+    assert held.rmse(work) / free.rmse(work) == pytest.approx(price, rel=0.01)
+    assert held.cost_under(near.anywhere()) <= held.budget.amount * capped.profile[0].factor ** 2
+    assert held.cost_under(near) <= held.budget.amount
+
+
+def test_any_move_at_the_budget_itself_is_the_relation_of_any_move():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 24, 30), (24, 30)), 1)
+    work = dh.workloads.all_ranges(near.domain)
+    limit, plain = near.with_limits([(math.inf, 1)]), near.anywhere()
+    one, other = (
+        dh.Mechanism(each, Spectral(each), dh.Budget(rho=0.5)).rmse(work) for each in (limit, plain)
+    )
+    assert one == pytest.approx(other, rel=2e-3)
+    spectral = Spectral(limit)
+    assert dh.sensitivity(spectral, limit, norm=2) == dh.sensitivity(spectral, plain, norm=2)
+
+
+def test_a_large_torus_starts_from_a_small_one():
+    """A limit that the small torus does not know, and one that it does."""
+    near = dh.Neighbourhood(
+        dh.Domain((0, 0, 340, 300), (340, 300)), 1, limits=[(9, 1.5), (150, 1.9), (math.inf, 1.92)]
+    )
+    spectral = Spectral(near)
+    assert max(spectral.torus) > multipliers._COARSE
+    assert spectral.solution.gap < 0.005
+    found = dh.sensitivity(spectral, near, norm=2).squared
+    costs = [Fraction(spectral.edge_cost(relation, 2)) / factor**2 for factor, relation in near.relations]
+    assert found == max(costs)
+    assert min(costs) > 0.98 * max(costs)
+
+
+def test_displacements_that_cost_the_same_are_told_apart_exactly():
+    """A kernel of single cells, for which all moves cost the same; and many that differ in the last digits."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, 40, 40), (40, 40)), 1)
+    single = Spectral(near.anywhere(), dh.workloads.random_squares(1, 50, near.domain))
+    assert (
+        single.edge_cost(near.anywhere(), 2)
+        == single.edge_cost(near, 2)
+        == squared_distance(single.kernel, (3, 1))
+    )
+    rng = np.random.default_rng(5)
+    for shape in ((30,), (9, 8)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        far = dh.Neighbourhood(domain, 1).anywhere()
+        spectral = Spectral(far, pad=0)
+        kernel = np.full(shape, 3)
+        kernel.flat[0] = 2**24 + int(rng.integers(100))
+        spectral.__dict__["kernel"] = kernel
+        kernel[tuple(n // 2 for n in shape)] -= 1
+        assert spectral.edge_cost(far, 2) == explicit_edge_cost(spectral, far, 2)
 
 
 def test_the_workload_matters():
