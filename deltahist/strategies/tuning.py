@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.grids import Starts
-from deltahist.strategies.lines import hats, sums_on
-from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT
+from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
+from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
 from deltahist.workloads import AllRanges, Boxes, Regions, Workload
 
 #: Boxes that stand for the workload.
@@ -287,6 +287,8 @@ def usual_shares(levels: int) -> dict[str, Fraction]:
         DIAGONAL: 2 * rest - 1,
         SUMS: sums,
         ARRIVALS: Fraction(1),
+        HUBS: Fraction(1),
+        HUB_SUMS: Fraction(1, 2),
     }
 
 
