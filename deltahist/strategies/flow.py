@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
-from deltahist.strategies import tuning
+from deltahist.strategies import limits, tuning
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, check_hubs
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
@@ -156,9 +156,12 @@ class Flow(Strategy):
         (14,)
         """
         plain = cls(near.domain, tuning.longest_move(near) if block is None else block, ())
-        bare = cls(near.domain, plain.block, (), arrivals=tuning.blocks_reached(near, plain))
-        widths, shares = tuning.best_sums(bare, workload, norm)
-        return cls(near.domain, bare.block, widths, shares, bare.arrivals)
+        arrivals = tuning.blocks_reached(near, plain)
+        bare = cls(near.domain, plain.block, (), arrivals=arrivals, centred=bool(near.profile))
+        if near.profile:
+            return cls(near.domain, bare.block, **limits.best_flow(near, bare, workload, norm))
+        sums = tuning.best_sums(bare, workload, norm)
+        return cls(near.domain, bare.block, sums.widths, sums.shares, bare.arrivals)
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Flow:
@@ -173,7 +176,8 @@ class Flow(Strategy):
                 flow = cls.tuned(near, workload, norm=norm, block=sides)
                 cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
                 sums = f", sums {', '.join(map(str, flow.widths or ()))} apart" if flow.widths else ""
-                yield f"Flow (blocks of {cells}{sums})", flow
+                hubs = f", hubs {flow.hubs} apart" if flow.hubs else ""
+                yield f"Flow (blocks of {cells}{sums}{hubs})", flow
 
     # -- what is measured ----------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.optimize
@@ -40,6 +40,7 @@ class Blocked(Protocol):
     domain: Domain
     block: int | tuple[int, ...]
     arrivals: str | tuple[int, ...] | None
+    centred: bool
 
     @property
     def blocks(self) -> tuple[int, ...]: ...
@@ -56,27 +57,45 @@ def outermost(blocks: tuple[int, ...]) -> NDArray[np.bool_]:
     return rim
 
 
-def best_sums(
-    flow: Blocked, workload: Workload | None, norm: int
-) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
+class Sums(NamedTuple):
+    """A flow's sums.
+
+    widths : of each level. shares : of the groups, in order. cells : what of the budget is for the cells, and not for steps
+    between blocks. error : mean variance over the workload.
+    """
+
+    widths: tuple[int, ...]
+    shares: tuple[Fraction, ...]
+    cells: float
+    error: float
+
+
+def boxes_of(workload: Workload | None, domain: Domain, number: int = _BOXES) -> Boxes:
+    """Boxes that stand for a workload, all ranges when None; boxes of their areas stand for regions."""
+    if isinstance(workload, Regions):
+        workload = workload.boxes()
+    boxes = workload if isinstance(workload, Boxes) else AllRanges(domain).sample(_BOXES)
+    return boxes.thinned(number)
+
+
+def best_sums(flow: Blocked, workload: Workload | None, norm: int) -> Sums:
     """Widths of the sums of a flow, and the shares of its groups, with the least expected error on a workload.
 
     Parameters
     ----------
-    flow : blocks and arrivals; its own widths and shares do not matter.
-    workload : the queries; all ranges when None. Boxes of their areas stand for regions.
+    flow : blocks and arrivals, and how sums are placed; its own widths and shares do not matter.
+    workload : the queries; all ranges when None.
     norm : 1 for Laplace, 2 for Gaussian noise.
     """
-    if isinstance(workload, Regions):
-        workload = workload.boxes()
-    boxes = workload if isinstance(workload, Boxes) else AllRanges(flow.domain).sample(_BOXES)
-    mean = MeanError(flow, boxes.thinned(_BOXES), norm)
+    mean = MeanError(flow, boxes_of(workload, flow.domain), norm)
     # Shares are refined for the chains that are best at usual ones.
     chains = sorted(_chains(flow.blocks), key=mean.at_usual_shares)
     found = [(*mean.best_shares(widths), widths) for widths in chains[:_REFINED]]
     of_flows, sums, widths = min(found, key=lambda f: (round(f[0], 9), f[2]))
     cells = 0.0 if flow.plain else _divide(of_flows, mean.of_cells, norm)
-    return widths, _shares(flow, sums, cells, norm)
+    error = of_flows * noise_of(1 - cells, norm) / noise_of(1, norm)
+    error += mean.of_cells * noise_of(cells / 2, norm) if cells else 0.0
+    return Sums(widths, _shares(flow, sums, cells, norm), cells, error)
 
 
 def usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
@@ -162,6 +181,25 @@ class _Crossings:
         return out
 
 
+    def at_corners(
+        self, theta: NDArray[np.float64], gain: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How single moves just before, and just behind, a stretch's ends count in the estimate of it.
+
+        The estimate is T + C (s − Θ T): a move at place p counts q_p − (Θ q)ᵀ gain_p, gain = (Θ V Θᵀ + W)⁻¹ Θ V.
+        """
+        asked = self.asked_of_sums(theta) @ gain
+        box, last = np.arange(len(self.low)), self.borders - 1
+        before, behind = np.zeros(len(self.low)), np.zeros(len(self.low))
+        first, end = np.floor(self.low).astype(np.int64), np.ceil(self.high).astype(np.int64)
+        for edge, sign in ((first, 1.0), (end, -1.0)):
+            for out, place in ((before, edge - 1), (behind, edge)):
+                weight = (place >= first) & (place < end)
+                inner = (edge > 0) & (edge <= last)
+                out += sign * inner * (weight - asked[box, place.clip(0, last)])
+        return before, behind
+
+
 class MeanError:
     """Mean variance over a workload's boxes of a flow's answers, as a function of its sums and their shares.
 
@@ -197,6 +235,7 @@ class MeanError:
         #: Mean over the boxes of |q|², both directions together.
         self._borders = sum(lines.asked_of_borders() for lines in crossings)
         # Directions with lines of one length have the same sums, so that what is asked of them adds up.
+        self._sides, self._centred = crossings, flow.centred
         self._crossings = {
             n: [lines for lines in crossings if lines.borders == n] for n in {c.borders for c in crossings}
         }
@@ -222,12 +261,12 @@ class MeanError:
 
     def of_flows(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
         """Mean variance of the flow through the boxes' sides."""
-        each = _noise(1 - shares.sum(), self.norm)
+        each = noise_of(1 - shares.sum(), self.norm)
         if not self._crossings:
             return each * self._on_a_line
-        each += 2 * _noise(1 - 2 * shares.sum(), self.norm)  # two diagonals count at a border
+        each += 2 * noise_of(1 - 2 * shares.sum(), self.norm)  # two diagonals count at a border
         out = each * self._borders
-        own = [_noise(s, self.norm) for s in shares]
+        own = [noise_of(s, self.norm) for s in shares]
         for n in self._crossings:
             if len(widths) == 1:
                 # With one level W is a multiple of 1: in the eigenvectors of Θ Θᵀ the inverse is a division.
@@ -235,9 +274,35 @@ class MeanError:
                 out -= each**2 * float((asked / (each * root + own[0])).sum())
             elif widths:
                 gram, asked = self._of_sums(n, widths)
-                noise = np.repeat(own, [sums_on(n, w) for w in widths])
+                noise = np.repeat(own, [sums_on(n, w, self._centred) for w in widths])
                 out -= each**2 * float(np.trace(np.linalg.solve(each * gram + np.diag(noise), asked)))
-        return out
+        return out + (self._of_corners(widths, shares) if self._centred else 0.0)
+
+    def _of_corners(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
+        """What the sides' errors have in common where diagonal moves end at corners (docs/theory.md, section 5).
+
+        Not looked at where sums are not centred, whose choice it was left out of.
+        """
+        diagonal = noise_of(1 - 2 * shares.sum(), self.norm)
+        each = noise_of(1 - shares.sum(), self.norm) + 2 * diagonal
+        sides = []
+        for lines in self._sides:
+            n = lines.borders
+            theta = np.concatenate([np.zeros((0, n)), *(self._theta(n, w) for w in widths)])
+            own = np.repeat(
+                [noise_of(s, self.norm) for s in shares], [sums_on(n, w, self._centred) for w in widths]
+            )
+            gain = np.linalg.solve(each * theta @ theta.T + np.diag(own), each * theta)
+            sides.append(lines.at_corners(theta, gain))
+        (x, (low_y, high_y)), (y, (low_x, high_x)) = (
+            (lines.ends, side) for lines, side in zip(self._sides, sides, strict=True)
+        )
+        both = x * y + 2 * x * low_y + 2 * low_x * y + 2 * low_x * low_y - 2 * high_x * high_y
+        return diagonal * float(both.mean())
+
+    def _theta(self, n: int, width: int) -> NDArray[np.float64]:
+        """Weights of the sums (p, n) of one level."""
+        return hats(n, width, self._centred) / (2 * width)
 
     def _decomposed(self, n: int, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Eigenvalues of Θ Θᵀ of one level, and the mean of (Θq)² along each eigenvector."""
@@ -261,7 +326,7 @@ class MeanError:
             gram, asked = self._block(n, b, a)
             return gram.T, asked.T
         if (n, a, b) not in self._blocks:
-            theta = {w: hats(n, w) / (2 * w) for w in (a, b)}
+            theta = {w: self._theta(n, w) for w in (a, b)}
             for w in (a, b):
                 if (n, w) not in self._asked:
                     self._asked[n, w] = [lines.asked_of_sums(theta[w]) for lines in self._crossings[n]]
@@ -298,7 +363,7 @@ def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(weight / (1 + weight.sum()) / 2)
 
 
-def _noise(share: float, norm: int) -> float:
+def noise_of(share: float, norm: int) -> float:
     """Variance of noise that gets a share of a budget of one: of ε for Laplace noise, of ρ for Gaussian noise."""
     return 2 / share**2 if norm == 1 else 1 / share
 
