@@ -146,7 +146,7 @@ def _chains(blocks: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
                 yield from ((width, width * times) for times in _TIMES if 2 * width * times <= longest)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Crossings:
     """What the boxes of a workload ask of the lines of one direction.
 
@@ -182,21 +182,19 @@ class _Crossings:
 
 
     def at_corners(
-        self, theta: NDArray[np.float64], gain: NDArray[np.float64]
+        self, theta: NDArray[np.float64], weight: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How single moves just before, and just behind, a stretch's ends count in the estimate of it.
 
-        The estimate is T + C (s − Θ T): a move at place p counts q_p − (Θ q)ᵀ gain_p, gain = (Θ V Θᵀ + W)⁻¹ Θ V.
+        The estimate is T + C (s − Θ T): a move at place p counts q_p − Σ_k weight_k Θ_kp, for weights Cᵀq (m, sums).
         """
-        asked = self.asked_of_sums(theta) @ gain
-        box, last = np.arange(len(self.low)), self.borders - 1
         before, behind = np.zeros(len(self.low)), np.zeros(len(self.low))
-        first, end = np.floor(self.low).astype(np.int64), np.ceil(self.high).astype(np.int64)
+        first, end, last = np.floor(self.low).astype(int), np.ceil(self.high).astype(int), self.borders - 1
         for edge, sign in ((first, 1.0), (end, -1.0)):
+            inner = sign * ((edge > 0) & (edge <= last))
             for out, place in ((before, edge - 1), (behind, edge)):
-                weight = (place >= first) & (place < end)
-                inner = (edge > 0) & (edge <= last)
-                out += sign * inner * (weight - asked[box, place.clip(0, last)])
+                inside = (place >= first) & (place < end)
+                out += inner * (inside - np.einsum("mk,mk->m", weight, theta.T[place.clip(0, last)]))
         return before, behind
 
 
@@ -236,6 +234,7 @@ class MeanError:
         self._borders = sum(lines.asked_of_borders() for lines in crossings)
         # Directions with lines of one length have the same sums, so that what is asked of them adds up.
         self._sides, self._centred = crossings, flow.centred
+        self._with_corners = flow.centred and max(flow.blocks) < _LONG
         self._crossings = {
             n: [lines for lines in crossings if lines.borders == n] for n in {c.borders for c in crossings}
         }
@@ -276,24 +275,29 @@ class MeanError:
                 gram, asked = self._of_sums(n, widths)
                 noise = np.repeat(own, [sums_on(n, w, self._centred) for w in widths])
                 out -= each**2 * float(np.trace(np.linalg.solve(each * gram + np.diag(noise), asked)))
-        return out + (self._of_corners(widths, shares) if self._centred else 0.0)
+        return out + (self._of_corners(widths, shares) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
         """What the sides' errors have in common where diagonal moves end at corners (docs/theory.md, section 5).
 
-        Not looked at where sums are not centred, whose choice it was left out of.
+        Left out for sums that are not centred, which have always been chosen without, and along long lines, where it is
+        next to nothing.
         """
         diagonal = noise_of(1 - 2 * shares.sum(), self.norm)
         each = noise_of(1 - shares.sum(), self.norm) + 2 * diagonal
         sides = []
         for lines in self._sides:
             n = lines.borders
-            theta = np.concatenate([np.zeros((0, n)), *(self._theta(n, w) for w in widths)])
-            own = np.repeat(
-                [noise_of(s, self.norm) for s in shares], [sums_on(n, w, self._centred) for w in widths]
-            )
-            gain = np.linalg.solve(each * theta @ theta.T + np.diag(own), each * theta)
-            sides.append(lines.at_corners(theta, gain))
+            theta, asked = np.zeros((0, n)), np.zeros((len(lines.low), 0))
+            if widths:
+                gram, _ = self._of_sums(n, widths)
+                own = [noise_of(s, self.norm) for s in shares]
+                own = np.repeat(own, [sums_on(n, w, self._centred) for w in widths])
+                theta = np.concatenate([self._theta(n, w) for w in widths])
+                known = self._crossings[n].index(lines)
+                asked = np.concatenate([self._asked[n, w][known] for w in widths], axis=1)
+                asked = np.linalg.solve(each * gram + np.diag(own), each * asked.T).T
+            sides.append(lines.at_corners(theta, asked))
         (x, (low_y, high_y)), (y, (low_x, high_x)) = (
             (lines.ends, side) for lines, side in zip(self._sides, sides, strict=True)
         )
