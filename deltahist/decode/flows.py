@@ -14,9 +14,9 @@ from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.hubs import HubVariance
 from deltahist.decode.moments import Moments, Terms
+from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
-from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.strategies.product import MOST_TABLED
 from deltahist.workloads import AllRanges, Boxes

@@ -57,14 +57,16 @@ class Fourths(Feature):
 class HubVariance:
     """Covariance of what enters at the hubs, and what of it a public total takes away.
 
-    With noise of variance v of their own and w on the sums, and C the gain (`Hubs`), it is v − Σ_ij K_ij (a_i aᵢᵀ) ⊗ (b_j b_jᵀ)
-    between hubs for the waves a and b along the axes, K = 2 v C − C² (v λ μ + w). K is nearly of low rank, so that a few
-    products are all. A public total subtracts the square of q·m, m = Σ_r α_r ⊗ β_r what the covariance makes of all ones.
+    With noise of variance v of their own and w on the sums, and C the gain (`Hubs`), it is
+    v − Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ for the waves a and b along the axes, K = 2 v C − C² (v λ μ + w). K is nearly
+    of low rank, so that a few products are all of it. A public total takes away (q·m)² / Σ m, m what the covariance
+    makes of all ones.
 
     Parameters
     ----------
-    hubs : with the ratio of both noises. edges : where each edge of cells lies among the blocks, per axis; None if blocks
-        are cells. own, sums : variance of the draws, in points.
+    hubs : with the ratio of both noises.
+    edges : where each edge of cells lies among the blocks, per axis; None if blocks are cells.
+    own, sums : variance of the draws, in points.
     """
 
     def __init__(

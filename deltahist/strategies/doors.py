@@ -147,9 +147,9 @@ class HubGrid:
 class Hubs(Doors):
     """Doors every few blocks, through which far moves leave and enter.
 
-    What enters at the hubs is estimated as the flow along a line is (`Lines`): ζ from the hubs' own noise, s from noise
-    on sums Θ ζ over squares of hubs, and the estimate is ζ + C (s − Θ ζ), C = Θᵀ (Θ Θᵀ + W/V)⁻¹. A move changes s and Θ ζ
-    alike. Θ is a product over the axes, and so is all but one division.
+    What enters at the hubs is estimated as the flow along a line is (`Lines`): ζ is what the hubs' own noise says, s
+    the sums Θ ζ over squares of hubs as noise of their own has them, and the estimate is ζ + C (s − Θ ζ) with
+    C = Θᵀ (Θ Θᵀ + W/V)⁻¹. A move changes s and Θ ζ alike. Θ is a product over the axes, and so is all but one division.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, check_hubs
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, FlowDraws, Lines, sums_on
+from deltahist.strategies.mean_error import SUMS, usual_shares
 from deltahist.strategies.prices import Prices
 from deltahist.strategies.routes import Kind, Routes
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 #: Binary digits after the point of flows between blocks: rounding them adds less than a thousandth of a point squared.
 BITS = 4
 _ONE = 1 << BITS
-#: Cells up to which the cost of moves between hubs that share sums is looked up, not bounded.
-_FEW = 400
 T = TypeVar("T")
 
 
@@ -295,8 +294,8 @@ class Flow(Strategy):
         """Share of each kind by name, a flow being counted in whole points."""
         if self.shares is not None:
             return {kind.name: share for kind, share in zip(self.kinds, self.shares, strict=True)}
-        usual = tuning.usual_shares(len(self._widths))
-        return {kind.name: usual.get(kind.name, usual[tuning.SUMS]) for kind in self.kinds}
+        usual = usual_shares(len(self._widths))
+        return {kind.name: usual.get(kind.name, usual[SUMS]) for kind in self.kinds}
 
     @property
     def weights(self) -> dict[str, Fraction]:
@@ -326,27 +325,8 @@ class Flow(Strategy):
     def split(self, noise: NDArray[Any]) -> FlowDraws:
         """The draws (..., draws) by what they are; views of a single release's."""
         by_kind = {g.name: noise[..., g.members] for g in self.groups}
-        releases = noise.shape[:-1]
-        straight = by_kind[STRAIGHT]
-        if self.domain.ndim == 1:
-            none = straight[..., :0].reshape(*releases, 0, 1)
-            return FlowDraws(straight.reshape(*releases, -1, 1), none, None, None, (), (), by_kind)
-        nx, ny = self.blocks
-        cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
         sums = self.sums_of(lambda kind: by_kind[kind.name])
-        at_x, at_y = ([sums_on(n, w, self.centred) for w in self._widths] for n in (ny, nx))
-        return FlowDraws(
-            straight[..., :cut].reshape(*releases, nx - 1, ny),
-            straight[..., cut:].reshape(*releases, ny - 1, nx),
-            by_kind[DIAGONAL][..., :half].reshape(*releases, nx - 1, ny - 1),
-            by_kind[DIAGONAL][..., half:].reshape(*releases, nx - 1, ny - 1),
-            tuple(s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, at_x, strict=True)),
-            tuple(
-                s[..., (nx - 1) * p :].reshape(*releases, ny - 1, own)
-                for s, p, own in zip(sums, at_x, at_y, strict=True)
-            ),
-            by_kind,
-        )
+        return FlowDraws.between(self.blocks, by_kind, sums, self.lines)
 
     @property
     def scatters_linearly(self) -> bool:
@@ -400,14 +380,11 @@ class Flow(Strategy):
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | None:
         prices = Prices(self, norm)
-        direct, far = prices.direct(near), prices.far(near)
-        if far > direct and norm == 1 and self.domain.size <= _FEW and not prices.far_is_exact(near):
-            return None
-        most = max(direct, far)
-        if near.source_cells.any():
+        most = prices.move(near)
+        if most is not None and near.source_cells.any():
             ways = Routes(self, near).ways_in
             most = max(most, *(prices.arrival_at(x, y, bool(hub)) for x, y, hub in ways))
-        return Fraction(most, prices.denominator**norm)
+        return None if most is None else Fraction(most, prices.denominator**norm)
 
     @property
     def _widths(self) -> tuple[int, ...]:

@@ -165,6 +165,37 @@ class FlowDraws:
     sums_y: Sequence[NDArray[Any]]
     by_kind: dict[str, NDArray[Any]]
 
+    @classmethod
+    def between(
+        cls,
+        blocks: tuple[int, ...],
+        by_kind: dict[str, NDArray[Any]],
+        sums: Sequence[NDArray[Any]],
+        lines: Sequence[Lines],
+    ) -> FlowDraws:
+        """The draws of a flow, from those of each kind (..., number), those of each level of sums, and its lines."""
+        straight = by_kind[STRAIGHT]
+        releases = straight.shape[:-1]
+        if len(blocks) == 1:
+            none = straight[..., :0].reshape(*releases, 0, 1)
+            return cls(straight.reshape(*releases, -1, 1), none, None, None, (), (), by_kind)
+        nx, ny = blocks
+        cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
+        diagonal = by_kind[DIAGONAL]
+        on_x, on_y = ([int((line.level == level).sum()) for level in range(len(sums))] for line in lines)
+        return cls(
+            straight[..., :cut].reshape(*releases, nx - 1, ny),
+            straight[..., cut:].reshape(*releases, ny - 1, nx),
+            diagonal[..., :half].reshape(*releases, nx - 1, ny - 1),
+            diagonal[..., half:].reshape(*releases, nx - 1, ny - 1),
+            tuple(s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, on_x, strict=True)),
+            tuple(
+                s[..., (nx - 1) * p :].reshape(*releases, ny - 1, own)
+                for s, p, own in zip(sums, on_x, on_y, strict=True)
+            ),
+            by_kind,
+        )
+
     def across_x(self) -> NDArray[Any]:
         """T of the lines along y (nx − 1, ny): all flow to the east, as the single draws have it."""
         assert self.rising is not None

@@ -1,4 +1,4 @@
-"""Prices: what the ways through a flow cost, which of them a move or an arrival takes, and the dearest that is taken."""
+"""Prices: what the ways through a flow cost, which of them moves and arrivals take, and the dearest that is taken."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.domain import Domain
 from deltahist.strategies.base import whole_shares
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, HubGrid, HubLine
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 #: Further than any move.
 _NEVER = 1 << 40
+#: Cells up to which the cost of moves between hubs that share sums is looked up, not bounded.
+_FEW = 400
 
 
 class Priced(Protocol):
     """What prices are of: blocks, shares and hubs of a flow."""
 
-    widths: tuple[int, ...] | None
+    domain: Domain
 
     @property
     def share_of(self) -> dict[str, Fraction]: ...
@@ -37,8 +40,8 @@ class Priced(Protocol):
 class Prices:
     """Costs of steps and doors as whole numbers, over denominator^norm.
 
-    The weights of the sums at a border add up to one, and so do those of the sums of hubs at a hub: a sum costs its share,
-    in the 2-norm at most (it is that where one sum has all the weight).
+    The weights of the sums at a border add up to one, and so do those of the sums of hubs at a hub: sums cost their
+    share, in the 2-norm at most (they do where one sum has all the weight).
 
     Parameters
     ----------
@@ -90,11 +93,18 @@ class Prices:
     def far(self, near: Neighbourhood) -> int:
         """The dearest move that goes through hubs, at most; 0 if none does.
 
-        Where both ways of a move cross a line they do so in opposite directions, and hubs that are near each other share
-        sums: such a move costs less than its two ways and hubs alone. Dearest moves do neither where there is room
-        (`far_is_exact`).
+        Where both ways of a move cross a line they do so in opposite directions, and hubs that are near each other
+        share sums: such a move costs less than its two ways and hubs alone. Dearest moves do neither where there is
+        room (`far_is_exact`).
         """
         return self._beyond(near, most_direct(self.flow))
+
+    def move(self, near: Neighbourhood) -> int | None:
+        """The dearest move; None on a small domain where it is not known, and can be looked up."""
+        direct, far = self.direct(near), self.far(near)
+        if far > direct and self.flow.domain.size <= _FEW and not self.far_is_exact(near):
+            return None
+        return max(direct, far)
 
     def far_is_exact(self, near: Neighbourhood) -> bool:
         """Whether a dearest move has hubs that share no sum."""
@@ -122,15 +132,14 @@ class Prices:
                 most = max(most, *np.add.outer(walk[one], walk[other])[taken].tolist())
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
 
-    def _within(self, near: Neighbourhood, x: int, y: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether a move leads to blocks x and y blocks away: at least that many cells, of blocks in between, and one."""
+    def _within(self, near: Neighbourhood, x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether moves lead to blocks x and y blocks away: over the blocks in between, and one cell more."""
         sides = (*self.flow.sides, 1)
         wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
         if near.domain.ndim == 1:
-            return (wide <= near.reach[0]) & (high == 0)
-        if wide >= len(near.reach):
-            return np.zeros(y.shape, dtype=bool)
-        return np.asarray(high <= near.reach[wide])
+            return np.asarray((wide <= near.reach[0]) & (high == 0))
+        far = near.reach[np.minimum(wide, len(near.reach) - 1)]
+        return np.asarray((wide < len(near.reach)) & (high <= far))
 
     def arrival_at(self, x: int, y: int, through_hub: bool) -> int:
         """An arrival in a block x and y blocks from its door."""
@@ -140,8 +149,8 @@ class Prices:
 def most_direct(flow: Priced) -> int:
     """Blocks along either axis up to which moves take their direct way; longer ones go through hubs.
 
-    As many as steps may cost what the dearest way through hubs does. It has nothing to do with the noise or with who uses
-    the flow, so that a move always has one and the same way.
+    As many as steps may cost what the dearest way through hubs does. Noise and neighbourhood do not matter, so that a
+    move always has one and the same way.
     """
     if flow.hub_grid is None:
         return max(flow.blocks)

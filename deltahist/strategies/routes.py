@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
@@ -42,7 +41,6 @@ class Kind:
 class Blocks(Priced, Protocol):
     """What routes are through: the blocks of a flow, its doors and its draws."""
 
-    domain: Domain
     centred: bool
 
     @property
@@ -58,10 +56,10 @@ class Blocks(Priced, Protocol):
 class Routes:
     """The way of every move and arrival through the blocks of a flow.
 
-    A move goes from block to block, diagonally first, then straight; a long one (`most_direct`) leaves at the hub of the
-    block where it starts, and enters at that of the block where it ends. An arrival enters at its door, the nearest block
-    where arrivals have noise or, too far from it (`door_within`), the hub of its block, and goes on like a move. Every
-    border that is crossed changes the draws that count there.
+    A move goes from block to block, diagonally first, then straight; a long one (`most_direct`) leaves at the hub of
+    the block where it starts, and enters at that of the block where it ends. An arrival enters at its door, the nearest
+    block where arrivals have noise or, too far from it (`door_within`), the hub of its block, and goes on like a move.
+    Every border that is crossed changes the draws that count there.
     """
 
     def __init__(self, flow: Blocks, near: Neighbourhood) -> None:
