@@ -23,6 +23,7 @@ from deltahist.strategies import (
     Wavelet,
     dyadic_grids,
 )
+from deltahist.strategies.doors import HubLine
 
 #: Beyond every source of the examples.
 OUTSIDE = 1000.0
@@ -106,8 +107,8 @@ def random_tents(rng, domain):
     return Tents(domain, spacing, int(rng.integers(1, 4)), shares)
 
 
-def random_flow(rng, domain, arrivals=True):
-    """A flow with any blocks, sums, shares and arrivals; None if the domain is a single block."""
+def random_flow(rng, domain, arrivals=True, hubs=True):
+    """A flow with any blocks, sums, shares, arrivals and hubs; None if the domain is a single block."""
     block = tuple(int(rng.integers(1, min(n, 3) + 1)) for n in domain.shape)
     blocks = [-(-n // b) for n, b in zip(domain.shape, block, strict=True)]
     if max(blocks) < 2:
@@ -119,10 +120,16 @@ def random_flow(rng, domain, arrivals=True):
         widths = tuple(sorted(rng.choice(possible, size=number, replace=False).tolist()))
     some = rng.choice(int(np.prod(blocks)), size=min(2, int(np.prod(blocks))), replace=False)
     entry = ["boundary", tuple(sorted(some.tolist())), None][rng.integers(3)] if arrivals else None
-    flow = Flow(domain, block, widths, None, entry)
+    spacing = width = None
+    if hubs and rng.random() < 0.6:
+        spacing = 1 + 2 * int(rng.integers(0, (min(max(blocks), 6) + 1) // 2))
+        number = max(len(HubLine(n, spacing, None).places) for n in blocks)
+        width = int(rng.integers(2, min(number, 5) + 1)) if number > 1 and rng.random() < 0.5 else None
+    more = (entry, spacing, width, bool(rng.random() < 0.5))
+    flow = Flow(domain, block, widths, None, *more)
     if rng.random() < 0.5:
         return flow
-    return Flow(domain, block, widths, _shares(rng, len(flow.groups)), entry)
+    return Flow(domain, block, widths, _shares(rng, len(flow.groups)), *more)
 
 
 #: Name -> how to make a random example on a domain.
@@ -143,7 +150,7 @@ STRATEGIES = {
 def _served_flow(rng, near):
     """A flow that serves the neighbourhood, or None."""
     flow = random_flow(rng, near.domain, arrivals=not near.fixed_membership)
-    return None if flow is None or (near.source_cells.any() and flow.arrivals is None) else flow
+    return None if flow is None or (near.source_cells.any() and flow.keeps_total) else flow
 
 
 def _small_optimum(rng, near):

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
+from deltahist.decode.hubs import HubVariance
 from deltahist.decode.moments import Moments, Terms
+from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
-from deltahist.strategies.lines import Lines
+from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.strategies.product import MOST_TABLED
-from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT
 from deltahist.workloads import AllRanges, Boxes
 from deltahist.workloads.sums import box_sums
 
@@ -74,15 +75,31 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _closed(self) -> bool:
-        """Whether variances have a closed form: tables fit, and a public total says nothing new."""
+        """Whether variances have a closed form: tables fit, and of a public total nothing but hubs knew less."""
         return max(self.strategy.blocks) <= MOST_TABLED and (
-            self.strategy.keeps_total or not self.total_known
+            self.strategy.arrivals is None or not self.total_known
         )
+
+    @functools.cached_property
+    def _hubs(self) -> HubVariance | None:
+        found = [door for door in self.strategy.doors if isinstance(door, Hubs)]
+        if not found:
+            return None
+        return HubVariance(found[0], self._edges, self._variance[HUBS], self._variance.get(HUB_SUMS))
 
     def terms(self, order: int) -> Terms | None:
         if not self._closed:
             return None
-        return self._second if order == 2 else self._fourth
+        return self._terms[order]
+
+    @functools.cached_property
+    def _terms(self) -> dict[int, Terms]:
+        """Variance and fourth cumulant by their order, hubs included."""
+        second, fourth, hubs = self._second, self._fourth, self._hubs
+        if hubs is not None:
+            second = [*second, *hubs.second(self.total_known)]
+            fourth = [*fourth, *hubs.fourth(self.laws[0].kurtosis())]
+        return {2: second, 4: fourth}
 
     @functools.cached_property
     def _fourth(self) -> Terms:

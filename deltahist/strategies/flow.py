@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
-from deltahist.strategies import tuning
-from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
+from deltahist.strategies import limits, tuning
+from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
+from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, check_hubs
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
-from deltahist.strategies.lines import FlowDraws, Lines, sums_on
-from deltahist.strategies.routes import ARRIVALS, DIAGONAL, STRAIGHT, Kind, Routes
+from deltahist.strategies.lines import DIAGONAL, STRAIGHT, FlowDraws, Lines, sums_on
+from deltahist.strategies.mean_error import SUMS, usual_shares
+from deltahist.strategies.prices import Prices
+from deltahist.strategies.routes import Kind, Routes
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -55,6 +58,11 @@ class Flow(Strategy):
         diagonal (2-D only) flows, one for each width, arrivals (if any); usual ones when None.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
         blocks) or flat indices of blocks.
+    hubs : blocks between hubs, odd; long moves leave and enter at the hubs of their ends, so that none costs more than
+        that. None for none: a move across the whole domain then costs as many crossings.
+    hub_width : distance, in hubs, between overlapping sums over squares of hubs with noise of their own; None for none.
+    centred : whether the sums along lines are placed alike at both ends, one more of them (as `Flow.tuned` has it for
+        neighbourhoods with limits).
 
     Raises
     ------
@@ -76,6 +84,9 @@ class Flow(Strategy):
     widths: tuple[int, ...] | None = None
     shares: tuple[Fraction, ...] | None = None
     arrivals: str | tuple[int, ...] | None = None
+    hubs: int | None = None
+    hub_width: int | None = None
+    centred: bool = False
 
     determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("flow[:block]",)
@@ -110,6 +121,8 @@ class Flow(Strategy):
                 raise InputError(
                     f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}"
                 )
+        if self.hubs is not None or self.hub_width is not None:
+            check_hubs(self.blocks, self.hubs, self.hub_width)
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow"))
 
@@ -142,9 +155,12 @@ class Flow(Strategy):
         (14,)
         """
         plain = cls(near.domain, tuning.longest_move(near) if block is None else block, ())
-        bare = cls(near.domain, plain.block, (), arrivals=tuning.blocks_reached(near, plain))
-        widths, shares = tuning.best_sums(bare, workload, norm)
-        return cls(near.domain, bare.block, widths, shares, bare.arrivals)
+        arrivals = tuning.blocks_reached(near, plain)
+        bare = cls(near.domain, plain.block, (), arrivals=arrivals, centred=bool(near.profile))
+        if near.profile:
+            return cls(near.domain, bare.block, **limits.best_flow(near, bare, workload, norm))
+        sums = tuning.best_sums(bare, workload, norm)
+        return cls(near.domain, bare.block, sums.widths, sums.shares, bare.arrivals)
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Flow:
@@ -159,7 +175,8 @@ class Flow(Strategy):
                 flow = cls.tuned(near, workload, norm=norm, block=sides)
                 cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
                 sums = f", sums {', '.join(map(str, flow.widths or ()))} apart" if flow.widths else ""
-                yield f"Flow (blocks of {cells}{sums})", flow
+                hubs = f", hubs {flow.hubs} apart" if flow.hubs else ""
+                yield f"Flow (blocks of {cells}{sums}{hubs})", flow
 
     # -- what is measured ----------------------------------------------------------------------------------
 
@@ -190,7 +207,7 @@ class Flow(Strategy):
 
     @property
     def keeps_total(self) -> bool:  # type: ignore[override]
-        return self.arrivals is None
+        return self.arrivals is None and self.hubs is None
 
     @property
     def parts(self) -> tuple[Group, ...]:
@@ -205,6 +222,11 @@ class Flow(Strategy):
         own = X[self.shape[0] - self.size :].reshape(*self.blocks, -1) * _ONE
         out = spread_blocks(own, self.starts, self.domain.shape).reshape(-1, X.shape[1])
         return out if self.plain else out + X[: self.domain.size]
+
+    def describe(self) -> dict[str, Any]:
+        # What came later is left out where it is not used: such flows are described as they always were.
+        later = {"hubs": None, "hub_width": None, "centred": False}
+        return {name: value for name, value in super().describe().items() if later.get(name, ...) != value}
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         if float(counts.sum(dtype=np.float64)) >= 2.0**62 / _ONE:
@@ -225,11 +247,29 @@ class Flow(Strategy):
             out.append(Kind(STRAIGHT, (nx - 1) * ny + nx * (ny - 1), crossing))
             out.append(Kind(DIAGONAL, 2 * (nx - 1) * (ny - 1), crossing))
             for w in self._widths:
-                number = (nx - 1) * sums_on(ny, w) + (ny - 1) * sums_on(nx, w)
+                number = (nx - 1) * sums_on(ny, w, self.centred) + (ny - 1) * sums_on(nx, w, self.centred)
                 out.append(Kind(f"sums {w} borders apart", number, crossing / (2 * w), width=w))
         if self.arrivals is not None:
             out.append(Kind(ARRIVALS, len(self.entries), crossing))
+        if (hubs := self.hub_grid) is not None:
+            out.append(Kind(HUBS, len(hubs.places), crossing))
+            if hubs.sums:
+                out.append(Kind(HUB_SUMS, hubs.sums, crossing / hubs.unit))
         return tuple(out)
+
+    @functools.cached_property
+    def hub_grid(self) -> HubGrid | None:
+        """Where the hubs are."""
+        return None if self.hubs is None else HubGrid.between(self.blocks, self.hubs, self.hub_width)
+
+    @functools.cached_property
+    def doors(self) -> tuple[Doors, ...]:
+        """Where mass may enter, with what its draws make of it."""
+        arrivals = () if self.arrivals is None else (Doors(ARRIVALS, self.entries),)
+        if (grid := self.hub_grid) is None:
+            return arrivals
+        ratio = float(self.share_of[HUBS] / self.share_of[HUB_SUMS]) ** 2 if grid.sums else None
+        return (*arrivals, Hubs(HUBS, grid.places, grid, ratio))
 
     @functools.cached_property
     def entries(self) -> NDArray[np.int64]:
@@ -254,8 +294,8 @@ class Flow(Strategy):
         """Share of each kind by name, a flow being counted in whole points."""
         if self.shares is not None:
             return {kind.name: share for kind, share in zip(self.kinds, self.shares, strict=True)}
-        usual = tuning.usual_shares(len(self._widths))
-        return {kind.name: usual.get(kind.name, usual[tuning.SUMS]) for kind in self.kinds}
+        usual = usual_shares(len(self._widths))
+        return {kind.name: usual.get(kind.name, usual[SUMS]) for kind in self.kinds}
 
     @property
     def weights(self) -> dict[str, Fraction]:
@@ -278,38 +318,19 @@ class Flow(Strategy):
         own = self.sums_of(lambda kind: self.share_of[kind.name])
         leaf = [float(1 / self.share_of[name]) ** 2 for name in (STRAIGHT, DIAGONAL)]
         return tuple(
-            Lines(n, self._widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own))
+            Lines(n, self._widths, leaf[0], leaf[1], tuple(float(1 / w) ** 2 for w in own), self.centred)
             for n in reversed(self.blocks)
         )
 
     def split(self, noise: NDArray[Any]) -> FlowDraws:
         """The draws (..., draws) by what they are; views of a single release's."""
         by_kind = {g.name: noise[..., g.members] for g in self.groups}
-        releases = noise.shape[:-1]
-        straight = by_kind[STRAIGHT]
-        if self.domain.ndim == 1:
-            none = straight[..., :0].reshape(*releases, 0, 1)
-            return FlowDraws(straight.reshape(*releases, -1, 1), none, None, None, (), (), by_kind)
-        nx, ny = self.blocks
-        cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
         sums = self.sums_of(lambda kind: by_kind[kind.name])
-        at_x, at_y = ([sums_on(n, w) for w in self._widths] for n in (ny, nx))
-        return FlowDraws(
-            straight[..., :cut].reshape(*releases, nx - 1, ny),
-            straight[..., cut:].reshape(*releases, ny - 1, nx),
-            by_kind[DIAGONAL][..., :half].reshape(*releases, nx - 1, ny - 1),
-            by_kind[DIAGONAL][..., half:].reshape(*releases, nx - 1, ny - 1),
-            tuple(s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, at_x, strict=True)),
-            tuple(
-                s[..., (nx - 1) * p :].reshape(*releases, ny - 1, own)
-                for s, p, own in zip(sums, at_x, at_y, strict=True)
-            ),
-            by_kind,
-        )
+        return FlowDraws.between(self.blocks, by_kind, sums, self.lines)
 
     @property
     def scatters_linearly(self) -> bool:
-        return not self.widths  # sums are joined to the flows by rounding
+        return not self.widths and self.hub_width is None  # sums are joined to the flows by rounding
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
@@ -330,8 +351,8 @@ class Flow(Strategy):
         out[..., :-1, :] -= east
         out[..., 1:, :] += east
         flat = out.reshape(*releases, -1)
-        if self.arrivals is not None:
-            flat[..., self.entries] += draws.by_kind[ARRIVALS]
+        for door in self.doors:
+            flat[..., door.places] += door.entering(draws.by_kind)
         return flat if self.plain else np.concatenate([draws.by_kind["cells"], flat], axis=-1)
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -351,39 +372,19 @@ class Flow(Strategy):
                 draws.north[...] += on_y
                 draws.rising[...] += on_x[:, :-1] + on_y.T[:-1]
                 draws.falling[...] += on_x[:, 1:] - on_y.T[1:]
-        if self.arrivals is not None:
-            draws.by_kind[ARRIVALS][...] = flat[self.entries]
+        for door in self.doors:
+            door.adjoint(flat[door.places], draws.by_kind)
         if not self.plain:
             draws.by_kind["cells"][...] = weights[: self.domain.size]
         return noise
 
-    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        # The weights of the sums at a border add up to one, and at the rim one sum has all the weight: that is what a
-        # move costs at most, in either norm (in the 2-norm a bound over several lines). A path's cost is piecewise
-        # linear in what it leaves behind on each axis, so that the dearest is at 0, at the bend or at the end.
-        shares, denominator = whole_shares(list(self.share_of.values()))
-        share = dict(zip(self.share_of, (s**norm for s in shares), strict=True))
-        cells = share.get("cells", 0)
-        sums = sum(self.sums_of(lambda kind: share[kind.name]))
-        straight = share[STRAIGHT] + sums
-        diagonal = share.get(DIAGONAL, 0) + 2 * sums
-
-        def path(x: int, y: int) -> int:
-            return min(x, y) * diagonal + abs(x - y) * straight
-
-        most = 2 * cells if near.frontier.any() else 0
-        for move in near.frontier.tolist():
-            # A move by d cells leaves up to ⌈d / block⌉ blocks behind; shorter moves are moves as well.
-            far = [min(-(-d // b), n - 1) for d, b, n in zip(move, self.sides, self.blocks, strict=True)]
-            x, y = (far[0], far[1] if len(far) > 1 else 0)
-            corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
-            most = max(most, *(path(i, j) + 2 * cells for i, j in corners if i or j))
-        if near.source_cells.any():
-            x, y = Routes(self, near).way_in
-            least = np.minimum(x, y)
-            way = np.unique(np.column_stack([least, np.maximum(x, y) - least]), axis=0).tolist()
-            most = max(most, *(a * diagonal + b * straight + share[ARRIVALS] + cells for a, b in way))
-        return Fraction(most, denominator**norm)
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | None:
+        prices = Prices(self, norm)
+        most = prices.move(near)
+        if most is not None and near.source_cells.any():
+            ways = Routes(self, near).ways_in
+            most = max(most, *(prices.arrival_at(x, y, bool(hub)) for x, y, hub in ways))
+        return None if most is None else Fraction(most, prices.denominator**norm)
 
     @property
     def _widths(self) -> tuple[int, ...]:

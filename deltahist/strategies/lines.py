@@ -10,25 +10,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: Names of kinds of draws: noise on moves across one border, and across two.
+STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
 #: Whole numbers below this are exact in floats, and so are their sums in any order.
 _EXACT = 2.0**53
 
 
-def sums_on(n: int, width: int) -> int:
-    """Number of overlapping sums with centres a width apart on a line of n borders."""
-    return max(1, round(n / width))
+def sums_on(n: int, width: int, centred: bool = False) -> int:
+    """Number of overlapping sums with centres a width apart on a line of n borders, one more if they are centred."""
+    return max(1, round(n / width)) + centred
 
 
-def hats(n: int, width: int) -> NDArray[np.int64]:
-    """Weights (sums_on(n, width), n) of the borders in each sum, in units of 1 / (2 width).
+def hats(n: int, width: int, centred: bool = False) -> NDArray[np.int64]:
+    """Weights (sums, n) of the borders in each sum, in units of 1 / (2 width).
 
     Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first
     and behind the last centre it stays one. At every border the weights add up to one. Sums over separate blocks
     would be weighted one inside and nothing outside: a range then ends inside a block with nothing between.
+    The first sum begins at the line's start; centred sums leave as much at both ends, and reach beyond them.
     """
-    centre = 2 * width * np.arange(sums_on(n, width)) + width - 1
+    number = sums_on(n, width, centred)
+    first = n - 1 - (number - 1) * width if centred else width - 1
+    centre = 2 * width * np.arange(number) + first
     place = np.clip(2 * np.arange(n), centre[0], centre[-1])
     return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
+
+
+def exact_product(values: NDArray[Any], weights: NDArray[np.int64]) -> NDArray[Any]:
+    """values (..., n) times weights (p, n) along the last axis, exact in whole numbers."""
+    if values.dtype.kind == "f":
+        return values @ weights.T
+    # Products of floats are much faster than those of whole numbers, and as exact while all sums are.
+    if float(np.abs(values).max(initial=0)) * float(weights.sum(axis=1).max()) >= _EXACT:
+        return values @ weights.T
+    return (values.astype(np.float64) @ weights.T.astype(np.float64)).astype(values.dtype)
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,7 @@ class Lines:
     widths : between the centres of the sums, one level each.
     straight, diagonal : variance of the noise on a move across one border, up to a common factor.
     sums : variance of the noise on the sums of each level.
+    centred : whether the sums are (`hats`).
     """
 
     n: int
@@ -53,6 +69,7 @@ class Lines:
     straight: float
     diagonal: float
     sums: tuple[float, ...]
+    centred: bool = False
 
     @functools.cached_property
     def diagonals(self) -> NDArray[np.float64]:
@@ -66,13 +83,13 @@ class Lines:
     def weights(self) -> NDArray[np.int64]:
         """Θ in whole numbers (p, n): each level's in units of 1 / (2 width)."""
         return np.concatenate(
-            [np.zeros((0, self.n), dtype=np.int64), *(hats(self.n, w) for w in self.widths)]
+            [np.zeros((0, self.n), dtype=np.int64), *(hats(self.n, w, self.centred) for w in self.widths)]
         )
 
     @functools.cached_property
     def level(self) -> NDArray[np.int64]:
         """Level of each sum (p,)."""
-        return np.repeat(np.arange(len(self.widths)), [sums_on(self.n, w) for w in self.widths])
+        return np.repeat(np.arange(len(self.widths)), [sums_on(self.n, w, self.centred) for w in self.widths])
 
     @functools.cached_property
     def units(self) -> NDArray[np.float64]:
@@ -99,13 +116,7 @@ class Lines:
 
     def surplus(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """s − Θ T (..., lines, p) for flows T (..., lines, n), in the sums' units, exact in whole numbers."""
-        given = np.concatenate(sums, axis=-1)
-        if flow.dtype.kind == "f":
-            return given - flow @ self.weights.T
-        # Products of floats are much faster than those of whole numbers, and as exact while all sums are.
-        if float(np.abs(flow).max(initial=0)) * float(self.weights.sum(axis=1).max()) >= _EXACT:
-            return given - flow @ self.weights.T
-        return given - (flow.astype(np.float64) @ self.weights.T.astype(np.float64)).astype(flow.dtype)
+        return np.concatenate(sums, axis=-1) - exact_product(flow, self.weights)
 
     def correction(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """C (s − Θ T) (..., lines, n); of whole numbers, rounded so that sums from the line's start are nearest."""
@@ -153,6 +164,37 @@ class FlowDraws:
     sums_x: Sequence[NDArray[Any]]
     sums_y: Sequence[NDArray[Any]]
     by_kind: dict[str, NDArray[Any]]
+
+    @classmethod
+    def between(
+        cls,
+        blocks: tuple[int, ...],
+        by_kind: dict[str, NDArray[Any]],
+        sums: Sequence[NDArray[Any]],
+        lines: Sequence[Lines],
+    ) -> FlowDraws:
+        """The draws of a flow, from those of each kind (..., number), those of each level of sums, and its lines."""
+        straight = by_kind[STRAIGHT]
+        releases = straight.shape[:-1]
+        if len(blocks) == 1:
+            none = straight[..., :0].reshape(*releases, 0, 1)
+            return cls(straight.reshape(*releases, -1, 1), none, None, None, (), (), by_kind)
+        nx, ny = blocks
+        cut, half = (nx - 1) * ny, (nx - 1) * (ny - 1)
+        diagonal = by_kind[DIAGONAL]
+        on_x, on_y = ([int((line.level == level).sum()) for level in range(len(sums))] for line in lines)
+        return cls(
+            straight[..., :cut].reshape(*releases, nx - 1, ny),
+            straight[..., cut:].reshape(*releases, ny - 1, nx),
+            diagonal[..., :half].reshape(*releases, nx - 1, ny - 1),
+            diagonal[..., half:].reshape(*releases, nx - 1, ny - 1),
+            tuple(s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, on_x, strict=True)),
+            tuple(
+                s[..., (nx - 1) * p :].reshape(*releases, ny - 1, own)
+                for s, p, own in zip(sums, on_x, on_y, strict=True)
+            ),
+            by_kind,
+        )
 
     def across_x(self) -> NDArray[Any]:
         """T of the lines along y (nx − 1, ny): all flow to the east, as the single draws have it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -12,15 +13,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError
-from deltahist.strategies.lines import hats, sums_on
+from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
+from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
+from deltahist.strategies.prices import Priced, door_within, most_direct
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
-
-#: Names of kinds of draws.
-STRAIGHT, DIAGONAL, ARRIVALS = "straight flows", "diagonal flows", "arrivals"
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,11 @@ class Kind:
     width: int | None = None
 
 
-class Blocks(Protocol):
+class Blocks(Priced, Protocol):
     """What routes are through: the blocks of a flow, its doors and its draws."""
 
-    domain: Domain
+    centred: bool
 
-    @property
-    def blocks(self) -> tuple[int, ...]: ...
-    @property
-    def sides(self) -> tuple[int, ...]: ...
     @property
     def plain(self) -> bool: ...
     @property
@@ -61,8 +56,10 @@ class Blocks(Protocol):
 class Routes:
     """The way of every move and arrival through the blocks of a flow.
 
-    A move goes from block to block, diagonally first, then straight; an arrival enters at its door, the nearest block
-    where arrivals have noise, and goes on like a move. Every border that is crossed changes the draws that count there.
+    A move goes from block to block, diagonally first, then straight; a long one (`most_direct`) leaves at the hub of
+    the block where it starts, and enters at that of the block where it ends. An arrival enters at its door, the nearest
+    block where arrivals have noise or, too far from it (`door_within`), the hub of its block, and goes on like a move.
+    Every border that is crossed changes the draws that count there.
     """
 
     def __init__(self, flow: Blocks, near: Neighbourhood) -> None:
@@ -71,35 +68,43 @@ class Routes:
         self._one = int(1 / next(kind.unit for kind in flow.kinds if kind.name == STRAIGHT))
 
     @functools.cached_property
-    def doors(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For every cell that touches a source its block and the nearest one where arrivals have noise."""
+    def doors(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """For every cell that touches a source its block, the door that arrivals take, and whether it is a hub."""
         from scipy.ndimage import distance_transform_cdt
 
-        if not len(self.flow.entries):
-            raise InputError(
-                "the neighbourhood has sources and the flow strategy has no arrivals: nothing hides who appears "
-                '(make it with Flow.tuned(near), or with arrivals="boundary")'
-            )
-        open_ = np.ones(self.flow.blocks, dtype=bool)
-        open_.reshape(-1)[self.flow.entries] = False
+        flow, hubs = self.flow, self.flow.hub_grid
+        places = np.nonzero(self.near.source_cells)
+        block = np.stack([p // b for p, b in zip(places, flow.sides, strict=True)])
+        if not len(flow.entries):
+            if hubs is None:
+                raise InputError(
+                    "the neighbourhood has sources and the flow strategy has no arrivals: nothing hides who appears "
+                    '(make it with Flow.tuned(near), or with arrivals="boundary")'
+                )
+            return block, hubs.place_of(hubs.hub_of(block)), np.ones(len(places[0]), dtype=bool)
+        open_ = np.ones(flow.blocks, dtype=bool)
+        open_.reshape(-1)[flow.entries] = False
         nearest = distance_transform_cdt(
             open_, metric="chessboard", return_distances=False, return_indices=True
         )
-        places = np.nonzero(self.near.source_cells)
-        block = tuple(p // b for p, b in zip(places, self.flow.sides, strict=True))
-        door = tuple(nearest[axis][block] for axis in range(self.flow.domain.ndim))
-        return np.stack(block), np.stack(door)
+        door = np.stack([nearest[axis][tuple(block)] for axis in range(flow.domain.ndim)])
+        far = np.abs(door - block).max(axis=0) > door_within(flow)
+        if hubs is not None and far.any():
+            door[:, far] = hubs.place_of(hubs.hub_of(block[:, far]))
+        return block, door, far
 
     @property
-    def way_in(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Blocks along x and along y between each cell that touches a source and its door."""
-        block, door = self.doors
-        far = np.abs(block - door)
-        return far[0], far[1] if len(far) > 1 else np.zeros_like(far[0])
+    def ways_in(self) -> list[list[int]]:
+        """Blocks along x and along y between cells that touch a source and their doors, and whether these are hubs."""
+        block, door, hub = self.doors
+        way = np.zeros((len(hub), 3), dtype=np.int64)
+        way[:, : len(block)] = np.abs(block - door).T
+        way[:, 2] = hub
+        return np.unique(way, axis=0).tolist()  # type: ignore[no-any-return]
 
     def changes(self) -> scipy.sparse.csr_array:
-        """A move goes along diagonals first, then straight; an arrival enters at the nearest open block."""
-        edges = self.near.edges()
+        """By how much each draw makes up for each edge (draws, M)."""
+        flow, hubs, edges = self.flow, self.flow.hub_grid, self.near.edges()
         moves = edges[:, 0] >= 0
         rows: list[NDArray[np.int64]] = []
         columns: list[NDArray[np.int64]] = []
@@ -110,30 +115,47 @@ class Routes:
             columns.append(edge)
             values.append(np.broadcast_to(np.asarray(value, dtype=np.int64), draw.shape))
 
+        def enter(hub: NDArray[np.int64], edge: NDArray[np.int64], sign: int) -> None:
+            for draw, which, value in self._through(hub):
+                add(draw, edge[which], sign * value * self._one)
+
+        def walk(here: NDArray[np.int64], there: NDArray[np.int64], edge: NDArray[np.int64]) -> None:
+            here = here.copy()
+            while len(going := np.flatnonzero((here != there).any(axis=0))):
+                step = np.sign(there[:, going] - here[:, going])
+                for draw, which, value in self._crossings(here[:, going], step):
+                    add(draw, edge[going[which]], value * self._one)
+                here[:, going] += step
+
         number = np.arange(len(edges))
-        if not self.flow.plain:
+        if not flow.plain:
             add(edges[:, 1], number, 1)
             add(edges[moves, 0], number[moves], -1)
-        cell = np.stack(np.unravel_index(edges.clip(0), self.flow.domain.shape))
-        block = cell // np.array(self.flow.sides)[:, None, None]
-        here, there = block[:, :, 0].copy(), block[:, :, 1]
+        cell = np.stack(np.unravel_index(edges.clip(0), flow.domain.shape))
+        block = cell // np.array(flow.sides)[:, None, None]
+        here, there = block[:, :, 0], block[:, :, 1]
         if not moves.all():
-            _, door = self.doors
             # The edges list arrivals in the order of the source cells.
-            here[:, ~moves] = door
-            entry = np.searchsorted(self.flow.entries, np.ravel_multi_index(tuple(door), self.flow.blocks))
-            add(entry + self._start[ARRIVALS], number[~moves], self._one)
-        while True:
-            going = np.flatnonzero((here != there).any(axis=0))
-            if not len(going):
-                break
-            step = np.sign(there[:, going] - here[:, going])
-            for draw, which, value in self._crossings(here[:, going], step):
-                add(draw, going[which], value * self._one)
-            here[:, going] += step
+            _, door, hub = self.doors
+            arriving = number[~moves]
+            if hubs is not None and hub.any():
+                enter(hubs.hub_of(there[:, arriving[hub]]), arriving[hub], 1)
+            entry = np.searchsorted(flow.entries, np.ravel_multi_index(tuple(door[:, ~hub]), flow.blocks))
+            if len(entry):
+                add(entry + self._start[ARRIVALS], arriving[~hub], self._one)
+            walk(door, there[:, arriving], arriving)
+        far = moves & (np.abs(there - here).max(axis=0) > most_direct(flow))
+        if hubs is not None and far.any():
+            leaving, entering = hubs.hub_of(here[:, far]), hubs.hub_of(there[:, far])
+            walk(here[:, far], hubs.place_of(leaving), number[far])
+            enter(leaving, number[far], -1)
+            enter(entering, number[far], 1)
+            walk(hubs.place_of(entering), there[:, far], number[far])
+        direct = moves & ~far
+        walk(here[:, direct], there[:, direct], number[direct])
         return scipy.sparse.csr_array(
             (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-            shape=(self.flow.draws, len(edges)),
+            shape=(flow.draws, len(edges)),
         )
 
     @functools.cached_property
@@ -141,6 +163,21 @@ class Routes:
         """The first draw of each kind."""
         kinds = self.flow.kinds
         return dict(zip([k.name for k in kinds], accumulate((k.number for k in kinds), initial=0), strict=False))
+
+    def _through(
+        self, hub: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Draws that count at hubs (ndim, m): which draw, which hub, with which weight."""
+        hubs, index = self.flow.hub_grid, np.arange(hub.shape[1])
+        assert hubs is not None
+        x, y = hubs.axes
+        at_x, at_y = hub[0], hub[1] if len(hub) > 1 else np.zeros_like(hub[0])
+        out = [(self._start[HUBS] + at_x * len(y.places) + at_y, index, np.ones_like(index))]
+        if hubs.sums:
+            for (i, on_x), (j, on_y) in itertools.product(_two(x.weights, at_x), _two(y.weights, at_y)):
+                draw, weight = self._start[HUB_SUMS] + i * len(y.weights) + j, on_x * on_y
+                out.append((draw[weight > 0], index[weight > 0], weight[weight > 0]))
+        return out
 
     def _crossings(
         self, here: NDArray[np.int64], step: NDArray[np.int64]
@@ -168,15 +205,21 @@ class Routes:
             start, w = self._start[kind.name], kind.width
             for across, along, place, n, sign, moved in (
                 (start, x, left, ny, dx, dx != 0),
-                (start + (nx - 1) * sums_on(ny, w), y, low, nx, dy, dy != 0),
+                (start + (nx - 1) * sums_on(ny, w, self.flow.centred), y, low, nx, dy, dy != 0),
             ):
-                # At most two sums overlap at a border.
-                weights = hats(n, w)
-                first = weights.argmax(axis=0)
-                rest = weights.copy()
-                rest[first, np.arange(n)] = 0
-                for which, size in ((first, weights.max(axis=0)), (rest.argmax(axis=0), rest.max(axis=0))):
-                    draw = across + along * len(weights) + which[place.clip(0, n - 1)]
-                    value = sign * size[place.clip(0, n - 1)]
-                    out.append((draw, moved & (value != 0), value))
+                weights = hats(n, w, self.flow.centred)
+                for which, size in _two(weights, place.clip(0, n - 1)):
+                    out.append((across + along * len(weights) + which, moved & (size != 0), sign * size))
         return [(draw[mask], index[mask], value[mask]) for draw, mask, value in out]
+
+
+def _two(
+    weights: NDArray[np.int64], place: NDArray[np.int64]
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The sums that overlap at places, of which there are at most two: which one, and its weight (0 for none)."""
+    each = np.arange(weights.shape[1])
+    first = weights.argmax(axis=0)
+    rest = weights.copy()
+    rest[first, each] = 0
+    second = rest.argmax(axis=0)
+    return [(first[place], weights[first, each][place]), (second[place], rest[second, each][place])]

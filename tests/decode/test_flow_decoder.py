@@ -17,7 +17,7 @@ def cases(number, seed):
         domain = random_domain(rng, most=(14, 7))
         near = random_neighbourhood(rng, domain)
         flow = random_flow(rng, domain, arrivals=not near.fixed_membership)
-        if flow is None or (near.source_cells.any() and flow.arrivals is None):
+        if flow is None or (near.source_cells.any() and flow.keeps_total):
             continue
         found = dh.Mechanism(
             near, flow, dh.Budget(**({"epsilon": 0.7} if number % 2 else {"rho": 0.1}))

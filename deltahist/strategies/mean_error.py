@@ -1,0 +1,283 @@
+"""The mean error of a flow over a workload, as a function of its sums and their shares; public data alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from deltahist.domain import Domain
+from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
+from deltahist.strategies.grids import Starts
+from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
+from deltahist.workloads import Boxes
+
+#: Lines from which on what their corners add is next to nothing.
+_LONG = 400
+#: Name of the sums' shares among those of all kinds.
+SUMS = "sums"
+
+
+class Blocked(Protocol):
+    """What is known of a flow before its sums are: blocks of cells, and where entities may appear."""
+
+    domain: Domain
+    block: int | tuple[int, ...]
+    arrivals: str | tuple[int, ...] | None
+    centred: bool
+
+    @property
+    def blocks(self) -> tuple[int, ...]: ...
+    @property
+    def starts(self) -> Starts: ...
+    @property
+    def plain(self) -> bool: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Crossings:
+    """What the boxes of a workload ask of the lines of one direction.
+
+    A box draws from a line only where one of its sides lies on it, and asks there for the flow through the stretch of
+    borders between its other two sides.
+
+    Parameters
+    ----------
+    borders : on each line.
+    ends : (m,) squared weights with which each box's two sides lie on lines.
+    low, high : (m,) where the stretch begins and ends, in borders.
+    """
+
+    borders: int
+    ends: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def asked_of_borders(self) -> float:
+        """Mean over the boxes of |q|², for the stretch q of borders that a box asks for."""
+        return float((self.ends * squares(self.low, self.high, 1)).mean())
+
+    def asked_of_sums(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Θ q (m, p) for every box's stretch q: what the stretch holds of each sum."""
+        before = np.zeros((self.borders + 1, len(theta)))
+        np.cumsum(theta.T, axis=0, out=before[1:])
+        out = np.zeros((len(self.low), len(theta)))
+        for edge, sign in ((self.high, 1.0), (self.low, -1.0)):
+            at = np.minimum(edge.astype(np.int64), self.borders - 1)
+            share = (edge - at)[:, None]
+            out += sign * ((1 - share) * before[at] + share * before[at + 1])
+        return out
+
+
+    def at_corners(
+        self, theta: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How single moves just before, and just behind, a stretch's ends count in the estimate of it.
+
+        The estimate is T + C (s − Θ T): a move at place p counts q_p − Σ_k weight_k Θ_kp, for weights Cᵀq (m, sums).
+        """
+        before, behind = np.zeros(len(self.low)), np.zeros(len(self.low))
+        first, end, last = np.floor(self.low).astype(int), np.ceil(self.high).astype(int), self.borders - 1
+        for edge, sign in ((first, 1.0), (end, -1.0)):
+            inner = sign * ((edge > 0) & (edge <= last))
+            for out, place in ((before, edge - 1), (behind, edge)):
+                inside = (place >= first) & (place < end)
+                out += inner * (inside - np.einsum("mk,mk->m", weight, theta.T[place.clip(0, last)]))
+        return before, behind
+
+
+class MeanError:
+    """Mean variance over a workload's boxes of a flow's answers, as a function of its sums and their shares.
+
+    The answer to a box is what its cells inside whole blocks add, and the flow through its sides. The flow through a
+    stretch q of borders of a line has, with noise of variance v per border and W on the sums Θ, the variance
+    v |q|² − v² (Θq)ᵀ (v Θ Θᵀ + W)⁻¹ Θq (least squares; `Lines`). The mean over boxes needs of them |q|² and
+    the mean of Θq (Θq)ᵀ alone, which do not depend on the shares: they are made once for every choice of widths.
+
+    Parameters
+    ----------
+    flow : its blocks. boxes : the workload. norm : 1 for Laplace, 2 for Gaussian noise.
+    """
+
+    def __init__(self, flow: Blocked, boxes: Boxes, norm: int) -> None:
+        self.norm = norm
+        spans = []
+        in_blocks, in_cells = np.ones(len(boxes)), np.ones(len(boxes))
+        for (low, high), n, start in zip(
+            boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True
+        ):
+            cell, edge = np.append(start, n), np.arange(len(start) + 1.0)
+            spans.append((np.interp(low, cell, edge), np.interp(high, cell, edge)))
+            in_blocks *= squares(*spans[-1], 1) * (n / len(start))
+            in_cells *= squares(low, high, 1)
+        #: Variance that cells add beside their blocks' sums, for a variance of one per cell.
+        self.of_cells = 0.0 if flow.plain else max(0.0, float((in_cells - in_blocks).mean()))
+        ends = [_ends(low, high, n) for (low, high), n in zip(spans, flow.blocks, strict=True)]
+        self._on_a_line = float(ends[0].mean())
+        crossings: list[_Crossings] = []
+        if len(spans) == 2:
+            (nx, ny), (x, y) = flow.blocks, spans
+            crossings = [_Crossings(ny, ends[0], *y), _Crossings(nx, ends[1], *x)]
+        #: Mean over the boxes of |q|², both directions together.
+        self._borders = sum(lines.asked_of_borders() for lines in crossings)
+        # Directions with lines of one length have the same sums, so that what is asked of them adds up.
+        self._sides, self._centred = crossings, flow.centred
+        self._with_corners = flow.centred and max(flow.blocks) < _LONG
+        self._crossings = {
+            n: [lines for lines in crossings if lines.borders == n] for n in {c.borders for c in crossings}
+        }
+        self._asked: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+        self._blocks: dict[tuple[int, int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        self._diagonal: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+
+    def best_shares(self, widths: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
+        """Least error of the flows with sums of these widths, and the sums' shares, the whole budget being one."""
+        if not widths:
+            return self.of_flows(widths, np.zeros(0)), np.zeros(0)
+        found = scipy.optimize.minimize(
+            lambda x: self.of_flows(widths, _parts(x)),
+            np.full(len(widths), -0.5),
+            method="Nelder-Mead",
+            options={"xatol": 1e-2, "fatol": 1e-5, "maxfev": 60},
+        )
+        return float(found.fun), _parts(found.x)
+
+    def at_usual_shares(self, widths: tuple[int, ...]) -> float:
+        """Mean variance of the flow through the boxes' sides, for sums with their usual shares."""
+        return self.of_flows(widths, np.full(len(widths), float(usual_shares(len(widths))[SUMS])))
+
+    def of_flows(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
+        """Mean variance of the flow through the boxes' sides."""
+        each = noise_of(1 - shares.sum(), self.norm)
+        if not self._crossings:
+            return each * self._on_a_line
+        each += 2 * noise_of(1 - 2 * shares.sum(), self.norm)  # two diagonals count at a border
+        out = each * self._borders
+        own = [noise_of(s, self.norm) for s in shares]
+        for n in self._crossings:
+            if len(widths) == 1:
+                # With one level W is a multiple of 1: in the eigenvectors of Θ Θᵀ the inverse is a division.
+                root, asked = self._decomposed(n, widths[0])
+                out -= each**2 * float((asked / (each * root + own[0])).sum())
+            elif widths:
+                gram, asked = self._of_sums(n, widths)
+                noise = np.repeat(own, [sums_on(n, w, self._centred) for w in widths])
+                out -= each**2 * float(np.trace(np.linalg.solve(each * gram + np.diag(noise), asked)))
+        return out + (self._of_corners(widths, shares) if self._with_corners else 0.0)
+
+    def _of_corners(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
+        """What the sides' errors have in common where diagonal moves end at corners (docs/theory.md, section 5).
+
+        Left out for sums that are not centred, which have always been chosen without, and along long lines, where it is
+        next to nothing.
+        """
+        diagonal = noise_of(1 - 2 * shares.sum(), self.norm)
+        each = noise_of(1 - shares.sum(), self.norm) + 2 * diagonal
+        sides = []
+        for lines in self._sides:
+            n = lines.borders
+            theta: NDArray[np.float64] = np.zeros((0, n))
+            asked: NDArray[np.float64] = np.zeros((len(lines.low), 0))
+            if widths:
+                gram, _ = self._of_sums(n, widths)
+                each_sum = [noise_of(s, self.norm) for s in shares]
+                own = np.repeat(each_sum, [sums_on(n, w, self._centred) for w in widths])
+                theta = np.concatenate([self._theta(n, w) for w in widths])
+                known = self._crossings[n].index(lines)
+                asked = np.concatenate([self._asked[n, w][known] for w in widths], axis=1)
+                asked = np.asarray(np.linalg.solve(each * gram + np.diag(own), each * asked.T).T)
+            sides.append(lines.at_corners(theta, asked))
+        (x, (low_y, high_y)), (y, (low_x, high_x)) = (
+            (lines.ends, side) for lines, side in zip(self._sides, sides, strict=True)
+        )
+        both = x * y + 2 * x * low_y + 2 * low_x * y + 2 * low_x * low_y - 2 * high_x * high_y
+        return diagonal * float(both.mean())
+
+    def _theta(self, n: int, width: int) -> NDArray[np.float64]:
+        """Weights of the sums (p, n) of one level."""
+        return hats(n, width, self._centred) / (2 * width)
+
+    def _decomposed(self, n: int, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Eigenvalues of Θ Θᵀ of one level, and the mean of (Θq)² along each eigenvector."""
+        if (n, width) not in self._diagonal:
+            gram, asked = self._of_sums(n, (width,))
+            root, vectors = np.linalg.eigh(gram)
+            self._diagonal[n, width] = root, np.einsum("ij,ij->j", vectors, asked @ vectors)
+        return self._diagonal[n, width]
+
+    def _of_sums(
+        self, n: int, widths: tuple[int, ...]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ (p, p), for sums of these widths on lines of n borders."""
+        pairs = [[self._block(n, a, b) for b in widths] for a in widths]
+        gram, asked = (np.block([[pair[i] for pair in row] for row in pairs]) for i in (0, 1))
+        return gram, asked
+
+    def _block(self, n: int, a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The part of `_of_sums` for one level against another; every pair of levels is worked out once."""
+        if a > b:
+            gram, asked = self._block(n, b, a)
+            return gram.T, asked.T
+        if (n, a, b) not in self._blocks:
+            theta = {w: self._theta(n, w) for w in (a, b)}
+            for w in (a, b):
+                if (n, w) not in self._asked:
+                    self._asked[n, w] = [lines.asked_of_sums(theta[w]) for lines in self._crossings[n]]
+            mean = np.zeros((len(theta[a]), len(theta[b])))
+            for lines, one, other in zip(
+                self._crossings[n], self._asked[n, a], self._asked[n, b], strict=True
+            ):
+                mean += (one * lines.ends[:, None]).T @ other / len(one)
+            self._blocks[n, a, b] = theta[a] @ theta[b].T, mean
+        return self._blocks[n, a, b]
+
+
+def usual_shares(levels: int) -> dict[str, Fraction]:
+    """Shares that are near the best, by the kind of draws; those of `SUMS` are for each of so many levels.
+
+    About a quarter for the sums. straight + sums = diagonal + 2 · sums = 1: a diagonal move crosses two lines.
+    """
+    sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
+    rest = 1 - sums * levels
+    return {
+        "cells": Fraction(1, 2),
+        STRAIGHT: rest,
+        DIAGONAL: 2 * rest - 1,
+        SUMS: sums,
+        ARRIVALS: Fraction(1),
+        HUBS: Fraction(1),
+        HUB_SUMS: Fraction(1, 2),
+    }
+
+
+def noise_of(share: float, norm: int) -> float:
+    """Variance of noise that gets a share of a budget of one: of ε for Laplace noise, of ρ for Gaussian noise."""
+    return 2 / share**2 if norm == 1 else 1 / share
+
+
+def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares of the sums from free parameters: each above zero, together below a half."""
+    weight = np.exp(x)
+    return np.asarray(weight / (1 + weight.sum()) / 2)
+
+
+def squares(low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Σ over stretches of `width` of (length of the interval inside)²."""
+    first, last = np.floor(low / width), np.ceil(high / width) - 1
+    cut = ((first + 1) * width - low) ** 2 + (high - last * width) ** 2
+    inner = np.maximum(last - first - 1, 0.0) * float(width) ** 2
+    return np.where(first >= last, (high - low) ** 2, cut + inner)
+
+
+def _ends(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Squared weights of the lines that an interval ends at; the domain's own ends are none."""
+    out = np.zeros(len(low))
+    for edge in (low, high):
+        below = np.floor(edge)
+        share = edge - below
+        out += (1 - share) ** 2 * ((below > 0) & (below < n)) + share**2 * (below + 1 < n)
+    return out

@@ -1,0 +1,211 @@
+"""Flows with hubs: far moves go through two doors, cost what their draws say, and no more than was promised."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from examples import random_domain, random_flow, random_neighbourhood
+
+import deltahist as dh
+from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.strategies import Flow, from_description, tuned
+from deltahist.strategies.doors import HubGrid, HubLine
+from deltahist.strategies.prices import Prices, most_direct
+
+ANY = math.inf
+
+
+def square(n, delta=1, limits=None, sources=None):
+    return dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), delta, sources, limits)
+
+
+def rmse(flow, near):
+    return dh.Mechanism(near, flow, dh.Budget(epsilon=1)).rmse(dh.workloads.all_ranges(near.domain))
+
+
+def cases(number, seed, most):
+    """Flows with hubs, and neighbourhoods that they can serve."""
+    rng = np.random.default_rng(seed)
+    while number:
+        domain = random_domain(rng, most=most)
+        near = random_neighbourhood(rng, domain)
+        flow = random_flow(rng, domain)
+        if flow is None or flow.hubs is None:
+            continue
+        number -= 1
+        yield rng, near, flow
+
+
+def test_every_block_is_within_half_the_spacing_of_its_hub():
+    for n in range(1, 40):
+        for spacing in (1, 3, 5, 7, 9):
+            line = HubLine(n, spacing, None)
+            block = np.arange(n)
+            assert np.abs(line.places[block // line.apart] - block).max() == line.walk <= spacing // 2
+            assert (np.diff(line.places) > 0).all()
+            assert len(line.places) == -(-n // line.apart)
+
+
+def test_the_weights_of_the_sums_add_up_to_one_at_every_hub():
+    for n in (1, 2, 7, 30, 31):
+        for width in (2, 3, 5):
+            line = HubLine(n, 1, width)
+            assert (line.weights.sum(axis=0) == line.unit).all()
+            assert line.weights.min() >= 0
+            theta = line.weights / line.unit
+            assert np.allclose(line.waves.T @ line.waves, theta.T @ theta)
+            assert np.allclose(line.waves @ line.waves.T, np.diag(line.squares))
+
+
+def test_the_cost_is_that_of_all_pairs_under_every_relation():
+    """1,000 cases: within δ, and any move."""
+    far = 0
+    for _, near, flow in cases(500, 1, (14, 4)):
+        for relation in (near, near.anywhere()):
+            closed = flow.edge_cost(relation, 1)
+            assert closed in (None, explicit_edge_cost(flow, relation, 1)), (flow, relation)
+            far += closed is not None and Prices(flow, 1).far(relation) > 0
+    assert far > 100
+
+
+def test_the_cost_in_the_2_norm_is_at_least_that_of_all_pairs():
+    for _, near, flow in cases(60, 2, (14, 5)):
+        for relation in (near, near.anywhere()):
+            assert dh.sensitivity(flow, relation, norm=2).squared >= explicit_edge_cost(flow, relation, 2)
+
+
+def test_the_cost_within_a_limit_is_that_of_all_pairs():
+    """Longer and longer moves on one map, from the first that goes through hubs on."""
+    for shape, spacing, width in (((17, 9), 3, None), ((15, 15), 3, 2), ((40,), 5, 2), ((9, 14), 1, None)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        flow = Flow(domain, 1, (3,) if len(shape) == 2 else (), None, None, spacing, width, True)
+        for delta in np.linspace(1, math.hypot(*shape), 6):
+            near = dh.Neighbourhood(domain, 1).moves_within(delta)
+            assert dh.sensitivity(flow, near) == explicit_edge_cost(flow, near, 1), (shape, delta)
+
+
+def test_many_cells_with_sums_of_hubs_are_bounded_from_above():
+    near = square(24)
+    for hubs, width in ((1, 8), (3, 4)):
+        flow = Flow(near.domain, 1, (), None, None, hubs, width)
+        for relation in (near, near.moves_within(9), near.moves_within(5)):
+            closed, exact = flow.edge_cost(relation, 1), explicit_edge_cost(flow, relation, 1)
+            assert exact <= closed <= Fraction(5, 4) * exact
+    flow = Flow(near.domain, 1, (), None, None, 1, 3)
+    assert flow.edge_cost(near.anywhere(), 1) == Prices(flow, 1).through_hub * Fraction(2, Prices(flow, 1).denominator)
+
+
+def test_a_far_move_changes_two_hubs_and_the_ways_to_them():
+    """By hand: 21 cells in a row, hubs at 1, 4, 7, ...; from 0 to 20 a step to the first hub and one from the last."""
+    domain = dh.Domain((0, 21), (21,))
+    flow = Flow(domain, hubs=3)
+    near = dh.Neighbourhood(domain, 1).anywhere()
+    edge = [tuple(e) for e in near.edges().tolist()].index((0, 20))
+    change = flow.changes(near)[:, [edge]].toarray()[:, 0]
+    assert {int(draw): int(change[draw]) for draw in np.flatnonzero(change)} == {0: 16, 19: 16, 20: -16, 26: 16}
+    # A direct way may take as many steps as that costs: two steps and two hubs at a share of one.
+    assert most_direct(flow) == 4
+    assert dh.sensitivity(flow, near) == 4
+    assert dh.sensitivity(Flow(domain, hubs=3, shares=(1, Fraction(5, 2))), near) == 7
+
+
+def test_hubs_serve_sources_as_well():
+    near = square(10, sources="boundary")
+    flow = Flow(near.domain, hubs=3)
+    assert not flow.keeps_total
+    assert dh.sensitivity(flow, near) == explicit_edge_cost(flow, near, 1) == 2
+    release = dh.publish(np.ones((10, 10), int), near, flow, 1.0, rng=np.random.default_rng(1))
+    assert release.values.sum() != 1600
+
+
+@pytest.mark.parametrize(
+    ("n", "limit", "most"),
+    [(32, 4, 16.1), (64, 4, 21.3), (128, 4, 28.0), (32, 8, 15.5), (64, 8, 19.5), (128, 8, 24.0), (64, 1, 41.0)],
+)
+def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
+    near = square(n, limits=[(ANY, limit)])
+    flow = tuned(near)
+    assert dh.sensitivity(flow, near.without_limits()) <= Fraction(101, 100)
+    assert rmse(flow, near) <= most
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("sources", [None, "boundary"])
+@pytest.mark.parametrize("delta", [1, 3])
+@pytest.mark.parametrize("limits", [[(ANY, 1)], [(ANY, 4)], [(8, 2), (ANY, 6)], [(12, 5), (ANY, 40)]])
+def test_limits_are_kept(limits, delta, sources, norm):
+    """A tuned flow need not scale its noise: what each relation costs is its factor, but for rounding."""
+    near = square(30, delta, limits, sources)
+    flow = tuned(near, norm=norm)
+    mechanism = dh.Mechanism(near, flow, dh.Budget(**({"epsilon": 1} if norm == 1 else {"rho": 1})))
+    for factor, relation in near.relations:
+        assert mechanism.cost_under(relation) <= factor**norm
+    plain = tuned(near.without_limits(), norm=norm)
+    assert mechanism.sensitivity < dh.sensitivity(plain, near, norm=norm) or flow.hubs is None
+    assert mechanism.rmse(dh.workloads.all_ranges(near.domain)) <= 1.01 * dh.Mechanism(
+        near, plain, mechanism.budget
+    ).rmse(dh.workloads.all_ranges(near.domain))
+
+
+def test_limits_on_a_line_are_kept():
+    near = dh.Neighbourhood(dh.Domain((0, 500), (500,)), 1, limits=[(ANY, 4)])
+    flow = tuned(near)
+    assert flow.hubs is not None
+    assert dh.sensitivity(flow, near) <= 1
+    assert rmse(flow, near) < rmse(Flow(near.domain), near) / 3
+
+
+def test_without_limits_nothing_changes():
+    for limits in (None, ()):
+        flow = tuned(square(64, limits=limits))
+        assert flow.describe() == {
+            "strategy": "Flow",
+            "block": [1, 1],
+            "widths": [14],
+            "shares": ["193/250", "68/125", "57/250"],
+            "arrivals": None,
+        }
+
+
+def test_descriptions_come_back():
+    near = square(12)
+    flow = Flow(near.domain, 1, (4,), None, None, 3, 2, True)
+    again = from_description(near.domain, flow.describe())
+    assert again == flow or again.describe() == flow.describe()
+    assert again.groups == flow.groups
+    old = {"strategy": "Flow", "block": [1, 1], "widths": [4], "shares": None, "arrivals": None}
+    assert from_description(near.domain, old).describe() == old
+
+
+def test_candidates_say_that_they_have_hubs():
+    near = square(16, limits=[(ANY, 4)])
+    labels = [label for label, _ in Flow.candidates(near, dh.workloads.all_ranges(near.domain), 1)]
+    assert labels[0] == "Flow (blocks of cell, hubs 3 apart)"
+    assert "hubs" not in next(
+        label for label, _ in Flow.candidates(square(16), dh.workloads.all_ranges(near.domain), 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"hubs": 4}, "hubs is 4: it must be odd"),
+        ({"hubs": 0}, "hubs"),
+        ({"hubs": 9}, "at most the 8 blocks"),
+        ({"hubs": "all"}, "hubs"),
+        ({"hub_width": 3}, "hub_width is 3 without hubs"),
+        ({"hubs": 3, "hub_width": 5}, "there are only 3 hubs"),
+        ({"hubs": 1, "hub_width": 1}, "hub_width"),
+    ],
+)
+def test_bad_parameters_are_named(arguments, text):
+    with pytest.raises(dh.InputError, match=text):
+        Flow(dh.Domain((0, 0, 8, 8), (8, 8)), **arguments)
+
+
+def test_a_grid_of_hubs_in_one_dimension_has_a_second_axis_of_one():
+    grid = HubGrid.between((20,), 5, 2)
+    assert grid.places.tolist() == [2, 7, 12, 17]
+    assert grid.sums == len(grid.axes[0].weights)
+    assert grid.unit == 4
