@@ -88,8 +88,9 @@ def frontier(
         for given in limits:
             limit = None if given is None else as_printed(given)
             for best in best_of_each_noise(_under(near, limit), workload, epsilon=epsilon, **options):
-                rival = None if limit is None else rivals.get(best.noise)
-                out.append(FrontierPoint(limit, best, rival and _at(rival, limit, workload)))
+                rival = rivals.get(best.noise)
+                beside = None if limit is None or rival is None else _at(rival, limit, workload)
+                out.append(FrontierPoint(limit, best, beside))
             advance(1)
     return out
 
