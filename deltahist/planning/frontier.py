@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from deltahist._progress import progress
-from deltahist.errors import as_printed
+from deltahist.errors import InputError, as_printed, is_number
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.ranking import Candidate, best_of_each_noise, measured_on, plan
@@ -79,6 +79,12 @@ def frontier(
     1 CutAugmented 6.6 1.0
     None Cumulative 1.9 31.0
     """
+    for given in limits:
+        if given is not None and not (is_number(given) and given >= 1):
+            raise InputError(
+                f"limits holds {given!r}: it must be a number of at least 1, times what a move within delta may cost, or "
+                "None for no limit"
+            )
     workload = measured_on(near, workload)
     rivals: dict[str, Candidate] = {}
     for candidate in plan(near.anywhere(), workload, epsilon, **options):
