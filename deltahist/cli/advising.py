@@ -134,8 +134,8 @@ def _told(found: pd.DataFrame, unit: str, asked: Asked, guessed: bool) -> str:
     lines = [
         f"A typical area of {_area(best['area'], unit)} holds {best['count']:,.0f} points if they are evenly spread, "
         "and is told as below (95 of 100 such answers are that near to the truth).",
-        f"Whoever was 50% sure which of two places within δ {who} had becomes at most so sure as the last column but one "
-        "says; the last has the ε of a move from anywhere to anywhere.",
+        f"Whoever was 50% sure which of two places within δ {who} had becomes at most so sure as the last column but "
+        "one says; the last has the ε of a move from anywhere to anywhere.",
     ]
     if guessed and asked.points is None:
         lines.append(f"--points is missing: about {USUAL_POINTS:,} are assumed.")

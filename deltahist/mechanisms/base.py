@@ -15,7 +15,7 @@ from deltahist.domain.counting import Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import statement
 from deltahist.mechanisms.chain import Chain
-from deltahist.mechanisms.limits import limits_in_short
+from deltahist.mechanisms.limits import factor_promised, limits_in_short
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
@@ -174,7 +174,7 @@ class BaseMechanism(abc.ABC):
 
         The exact cost is the mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉
         moves within δ gives the bound: that many ε, or its square times ρ; infinite where a failure probability grows
-        to one on the way. A limit of the neighbourhood bounds it as well.
+        to one on the way. Limits of the neighbourhood bound it as well, alone or together.
         """
         near = self.neighbourhood
         if isinstance(distance, str):
@@ -189,8 +189,9 @@ class BaseMechanism(abc.ABC):
         """What a move over a distance (ground units) costs by the promise alone: the bound of `cost_within`."""
         near = self.neighbourhood
         bound = bound_of(self.guarantee, max(1, math.ceil(distance / near.delta_ground - 1e-9)))
-        factor = near.factor_within(distance)
-        return bound if factor is None else min(bound, self.budget.amount * factor**self.norm)
+        if not near.profile:
+            return bound
+        return min(bound, self.budget.amount * factor_promised(near, distance) ** self.norm)
 
     @property
     def any_move(self) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from fractions import Fraction
 
 from deltahist.neighbourhood import Neighbourhood
 
@@ -71,7 +72,7 @@ def limits_in_words(near: Neighbourhood, letter: str, norm: int) -> str:
      appearing anywhere, at most 16 ρ')
     """
     unit, there = near.domain.unit, place_of_sources(near)
-    parts = []
+    parts: list[str] = []
     for limit in told(near, norm):
         far, times = limit["distance"], f"at most {number(limit['times'] or 0, 6)} {letter}"
         if far is None:
@@ -98,6 +99,33 @@ def limits_in_short(near: Neighbourhood, letter: str, norm: int) -> str:
         where = "however far" if far is None else f"up to {length(far, near.domain.unit, 6)}"
         out += f", at most {number(limit['times'] or 0, 6)} {letter} {where}"
     return out
+
+
+def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
+    """Times the budget that a move over a distance (ground units) costs at most, directly or as several moves on the
+    way, each within δ or a limit.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
+    >>> [int(factor_promised(near, r)) for r in (1, 2, 10, 11, 19, 30, 80)]
+    [1, 2, 2, 3, 4, 6, 8]
+    """
+    direct = near.factor_within(distance)
+    few = near.profile if len(near.profile) < _NAMED else ()
+    lengths = [
+        (near.domain.ground(near.domain.length(limit.distance)), limit.factor) for limit in few if not limit.any
+    ]
+    on_the_way = max(Fraction(1), _covered(distance, lengths[::-1], near.delta_ground))
+    return on_the_way if direct is None else min(direct, on_the_way)
+
+
+def _covered(distance: float, lengths: Sequence[tuple[float, Fraction]], delta: float) -> Fraction:
+    """The least sum of factors of moves that are as long together as a distance; the longest lengths come first."""
+    if not lengths:
+        return Fraction(max(0, math.ceil(distance / delta - 1e-9)))
+    (far, factor), *rest = lengths
+    most = max(0, math.ceil(distance / far - 1e-9))
+    return min(n * factor + _covered(distance - n * far, rest, delta) for n in range(most + 1))
 
 
 def distances_of(near: Neighbourhood) -> list[float]:

@@ -17,9 +17,9 @@ from deltahist.neighbourhood import Neighbourhood
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """What a move costs against its distance, from a fraction of δ to the diameter.
 
-    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ and at limits: that is
-    where they are worked out. A value holds from the distance before it up to its own. Drawn as such steps, costs are never
-    understated, and `exact` is nowhere above `bound`.
+    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ and those of limits:
+    that is where they are worked out. A value holds from the distance before it up to its own. Drawn as such steps,
+    costs are never understated, and `exact` is nowhere above `bound`.
 
     Parameters
     ----------

@@ -47,8 +47,8 @@ class Neighbourhood:
         (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
     limits : what is promised beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
         within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity,
-        or "any", stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is tabulated; of
-        several the least holds. () promises nothing beyond δ; None leaves it to who chooses the strategy.
+        or "any", stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is
+        tabulated; of several the least holds. () promises nothing beyond δ; None leaves it to who chooses the strategy.
 
     Raises
     ------

@@ -132,7 +132,7 @@ def _pair(given: Any, domain: Domain, delta: float | str) -> tuple[float, Limit]
             f"the distance of a limit is {distance!r}: it must be longer than delta={delta!r}, within which the budget "
             "itself is promised (is it in the same unit?)"
         )
-    return length, Limit(distance, _factor(factor, f"at {distance!r}"))
+    return length, Limit(distance, _factor(factor, "for any move" if endless else f"at {distance!r}"))
 
 
 def _factor(value: Any, place: str) -> Fraction:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from deltahist._progress import progress
-from deltahist.errors import as_printed
+from deltahist.errors import InputError, as_printed, is_number
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.ranking import Candidate, best_of_each_noise, measured_on, plan
@@ -79,6 +79,12 @@ def frontier(
     1 CutAugmented 6.6 1.0
     None Cumulative 1.9 31.0
     """
+    for given in limits:
+        if given is not None and not (is_number(given) and given >= 1):
+            raise InputError(
+                f"limits holds {given!r}: it must be a number of at least 1, times what a move within delta may cost, or "
+                "None for no limit"
+            )
     workload = measured_on(near, workload)
     rivals: dict[str, Candidate] = {}
     for candidate in plan(near.anywhere(), workload, epsilon, **options):
@@ -88,8 +94,9 @@ def frontier(
         for given in limits:
             limit = None if given is None else as_printed(given)
             for best in best_of_each_noise(_under(near, limit), workload, epsilon=epsilon, **options):
-                rival = None if limit is None else rivals.get(best.noise)
-                out.append(FrontierPoint(limit, best, rival and _at(rival, limit, workload)))
+                rival = rivals.get(best.noise)
+                beside = None if limit is None or rival is None else _at(rival, limit, workload)
+                out.append(FrontierPoint(limit, best, beside))
             advance(1)
     return out
 

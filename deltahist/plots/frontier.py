@@ -66,8 +66,11 @@ def plot_frontier(found: Sequence[Any], ax: Axes | None = None) -> Axes:
         fontsize=10,
     )
     ax.grid(color="0.9")
-    ax.margins(x=0.1)
-    ax.legend(frameon=False, fontsize=9)
+    ax.set_xlim(0.9, 1.5 * max(p.times for p in found))
+    ax.margins(y=0.08)
+    if ax.lines[1:]:
+        ax.plot([], [], "--", color="0.5", linewidth=1, label="if short moves may cost that too")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False, fontsize=8)
     return ax
 
 
@@ -75,17 +78,10 @@ def _draw(points: Sequence[Any], noise: str, colour: str, ax: Axes) -> None:
     """The points of one noise, each new strategy with its name, and its rivals."""
     times, errors = [p.times for p in points], [p.best.rmse for p in points]
     # What holds under a limit holds under all looser ones.
-    ax.plot(times, errors, "o-", color=colour, markersize=5, drawstyle="steps-post", label=f"best, {noise} noise")
+    ax.plot(times, errors, "o-", color=colour, markersize=5, drawstyle="steps-post", label=f"{noise} noise")
     rivals = [(float(p.limit), p.rival.rmse) for p in points if p.rival is not None]
     if rivals:
-        ax.plot(
-            *zip(*sorted(rivals), strict=True),
-            "--",
-            color=colour,
-            linewidth=1,
-            alpha=0.7,
-            label=f"{noise} noise, if short moves may cost that too",
-        )
+        ax.plot(*zip(*sorted(rivals), strict=True), "--", color=colour, linewidth=1, alpha=0.7)
     before = None
     for point in points:
         name = point.best.strategy.name

@@ -62,6 +62,7 @@ def plot_protection(release: Drawn, ax: Axes | None = None) -> Axes:
         ha="left" if left else "right",
     )
     mechanism = release.mechanism
+    ax.margins(y=0.12 if near.profile else 0.05)
     for limit in told(near, mechanism.norm):
         far = limit["distance"]
         place = near.diameter if far is None else min(far, near.diameter)

@@ -447,6 +447,8 @@ def test_plan_shows_the_crossovers(capsys):
         "1",
         "--probability",
         "1e-6",
+        "--limit",
+        "any:none",
     ]
     found = json.loads(run(capsys, *line, "--deltas", "1,8", "--format", "json"))
     best = {row["delta"]: row["strategy"].split()[0] for row in found if row["best"]}

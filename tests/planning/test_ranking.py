@@ -7,18 +7,25 @@ import pytest
 import shapely
 
 import deltahist as dh
+from deltahist.planning import mechanism_for
 
 
 @pytest.mark.parametrize(
-    ("shape", "delta", "sources"),
-    [((16,), 1, None), ((12,), 2, "left"), ((6, 6), 1, None), ((8, 5), 2, "boundary")],
+    ("shape", "delta", "sources", "limits"),
+    [
+        ((16,), 1, None, ()),
+        ((12,), 2, "left", None),
+        ((6, 6), 1, None, [(3, 2), ("any", 3)]),
+        ((8, 5), 2, "boundary", ()),
+    ],
 )
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"rho": 0.2}])
-def test_the_ranking_is_that_of_the_expected_errors(shape, delta, sources, budget):
+def test_the_ranking_is_that_of_the_expected_errors(shape, delta, sources, limits, budget):
     domain = dh.Domain((0,) * len(shape) + shape, shape)
-    near = dh.Neighbourhood(domain, delta, sources)
+    given = dh.Neighbourhood(domain, delta, sources, limits)
     work = dh.workloads.all_ranges(domain)
-    found = dh.plan(near, work, **budget)
+    found = dh.plan(given, work, **budget)
+    near = given.capped()
     for candidate in found:
         error = dh.expected_error(candidate.strategy, near, work, **budget)
         assert candidate.rmse == pytest.approx(math.sqrt(error.mean()), rel=1e-6)
@@ -33,15 +40,15 @@ def test_the_ranking_is_that_of_the_expected_errors(shape, delta, sources, budge
 
 def test_suffix_sums_win_where_the_paper_says():
     domain = dh.Domain((0, 1), (64,))
-    best = dh.plan(dh.Neighbourhood(domain, 1 / 64, "left"), epsilon=1.0)[0]
+    best = dh.plan(dh.Neighbourhood(domain, 1 / 64, "left", ()), epsilon=1.0)[0]
     assert best.label == "Cumulative (suffix)"
-    best = dh.plan(dh.Neighbourhood(domain, 1 / 64, "right"), epsilon=1.0)[0]
+    best = dh.plan(dh.Neighbourhood(domain, 1 / 64, "right", ()), epsilon=1.0)[0]
     assert best.label == "Cumulative (prefix)"
 
 
 def test_the_workload_matters():
     domain = dh.Domain((0, 0, 1, 1), (64, 64))
-    near = dh.Neighbourhood(domain, 1 / 64)
+    near = dh.Neighbourhood(domain, 1 / 64, limits=())
     small = dh.plan(near, dh.workloads.random_squares(1 / 64, 200, domain))[0]
     large = dh.plan(near, dh.workloads.random_squares(0.5, 200, domain))[0]
     assert small.label == "Identity"
@@ -63,7 +70,7 @@ def test_greedy_rows_are_offered_on_small_domains():
 
 def test_large_grids_are_planned_in_closed_form():
     domain = dh.Domain((0, 0, 1, 1), (1000, 1000))
-    best = dh.plan(dh.Neighbourhood(domain, 0.001), epsilon=1.0)[0]
+    best = dh.plan(dh.Neighbourhood(domain, 0.001, limits=()), epsilon=1.0)[0]
     assert best.label == "Flow (blocks of cell, sums 46 apart)"
     assert best.rmse == pytest.approx(40.5, abs=0.3)
 
@@ -72,7 +79,7 @@ def test_both_noises_are_ranked_where_a_probability_is_allowed():
     domain = dh.Domain((0, 0, 64, 64), (64, 64))
     labels = {}
     for delta in (1, 8):
-        near = dh.Neighbourhood(domain, delta)
+        near = dh.Neighbourhood(domain, delta, limits=())
         found = dh.plan(near, epsilon=1, probability=1e-6)
         assert {c.noise for c in found} == {"laplace", "gaussian"}
         assert found == sorted(found, key=lambda c: (not c.resolves, c.rmse))
@@ -109,3 +116,30 @@ def test_a_delta_larger_than_the_grid_can_be_planned_for():
         found = dh.plan(dh.Neighbourhood(domain, 100), epsilon=1, probability=1e-6)
         assert found[0].resolves
         assert math.isfinite(found[0].rmse)
+
+
+def test_any_move_is_capped_where_nothing_is_said_of_it():
+    domain = dh.Domain((0, 0, 16, 16), (16, 16))
+    near = dh.Neighbourhood(domain, 1)
+    for candidate in dh.plan(near, epsilon=0.5):
+        assert candidate.any_move <= 4 * 0.5
+    for candidate in dh.plan(near, rho=0.5):
+        assert candidate.any_move <= 16 * 0.5 * (1 + 1e-12)
+    free = dh.plan(near.with_limits(()), epsilon=0.5)[0]
+    assert (free.strategy.name, free.any_move) == ("Flow", 7.5)
+    # What is chosen says so; what is named or given stays as it is.
+    chosen = mechanism_for(near, epsilon=1)
+    assert [(limit.any, limit.factor) for limit in chosen.neighbourhood.profile] == [(True, 4)]
+    assert mechanism_for(near, "flow", epsilon=1).neighbourhood is near
+    given = mechanism_for(near, dh.strategies.Cumulative(domain), epsilon=1)
+    assert given.neighbourhood is near
+    assert given.any_move > 4
+    assert mechanism_for(near.with_limits([("any", 9)]), epsilon=1).neighbourhood.profile[0].factor == 9
+
+
+def test_a_limit_of_one_is_the_relation_of_any_move():
+    domain = dh.Domain((0, 0, 9, 7), (9, 7))
+    near = dh.Neighbourhood(domain, 1)
+    for strategy in (dh.strategies.Identity(domain), dh.strategies.Hierarchical(domain, 2)):
+        limited = dh.Mechanism(near.with_limits([("any", 1)]), strategy, dh.Budget(epsilon=1))
+        assert limited.laws == dh.Mechanism(near.anywhere(), strategy, dh.Budget(epsilon=1)).laws

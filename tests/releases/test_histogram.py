@@ -138,7 +138,7 @@ def set_to(key, value):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("version", 3, "update it"),
+        ("version", 4, "update it"),
         ("version", "one", "version"),
         ("format", "other", "other"),
         ("domain.shape", [10**9, 10**9], "GiB"),

@@ -224,7 +224,7 @@ def test_a_file_says_the_same(tmp_path):
         ({"number": 9}, "3 values: 9 points"),
         ({"epsilon": "2"}, "states noise"),
         ({"format": "deltahist-release"}, "it must be 'deltahist-sorted'"),
-        ({"version": 3}, "version 3"),
+        ({"version": 4}, "version 4"),
         ({"dropped": ["bad rows"]}, "some were dropped"),
         ({"unit": "user", "contributions": 0}, "contributions is 0"),
         ({"group": 0}, "group is 0"),
