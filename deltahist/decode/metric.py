@@ -68,12 +68,12 @@ def simulated_metric(
     return trusted(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
 
 
-def trusted(metric: Metric) -> Metric:
-    """The metric with long waves trusted beyond their noise.
+def trusted(metric: Metric, power: float | None = None) -> Metric:
+    """The metric with long waves trusted beyond their noise, by a power of the frequency.
 
     Cutting off negative cells adds a little to every empty cell, always in the same direction: over a box this
     grows with the area, while noise grows more slowly. The variance of long waves is therefore lowered, by a
-    power of the frequency that depends on how the noise itself falls off; it is raised nowhere, so that the
+    power that depends on how the noise itself falls off where it is None; it is raised nowhere, so that the
     certificate still bounds the error in standard errors.
     """
     waves = np.zeros(metric.variance.shape)
@@ -86,14 +86,20 @@ def trusted(metric: Metric) -> Metric:
     some = (waves > 0) & (metric.variance > 0)
     if not some.any():
         return metric
-    # Long waves are few, and matter most: every octave counts alike.
-    octave = np.floor(np.log2(waves[some])).astype(np.int64)
-    octave -= octave.min()
-    number = np.bincount(octave)
-    level = np.log(np.bincount(octave, metric.variance[some])[number > 0] / number[number > 0])
-    at = np.bincount(octave, np.log(waves[some]))[number > 0] / number[number > 0]
-    slope = float(np.polyfit(at, level, 1)[0]) if len(at) > 1 else 0.0
-    power = float(np.clip(_TRUSTED_POWER - slope, *_TILT))
+    if power is None:
+        power = _power(metric.variance[some], waves[some])
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
     return replace(metric, variance=variance)
+
+
+def _power(variance: NDArray[np.float64], waves: NDArray[np.float64]) -> float:
+    """What the power of the frequency is still short of with which the variance of waves falls off."""
+    # Long waves are few, and matter most: every octave counts alike.
+    octave = np.floor(np.log2(waves)).astype(np.int64)
+    octave -= octave.min()
+    number = np.bincount(octave)
+    level = np.log(np.bincount(octave, variance)[number > 0] / number[number > 0])
+    at = np.bincount(octave, np.log(waves))[number > 0] / number[number > 0]
+    slope = float(np.polyfit(at, level, 1)[0]) if len(at) > 1 else 0.0
+    return float(np.clip(_TRUSTED_POWER - slope, *_TILT))

@@ -131,6 +131,8 @@ class _Search:
         if scale > _MOST_WEIGHT or any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True)):
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
         costs = self._costs(lattices, scale)
+        if not costs:  # a single cell, which nobody enters: there is nothing to protect
+            return Choice(0.0, spacing, degree, (1.0, 1.0))
         error = _Error(lattices, self.boxes, self.near.fixed_membership)
 
         def dearest(ratio: float) -> float:
@@ -143,12 +145,12 @@ class _Search:
 
         found = scipy.optimize.minimize_scalar(variance, bounds=_RATIOS, method="bounded", options={"xatol": 0.02})
         ratio = math.exp(found.x)
-        unit = dearest(ratio) or 1.0
+        unit = dearest(ratio)
         return Choice(float(found.fun), spacing, degree, (1 / unit, ratio / unit))
 
     def _costs(self, lattices: Sequence[Lattice], scale: int) -> list[tuple[float, float]]:
         """What moves and arrivals of each relation change in cells and in tents, over its factor, in the norm's power."""
-        out = [(0.0, 0.0)]
+        out = []
         for factor, relation in self.relations:
             over = float(factor) ** self.norm
             if relation.frontier.any():

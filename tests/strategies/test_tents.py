@@ -1,0 +1,233 @@
+"""Tents: whole weights that are exact splines, costs equal to brute force under every profile, the choice of the best."""
+
+import itertools
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from examples import quiet, random_domain, random_neighbourhood, random_tents
+from scipy.interpolate import BSpline
+
+import deltahist as dh
+from deltahist.strategies import Tents, from_description, named
+from deltahist.strategies.tents import Lattice, choice, costs
+
+
+def lattices(number, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(number):
+        n = int(rng.integers(1, 40))
+        yield Lattice(n, int(rng.integers(1, n + 1)), int(rng.integers(1, 4)))
+
+
+def square(n, delta, limit=None, **options):
+    domain = dh.Domain((0, 0, n, n), (n, n))
+    limits = None if limit is None else [(math.inf, limit)]
+    return dh.Neighbourhood(domain, delta, limits=limits, **options)
+
+
+def test_weights_are_splines_to_the_last_digit_and_add_up_over_every_cell():
+    for axis in lattices(200, 1):
+        dense = axis.matrix.toarray()
+        assert dense.dtype == np.int64
+        assert (dense.sum(axis=0) == axis.scale).all()
+        assert (dense.sum(axis=1) > 0).all()
+        assert np.array_equal(dense, dense[::-1, ::-1])
+        if axis.n == 1:
+            continue
+        order = axis.degree + 1
+        spline = BSpline.basis_element(np.arange(order + 1) - order / 2, extrapolate=False)
+        middle = (len(dense) - 1) / 2
+        for tent, row in enumerate(dense):
+            place = (np.arange(axis.n) - (axis.n - 1) / 2) / axis.spacing - (tent - middle)
+            assert np.allclose(row / axis.scale, np.nan_to_num(spline(place)), atol=1e-12)
+
+
+def test_every_tent_that_covers_a_cell_is_there():
+    for axis in lattices(100, 2):
+        # One more tent at either end would have no weight, so that the weights add up without it.
+        half, middle = (axis.degree + 1) * axis.spacing / 2, (axis.size - 1) / 2
+        if axis.n > 1:
+            assert (middle + 1) * axis.spacing - half >= (axis.n - 1) / 2
+            assert middle * axis.spacing - half < (axis.n - 1) / 2
+
+
+def with_limits(rng, near):
+    """A neighbourhood with some limits, or none."""
+    longest = math.hypot(*near.domain.high)
+    steps = sorted(float(near.delta) + rng.uniform(0.5, longest, int(rng.integers(0, 3))))
+    factors = np.sort(1 + rng.integers(0, 12, len(steps) + 1) / 4).tolist()
+    pairs = [*zip(steps, factors, strict=False), (math.inf, factors[-1])]
+    return near.with_limits(pairs if rng.random() < 0.8 else pairs[:-1])
+
+
+def largest_over_all_pairs(strategy, near, norm):
+    """The definition: the largest cost of a pair of cells, or of an arrival, over its factor."""
+    rows = strategy.matrix().toarray().astype(object if norm == 2 else np.int64)
+    share = np.empty(len(rows), dtype=object)
+    for group in strategy.groups:
+        share[group.members] = group.share
+    scale = math.lcm(*(s.denominator for s in share))
+    rows = rows * np.array([int(s * scale) for s in share], dtype=rows.dtype)[:, None]
+    most = Fraction(0)
+    for factor, relation in near.relations:
+        edges = relation.edges()
+        change = rows[:, edges[:, 1]] - np.where(edges[:, 0] >= 0, rows[:, edges[:, 0]], 0)
+        change = np.abs(change) if norm == 1 else change * change
+        if change.size:
+            most = max(most, Fraction(int(change.sum(axis=0).max()), scale**norm) / factor**norm)
+    return most
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs(part):
+    """A thousand cases in all: sizes, spacings, degrees, δ, limits, sources; both norms."""
+    rng = np.random.default_rng([14, part])
+    seen = set()
+    for case in range(250):
+        domain = random_domain(rng, most=(24, 6))
+        near = with_limits(rng, random_neighbourhood(rng, domain))
+        tents = random_tents(rng, domain)
+        norm = 1 + case % 2
+        found = dh.sensitivity(tents, near, norm=norm)
+        assert (found if norm == 1 else found.squared) == largest_over_all_pairs(tents, near, norm), (tents, near)
+        seen.add((domain.ndim, near.sources is None, len(near.profile)))
+    assert len(seen) >= 12
+
+
+def test_a_move_costs_no_less_where_it_ends_further_out():
+    for axis in lattices(30, 3):
+        other = Lattice(7, 3, axis.degree)
+        both = np.einsum("ix,jy->xyij", axis.matrix.toarray() / axis.scale, other.matrix.toarray() / other.scale)
+        for y, end in itertools.product(range(3), range(7)):
+            cost = np.abs(both[:, end] - both[0, y]).sum(axis=(1, 2))
+            assert (np.diff(cost) >= -1e-12).all()
+
+
+def test_squares_are_bounded_where_there_are_too_many_to_look_at(monkeypatch):
+    rng = np.random.default_rng(4)
+    for _ in range(30):
+        domain = random_domain(rng)
+        near = random_neighbourhood(rng, domain)
+        tents = random_tents(rng, domain)
+        exact = tents.edge_cost(near, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(costs, "MOST_PAIRS", 0)
+            bound = tents.edge_cost(near, 2)
+        every = (tents.matrix().toarray()[domain.size :].astype(object) ** 2).sum(axis=0)
+        cells, over = (group.share for group in tents.groups)
+        assert exact <= bound <= max(2 * (cells**2 + over**2 * max(every)), exact)
+
+
+def test_large_grids_and_long_moves_are_priced_in_closed_form():
+    domain = dh.Domain((0, 0, 4096, 4096), (4096, 4096))
+    tents = Tents(domain, 32, 2, shares=(Fraction(2, 5), Fraction(3, 10)))
+    costs = [tents.edge_cost(dh.Neighbourhood(domain, delta, limits=()), 1) for delta in (1, 8, 64, 96, 4096)]
+    assert costs == sorted(costs)
+    assert costs[-1] == costs[-2] == 2 * (Fraction(2, 5) + Fraction(3, 10))  # tents are 96 cells wide
+    assert len(set(costs)) == 4
+
+
+@pytest.mark.parametrize(
+    ("n", "delta", "limit", "rmse"),
+    [
+        (32, 1, 2, 18.0), (64, 1, 1.5, 28.5), (64, 1, 2, 26.7), (64, 2, 2, 30.9), (64, 4, 2, 34.6), (64, 8, 2, 38.7),
+        (128, 1, 2, 39.8), (128, 2, 2, 46.0), (128, 4, 2, 51.7), (128, 8, 2, 58.2), (64, 64, None, 40.7), (128, 128, None, 64.5),
+    ],
+)  # fmt: skip
+def test_figures_over_all_ranges(n, delta, limit, rmse):
+    """Those of the design or better, at ε = 1 with the total public."""
+    near = square(n, delta, limit)
+    tents = Tents.tuned(near)
+    mechanism = dh.Mechanism(near, tents, dh.Budget(epsilon=1))
+    assert 0.95 * rmse < mechanism.rmse(dh.workloads.all_ranges(near.domain)) <= rmse
+    assert mechanism.sensitivity == pytest.approx(1, abs=2e-3)
+    assert mechanism.cost_within(near.diameter)[0] <= (limit or 1) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("shape", "norm", "sources"),
+    [((40,), 1, None), ((40,), 2, "boundary"), ((24, 24), 1, None), ((8, 36), 1, "boundary")],
+)
+def test_no_other_tents_are_much_better(shape, norm, sources):
+    domain = dh.Domain((0,) * len(shape) + shape, shape)
+    near = dh.Neighbourhood(domain, 2, sources, limits=[(6, Fraction(3, 2)), (math.inf, 2)])
+    search = choice._Search(near, None, norm)
+    spacings = itertools.product(*(range(2, min(n, 14)) for n in shape))
+    best = min(search.at(s, degree).error for s in spacings if max(s) <= 2 * min(s) for degree in (1, 2, 3))
+    tuned = Tents.tuned(near, norm=norm)
+    assert search.at(tuned.apart, tuned.degree).error <= 1.02 * best
+    budget = dh.Budget(1) if norm == 1 else dh.Budget(rho=Fraction(1, 2))
+    found = dh.Mechanism(near, tuned, budget).rmse(dh.workloads.all_ranges(domain))
+    # What the search minimised is the error itself, but for noise on whole numbers and rounded shares.
+    assert found**2 == pytest.approx(search.at(tuned.apart, tuned.degree).error, rel=0.03)
+
+
+def test_the_workload_matters():
+    near = square(48, 1, 2)
+    works = [dh.workloads.random_squares(side, 300, near.domain) for side in (2, 40)]
+    strategies = [Tents.tuned(near, work) for work in works]
+    error = [[dh.expected_error(s, near, w, 1).mean() for s in strategies] for w in works]
+    assert error[0][0] < 0.9 * error[0][1]
+    assert error[1][1] < 0.9 * error[1][0]
+    with pytest.raises(dh.InputError, match="another domain"):
+        Tents.tuned(near, dh.workloads.all_ranges(dh.Domain((0, 0, 4, 4), (4, 4))))
+
+
+def test_what_is_given_is_kept():
+    near = square(32, 1, 2)
+    assert Tents.tuned(near, spacing=7).apart == (7, 7)
+    assert Tents.tuned(near, degree=1).degree == 1
+    assert (named("tents:4", near).apart, named("tents:6,2", near).degree) == ((4, 4), 2)
+    assert Tents(dh.Domain((0, 0, 9, 1), (9, 1)), (4, 1)).tents == (5, 1)
+    for text in ("tents:0", "tents:1,2,3", "tents:4,5", "tents:99"):
+        with pytest.raises(dh.InputError):
+            named(text, near)
+
+
+def test_tents_fit_any_small_domain():
+    for shape in ((1,), (2,), (1, 1), (1, 5), (3, 2)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        for sources in (None, "boundary"):
+            near = quiet(domain, 1, sources)
+            tents = Tents.tuned(near)
+            assert dh.check_strategy(tents, near) is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"spacing": 0}, "spacing is 0"), ({"spacing": 17}, "further apart"), ({"spacing": (4, 4, 4)}, "each of 2 axes"),
+        ({"spacing": 2.5}, "2.5"), ({"degree": 0}, "degree is 0"), ({"degree": 4}, "degree is 4"),
+        ({"shares": (1,)}, "shares has 1"), ({"shares": (1, Fraction(0))}, r"share is Fraction\(0, 1\)"), ({"shares": (1, -2)}, "share is"),
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_refused(bad, words):
+    domain = dh.Domain((0, 0, 16, 16), (16, 16))
+    with pytest.raises(dh.InputError, match=words):
+        Tents(domain, **bad)
+    with pytest.raises(dh.InputError):
+        from_description(domain, {"strategy": "Tents", **bad})
+
+
+def test_descriptions_are_bounded_before_anything_is_made():
+    domain = dh.Domain((0, 1), (1_000_000,))
+    good = json.loads(json.dumps(Tents(domain, 1000, 2).describe()))
+    assert from_description(domain, good).tents == (1003,)
+    with pytest.raises(dh.InputError, match="at most 4,128 tents"):
+        from_description(domain, {**good, "spacing": [1]})
+    with pytest.raises(dh.InputError, match="exact answers hold"):
+        from_description(domain, {**good, "spacing": [900_000]})
+
+
+def test_more_points_than_exact_answers_hold_are_refused():
+    domain = dh.Domain((0, 0, 64, 64), (64, 64))
+    tents = Tents(domain, 9)
+    counts = np.zeros((64, 64), dtype=np.int64)
+    counts[3, 5] = (1 << 62) // tents.scale
+    with pytest.raises(dh.InputError, match="fewer than"):
+        tents.measure(counts)
+    counts[3, 5] -= 1000
+    assert tents.measure(counts).max() <= 1 << 62
