@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-NAMES = "noise sensitivity planning counting answers flows profiles points allocation gradual paths diffusion ledger personal"
+NAMES = (
+    "noise sensitivity planning counting answers flows profiles points allocation gradual paths diffusion ledger "
+    "personal"
+)
 for name in NAMES.split():
     print(f"\n== {name} ==", flush=True)
     importlib.import_module(f"benchmarks.{name}").main()

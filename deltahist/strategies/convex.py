@@ -227,8 +227,9 @@ def _maximise(
     """
     primal, dual, best, step = math.inf, 0.0, np.zeros((0, 0)), 0
     # Not below a millionth of the mean (for a gap of 10⁻³): an edge may have to come back.
-    number = len(bounds.edges)
-    ascent = Ascent(np.zeros(number), floor=gap / 1000 / number)
+    # Every bound has the same share at first, or the many long moves would have it all.
+    _, place, number = np.unique(bounds.squares, return_inverse=True, return_counts=True)
+    ascent = Ascent(-np.log(number[place]), floor=gap / 1000 / len(place))
     while primal > (1 + gap) * dual and step < MOST_STEPS:
         step += 1
         weight = ascent.weight()

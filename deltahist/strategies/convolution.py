@@ -16,6 +16,8 @@ from deltahist.errors import InputError
 _PER_LEVEL = 8
 #: Errors below this leave the nearest whole number without doubt.
 _SURE = 0.25
+#: Entries that are squared at once.
+_AT_ONCE = 1 << 16
 #: Binary digits that are tried where numbers are too long as they stand.
 _SHORTER = (31, 21, 16, 13, 11, 9, 8, 7, 6, 5)
 
@@ -55,10 +57,27 @@ def convolve(kernel: NDArray[np.int64], field: NDArray[Any]) -> NDArray[Any]:
 
 def squared_distance(kernel: NDArray[np.int64], move: Sequence[int] | None) -> int:
     """Exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
-    change = kernel if move is None else kernel - np.roll(kernel, move, range(kernel.ndim))
-    if float(np.abs(change).max()) >= 2.0**31:
+    step = max(1, _AT_ONCE * len(kernel) // kernel.size)
+    total = 0
+    for start in range(0, len(kernel), step):
+        change = kernel[start : start + step]
+        if move is not None:
+            from_where = np.arange(start, start + len(change)) - move[0]
+            moved = kernel.take(from_where, axis=0, mode="wrap")
+            change = change - np.roll(moved, move[1:], range(1, kernel.ndim))
+        total += _sum_of_squares(change.ravel())
+    return total
+
+
+def _sum_of_squares(numbers: NDArray[np.int64]) -> int:
+    """Exact, in floats if the sum is so small that these are whole numbers all the way."""
+    plain = numbers.astype(np.float64)
+    found = float(plain @ plain)
+    if found < 2.0**52:
+        return int(found)
+    if float(np.abs(plain).max()) >= 2.0**31:
         raise InputError("the strategy's rows are too large: entries must be below 2^30")
-    square = change * change
+    square = numbers * numbers
     return (int((square >> 32).sum()) << 32) + int((square & 0xFFFFFFFF).sum())
 
 

@@ -152,31 +152,50 @@ class Spectral(Strategy):
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         # The same wherever an edge lies on the torus; mirrored moves cost the same.
-        arrival, moves = near.source_cells.any(), within(near)
-        if norm == 1:
-            entry = int(np.abs(self.kernel).sum())
-            number = int(moves.sum()) - 1
-            if number * self.kernel.size > _MOST_ABSOLUTE:
-                return 2 * entry  # by the triangle inequality: no less than the dearest move
-            costs = [
-                int(np.abs(self.kernel - np.roll(self.kernel, move, range(self.kernel.ndim))).sum())
-                for move in np.argwhere(moves)[1:].tolist()
-            ]
-            return max([*costs, entry if arrival else 0])
-        nearer = (
-            np.minimum(np.arange(m), n - np.arange(m)) for m, n in zip(moves.shape, self.torus, strict=True)
-        )
-        found = np.where(moves, self._distances[np.ix_(*nearer)], 0.0)
-        worst = np.argwhere(found >= found.max() - 2 * self._doubt)
-        return max(self._largest(worst), squared_distance(self.kernel, None) if arrival else 0)
+        arrival = near.source_cells.any()
+        if norm == 2:
+            return max(self._largest(near), squared_distance(self.kernel, None) if arrival else 0)
+        entry, moves = int(np.abs(self.kernel).sum()), within(near)
+        if (int(moves.sum()) - 1) * self.kernel.size > _MOST_ABSOLUTE:
+            return 2 * entry  # by the triangle inequality: no less than the dearest move
+        costs = [
+            int(np.abs(self.kernel - np.roll(self.kernel, move, range(self.kernel.ndim))).sum())
+            for move in np.argwhere(moves)[1:].tolist()
+        ]
+        return max([*costs, entry if arrival else 0])
 
-    def _largest(self, moves: NDArray[np.intp]) -> int:
-        """The exact largest Σ (k(w) − k(w − d))² of some displacements (m, ndim)."""
+    def _largest(self, near: Neighbourhood) -> int:
+        """The exact largest Σ (k(w) − k(w − d))² of the moves d within δ."""
+        # A move over more than half the torus ends where a shorter one does, which is among them.
+        distances = np.atleast_2d(self._distances)
+        reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
+        found = np.atleast_2d(self._running)[np.arange(len(reach)), reach]
+        least = found.max() - 2 * self._doubt
+        moves = [
+            (row, column)[-self.kernel.ndim :]
+            for row in np.flatnonzero(found >= least).tolist()
+            for column in np.flatnonzero(distances[row, : reach[row] + 1] >= least).tolist()
+        ]
         if len(moves) > _MOST_TIED:
             with contextlib.suppress(InputError):  # sums beyond 64 bits
                 products = convolve(self.kernel, self.kernel)
-                return 2 * (int(products.flat[0]) - int(products[tuple(moves.T)].min()))
-        return max(squared_distance(self.kernel, move) if any(move) else 0 for move in moves.tolist())
+                return 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves))
+        return max(self._exactly(move) for move in moves)
+
+    def _exactly(self, move: tuple[int, ...]) -> int:
+        if move not in self._known:
+            self._known[move] = squared_distance(self.kernel, move)
+        return self._known[move]
+
+    @functools.cached_property
+    def _known(self) -> dict[tuple[int, ...], int]:
+        """Exact costs of moves that were asked for before."""
+        return {}
+
+    @functools.cached_property
+    def _running(self) -> NDArray[np.float64]:
+        """The largest distance of the displacements up to each along the last axis: a row of moves goes from 0 on."""
+        return np.asarray(np.maximum.accumulate(self._distances, axis=-1))
 
     @functools.cached_property
     def _distances(self) -> NDArray[np.float64]:
