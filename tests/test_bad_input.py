@@ -208,7 +208,7 @@ CASES = [
             "points.csv": ["not a readable Parquet"],
             "truncated.parquet": ["truncated"],
             "foreign.parquet": ["no release"],
-            "newer.parquet": ["99", "up to 2"],
+            "newer.parquet": ["99", "up to 3"],
             "huge.parquet": ["GiB"],
             "short.parquet": ["50", "100"],
             "altered.parquet": ["altered"],

@@ -66,7 +66,9 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
         else:
             flat.append(each)
             own.add(each.name)
-    flat = list({each.name: each for each in reversed(flat)}.values())[::-1]
+    shared: dict[str, inspect.Parameter] = {}
+    for each in flat:
+        shared.setdefault(each.name, each)
 
     @wraps(command)
     def run(**given: Any) -> Any:
@@ -77,7 +79,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(**{name: value for name, value in given.items() if name in own}, **made)
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        sorted(flat, key=lambda each: each.default is not each.empty)
+        sorted(shared.values(), key=lambda each: each.default is not each.empty)
     )
     return run
 

@@ -58,13 +58,14 @@ def plan(
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --frontier --picture frontier.png
     """
     from deltahist.domain.counting import Counting
-    from deltahist.plots import check_picture
 
     if frontier and deltas is not None:
         raise InputError("--frontier is given with --deltas: it must be one of them")
     if picture is not None:
         if not frontier:
             raise InputError(f"--picture is {str(picture)!r} without --frontier: it is what is drawn")
+        from deltahist.plots import check_picture
+
         check_picture(picture)
         console.check_target(picture, *asked.files())
     console.check_target(out, *asked.files())

@@ -118,6 +118,8 @@ def publish(
       deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project EPSG:32618 \\
           --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --regions districts.gpkg --points 140000 \\
           --dry-run --out city.parquet
+      deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 1 \\
+          --limit 2000:2 --limit any:4 --out city.parquet
       deltahist publish visits.csv --x lon --y lat --user id --max-per-user 5 --crs EPSG:4326 \\
           --project EPSG:32618 --bounds 560000,4480000,610000,4530000 --delta 500m --epsilon 1 --out city.parquet
       deltahist publish log.tsv.gz --x 3 --y 2 ...          # no header: columns by number, from 0

@@ -82,8 +82,8 @@ def frontier(
     for given in limits:
         if given is not None and not (is_number(given) and given >= 1):
             raise InputError(
-                f"limits holds {given!r}: it must be a number of at least 1, times what a move within delta may cost, or "
-                "None for no limit"
+                f"limits holds {given!r}: it must be a number of at least 1, times what a move within delta may cost, "
+                "or None for no limit"
             )
     workload = measured_on(near, workload)
     rivals: dict[str, Candidate] = {}

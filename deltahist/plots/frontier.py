@@ -82,14 +82,14 @@ def _draw(points: Sequence[Any], noise: str, colour: str, ax: Axes) -> None:
     rivals = [(float(p.limit), p.rival.rmse) for p in points if p.rival is not None]
     if rivals:
         ax.plot(*zip(*sorted(rivals), strict=True), "--", color=colour, linewidth=1, alpha=0.7)
-    before = None
+    before, below = None, noise == "gaussian"
     for point in points:
         name = point.best.strategy.name
         if name != before:
             ax.annotate(
                 name,
                 (point.times, point.best.rmse),
-                xytext=(4, 5),
+                xytext=(4, -11 if below else 5),
                 textcoords="offset points",
                 fontsize=8,
                 color=colour,

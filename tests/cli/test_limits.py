@@ -167,6 +167,9 @@ def test_a_stream_keeps_its_limits(capsys, folder):
     assert "1 steps" in said(capsys, *line, "--until", "1")
     assert "neighbourhood" in said(capsys, *line, "--until", "1", "--limit", "any:8", code=2)
     assert dh.Series.load(folder / "days").missing == []
+    planned = [*line[:-4], "--state", "p.ledger", "--out", "planned", "--squares", "3", "--until", "0"]
+    said(capsys, *planned)
+    assert dh.load(folder / "planned" / "0.parquet").neighbourhood.profile[-1].factor == 4
 
 
 def test_a_stream_that_began_without_limits_goes_on_without(capsys, folder):

@@ -57,8 +57,8 @@ def test_factors_of_rho_are_squared():
 def test_arrivals_are_limited_by_their_distance():
     near = dh.Neighbourhood(DOMAIN, "1km", "boundary", LIMITS)
     words = (
-        "a move over up to 4 km, or appearing within 4 km of the domain's boundary, costs at most 2 ε; any move at all, "
-        "or appearing anywhere, at most 4 ε"
+        "a move over up to 4 km, or appearing within 4 km of the domain's boundary, costs at most 2 ε; any move at "
+        "all, or appearing anywhere, at most 4 ε"
     )
     assert limits_in_words(near, "ε", 1) == words
     release = dh.publish(np.ones(DOMAIN.shape, dtype=int), near, "identity", epsilon=1)

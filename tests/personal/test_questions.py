@@ -93,6 +93,22 @@ def test_a_map_and_data(folder, capsys):
     assert set(pd.read_json(folder / "n.json", typ="series").index) >= {"estimate", "low", "high"}
 
 
+def test_a_map_under_limits(folder, capsys):
+    question = (
+        'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
+        "bounds = [0, 0, 8, 4]\ncell = 1\ndelta = 1\nlimits = "
+    )
+    for said, factors in (('[[3, 1.5], ["any", 2]]', [1.5, 2]), ("[]", [])):
+        (folder / "map.toml").write_text(question + said)
+        assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet", "--overwrite") == 0
+        assert [float(limit.factor) for limit in dh.load(folder / "m.parquet").neighbourhood.profile] == factors
+    capsys.readouterr()
+    for said, words in (("4", "limits is 4"), ("[[0.5, 2]]", "longer than delta=1"), ('["any:4"]', "must be pairs")):
+        (folder / "map.toml").write_text(question + said)
+        assert ask(folder, "map.toml", "--out", folder / "other.parquet") == 2
+        assert words in capsys.readouterr().err
+
+
 def test_nobody_asks_of_a_data_base_or_an_account_that_is_not_there(folder, capsys):
     assert ask(folder, "night.toml") == 2
     assert "no account 'people', so that nobody has joined and nobody can pay" in capsys.readouterr().err
