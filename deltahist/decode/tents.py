@@ -16,6 +16,8 @@ from deltahist.decode.features import BlockPower
 from deltahist.decode.metric import Metric, trusted
 from deltahist.decode.moments import Moments
 from deltahist.decode.totals import PublicTotal
+from deltahist.privacy import Law
+from deltahist.strategies.base import Strategy
 from deltahist.strategies.tents import Tents, along
 from deltahist.workloads import AllRanges, Boxes, Span
 
@@ -24,7 +26,7 @@ _AT_A_TIME = 1 << 22
 #: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
 _MOST_PRECISE = 1e12
 #: Power of the frequency by which long waves are trusted beyond their noise; found on real counts.
-_TRUST = 1.0
+TRUST = 1.0
 
 
 @decodes(Tents)
@@ -32,19 +34,24 @@ class TentsDecoder(Decoder):
     """ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for cells y₁, tents y₂ and r the ratio of their noise's variances.
 
     T Tᵀ is a product over the axes, inverted in the eigenvectors of its small factors (docs/theory.md, section 7).
+    `parts` : values count in so many parts of a point.
     """
 
     strategy: Tents
 
+    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool, parts: int = 1) -> None:
+        super().__init__(strategy, laws, total_known)
+        self._parts = float(parts)
+
     @functools.cached_property
     def _cells(self) -> float:
         """Variance of the noise of a cell."""
-        return self.laws[0].variance()
+        return self.laws[0].variance() / self._parts**2
 
     @functools.cached_property
     def _tents(self) -> float:
         """Variance of the noise of a tent, in points."""
-        return self.laws[1].variance() / float(self.strategy.scale) ** 2
+        return self.laws[1].variance() / (self._parts * self.strategy.scale) ** 2
 
     @functools.cached_property
     def _precision(self) -> float:
@@ -74,12 +81,13 @@ class TentsDecoder(Decoder):
         )
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        values = values / self._parts
         cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
         return cells + self._under(self._shrunk(tents.reshape(self.strategy.tents) - self._over(cells)))
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         tents = self._shrunk(self._over(query))
-        return np.concatenate([query - self._under(tents), tents.ravel() / self.strategy.scale])
+        return np.concatenate([query - self._under(tents), tents.ravel() / self.strategy.scale]) / self._parts
 
     @functools.cached_property
     def _known(self) -> NDArray[np.float64]:
@@ -148,7 +156,7 @@ class TentsDecoder(Decoder):
         if self.total_known:
             variance.flat[0] = 0.0
         inside = tuple(slice(0, n) for n in self.domain.shape)
-        return trusted(Metric(variance, self.domain.shape, False, inside), _TRUST)
+        return trusted(Metric(variance, self.domain.shape, False, inside), TRUST)
 
     @property
     def speck(self) -> float:
