@@ -153,7 +153,7 @@ def _layered(rng, near):
         return None
     flow = random_flow(rng, near.domain, arrivals=not near.fixed_membership)
     entry = None if near.fixed_membership else "boundary"
-    flow = Flow(near.domain, 1, flow.widths if flow.plain else (), None, entry)
+    flow = Flow(near.domain, 1, flow.widths if flow and flow.plain else (), None, entry)
     return Layered(flow, random_tents(rng, near.domain))
 
 

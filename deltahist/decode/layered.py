@@ -44,6 +44,10 @@ class LayeredDecoder(Decoder):
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.outer.adjoint(query)
 
+    @functools.cached_property
+    def onto_total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        return self.outer.onto_total if self._apart else super().onto_total
+
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         if isinstance(work, scipy.sparse.sparray) or not self._apart:
             return super().moments(work)

@@ -31,10 +31,10 @@ _ONE = 1 << BITS
 class Layered(Strategy):
     """Tents that measure the cells of a flow, y = A (c + R(φ)) + ζ: noise on noise.
 
-    A move may be hidden by the flow, which is then all that changes, or by the tents' own noise, for whatever the flow
-    is: it costs the less of both. A short move costs little in the flow, a long one in the tents, and the variances of
+    A move may be hidden by the flow, which is then all that changes, or by the tents' own noise, whatever the flow is:
+    it costs the less of both. A short move costs little in the flow, a long one in the tents, and the variances of
     the two add up. For moves of one cell under a limit of about 3 or more for any move, or on large domains.
-    Source: docs/theory.md, section 7; docs/privacy/tents.md.
+    Source: docs/theory.md, section 7; proof: docs/privacy/tents.md.
 
     Parameters
     ----------
@@ -60,7 +60,9 @@ class Layered(Strategy):
 
     def __post_init__(self) -> None:
         if not self.inner.plain:
-            raise InputError(f"inner has blocks of {self.inner.block} cells: it must be a flow between single cells")
+            raise InputError(
+                f"inner has blocks of {self.inner.block} cells: it must be a flow between single cells"
+            )
         if self.inner.domain != self.outer.domain:
             raise InputError("inner and outer are on different domains: they must share one")
 
@@ -80,7 +82,9 @@ class Layered(Strategy):
         """
         _, *beyond = near.capped().relations
         if not beyond:
-            raise InputError("limits is (): tents over a flow need a limit beyond delta; else take the flow alone")
+            raise InputError(
+                "limits is (): tents over a flow need a limit beyond delta; else take the flow alone"
+            )
         least, relation = beyond[0]
         further = [(limit.distance, limit.factor / least) for limit in near.capped().profile[1:]]
         outer = Tents.tuned(relation.with_limits(further), workload, norm=norm)
@@ -96,7 +100,7 @@ class Layered(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if norm == 1 and near.profile and near.domain.size > 1 and near.frontier.max(initial=0) <= 2:
+        if norm == 1 and near.profile and near.domain.size > 1 and near.frontier.max(initial=0) == 1:
             layered = cls.tuned(near, workload)
             apart = " × ".join(dict.fromkeys(map(str, layered.outer.apart)))
             yield f"Tents ({apart} cells apart, degree {layered.outer.degree}) over a flow", layered
@@ -137,8 +141,7 @@ class Layered(Strategy):
         return self.outer._rmatmat(X) * _ONE
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        self.inner.measure(counts)  # refuses more than a flow holds
-        return self.outer.measure(counts * _ONE)
+        return self.outer.measure(counts, _ONE)
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         cells = self.inner.scatter(noise[..., : self.inner.draws])
@@ -148,14 +151,17 @@ class Layered(Strategy):
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.concatenate([self.inner.gather(np.asarray(self.outer.rmatvec(weights))), weights])
 
+    def _by_flow(self, near: Neighbourhood) -> bool:
+        """Whether the flow hides the moves of a relation for less than the tents (1-norm)."""
+        return self.inner.edge_cost(near, 1) <= self.outer.edge_cost(near, 1)
+
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        return min(self.inner.edge_cost(near, norm), self.outer.edge_cost(near, norm))
+        return (self.inner if self._by_flow(near) else self.outer).edge_cost(near, norm)
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Those of the layer that hides the neighbourhood's moves for less (1-norm)."""
         import scipy.sparse
 
-        by_flow = self.inner.edge_cost(near, 1) <= self.outer.edge_cost(near, 1)
+        by_flow = self._by_flow(near)
         own = self.inner.changes(near) if by_flow else _ONE * self.outer.changes(near)
         other = scipy.sparse.csr_array(
             (self.outer.draws if by_flow else self.inner.draws, own.shape[1]), dtype=np.int64
@@ -171,9 +177,13 @@ class Layered(Strategy):
 
         for name, given, kind in (("inner", inner, "Flow"), ("outer", outer, "Tents")):
             if not isinstance(given, dict) or given.get("strategy") != kind:
-                raise InputError(f"{name} of the layered strategy is damaged: it must describe a strategy {kind}")
+                raise InputError(
+                    f"{name} of the layered strategy is damaged: it must describe a strategy {kind}"
+                )
         return cls(from_description(domain, inner), from_description(domain, outer))  # type: ignore[arg-type]
 
 
 def _after(members: Members, start: int) -> Members:
-    return slice(members.start + start, members.stop + start) if isinstance(members, slice) else members + start
+    return (
+        slice(members.start + start, members.stop + start) if isinstance(members, slice) else members + start
+    )
