@@ -180,7 +180,8 @@ class Decoder:
     @property
     def speck(self) -> float:
         """What rounding leaves where an answer is exact, such as the whole domain with a public total."""
-        return 1e-12 * max(law.variance() for law in self.laws)
+        groups = zip(self.strategy.groups, self.laws, strict=True)
+        return 1e-12 * max(law.variance() * float(group.unit) ** 2 for group, law in groups)
 
     #: How the closed form relates to the truth, for people.
     note = "exact"

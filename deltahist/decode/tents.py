@@ -16,6 +16,8 @@ from deltahist.decode.features import BlockPower
 from deltahist.decode.metric import Metric, trusted
 from deltahist.decode.moments import Moments
 from deltahist.decode.totals import PublicTotal
+from deltahist.privacy import Law
+from deltahist.strategies.base import Strategy
 from deltahist.strategies.tents import Tents, along
 from deltahist.workloads import AllRanges, Boxes, Span
 
@@ -24,27 +26,32 @@ _AT_A_TIME = 1 << 22
 #: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
 _MOST_PRECISE = 1e12
 #: Power of the frequency by which long waves are trusted beyond their noise; found on real counts.
-_TRUST = 1.0
+TRUST = 1.0
 
 
 @decodes(Tents)
 class TentsDecoder(Decoder):
     """ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for cells y₁, tents y₂ and r the ratio of their noise's variances.
 
-    T Tᵀ is a product over the axes, and is inverted in the eigenvectors of its small factors. Docs/theory.md, section 10.
+    T Tᵀ is a product over the axes, inverted in the eigenvectors of its small factors (docs/theory.md, section 7).
+    `parts` : values count in so many parts of a point.
     """
 
     strategy: Tents
 
+    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool, parts: int = 1) -> None:
+        super().__init__(strategy, laws, total_known)
+        self._parts = float(parts)
+
     @functools.cached_property
     def _cells(self) -> float:
         """Variance of the noise of a cell."""
-        return self.laws[0].variance()
+        return self.laws[0].variance() / self._parts**2
 
     @functools.cached_property
     def _tents(self) -> float:
         """Variance of the noise of a tent, in points."""
-        return self.laws[1].variance() / float(self.strategy.scale) ** 2
+        return self.laws[1].variance() / (self._parts * self.strategy.scale) ** 2
 
     @functools.cached_property
     def _precision(self) -> float:
@@ -56,7 +63,9 @@ class TentsDecoder(Decoder):
         eigen = [axis.eigen for axis in self.strategy.lattices]
         values = functools.reduce(np.multiply.outer, [value for value, _ in eigen])
         waves = along([vectors.T for _, vectors in eigen], tents)
-        return along([vectors for _, vectors in eigen], waves * (self._precision / (1 + self._precision * values)))
+        return along(
+            [vectors for _, vectors in eigen], waves * (self._precision / (1 + self._precision * values))
+        )
 
     def _over(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
         """T of cells (N,), in points, as a field over the tents."""
@@ -67,15 +76,18 @@ class TentsDecoder(Decoder):
     def _under(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tᵀ of a field over the tents, in points, as cells (N,)."""
         strategy = self.strategy
-        return np.asarray(along([axis.transpose for axis in strategy.lattices], tents).ravel() / strategy.scale)
+        return np.asarray(
+            along([axis.transpose for axis in strategy.lattices], tents).ravel() / strategy.scale
+        )
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        values = values / self._parts
         cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
         return cells + self._under(self._shrunk(tents.reshape(self.strategy.tents) - self._over(cells)))
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         tents = self._shrunk(self._over(query))
-        return np.concatenate([query - self._under(tents), tents.ravel() / self.strategy.scale])
+        return np.concatenate([query - self._under(tents), tents.ravel() / self.strategy.scale]) / self._parts
 
     @functools.cached_property
     def _known(self) -> NDArray[np.float64]:
@@ -87,8 +99,8 @@ class TentsDecoder(Decoder):
     def _with_total(self) -> PublicTotal | None:
         if not self.total_known:
             return None
-        _, direction, _ = self.onto_total
-        return PublicTotal(direction.reshape(self.domain.shape))
+        _, direction, spread = self.onto_total
+        return PublicTotal(direction.reshape(self.domain.shape)) if spread > 0 else None
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         if isinstance(work, scipy.sparse.sparray):
@@ -96,7 +108,9 @@ class TentsDecoder(Decoder):
         spans = work.spans(self.domain)
         step = max(1, _AT_A_TIME // sum(self._known.shape))
         starts = range(0, len(spans[0][0]), step)
-        parts = [self._of_boxes([(low[i : i + step], high[i : i + step]) for low, high in spans]) for i in starts]
+        parts = [
+            self._of_boxes([(low[i : i + step], high[i : i + step]) for low, high in spans]) for i in starts
+        ]
         variance = np.concatenate([np.zeros(0), *parts])
         if self._with_total is not None:
             variance = variance - self._with_total.taken(spans)
@@ -128,18 +142,21 @@ class TentsDecoder(Decoder):
             return np.zeros(len(variance))
         # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
         largest = max(self._cells, self._tents)
-        return most * np.divide(largest, variance, out=np.zeros_like(variance), where=variance > 0).clip(max=1.0)
+        return most * np.divide(largest, variance, out=np.zeros_like(variance), where=variance > 0).clip(
+            max=1.0
+        )
 
     def metric(self) -> Metric:
         """In cosines, exactly what each has of the noise; the tents see the longer ones, nearly one by one."""
         seen = [
-            scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2 for axis in self.strategy.lattices
+            scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2
+            for axis in self.strategy.lattices
         ]
         variance = self._cells * (1 - along(seen, self._known))
         if self.total_known:
             variance.flat[0] = 0.0
         inside = tuple(slice(0, n) for n in self.domain.shape)
-        return trusted(Metric(variance, self.domain.shape, False, inside), _TRUST)
+        return trusted(Metric(variance, self.domain.shape, False, inside), TRUST)
 
     @property
     def speck(self) -> float:

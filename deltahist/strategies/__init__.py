@@ -20,6 +20,7 @@ from deltahist.strategies.base import Group, Strategy
 from deltahist.strategies.cuts import CutAugmented
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids, dyadic_grids
+from deltahist.strategies.layered import Layered
 from deltahist.strategies.optimal import Optimal
 from deltahist.strategies.product import Cumulative
 from deltahist.strategies.registry import from_description, named, register, strategies
@@ -33,6 +34,7 @@ for _cls in (
     Spectral,
     Flow,
     Tents,
+    Layered,
     Identity,
     Wavelet,
     Cumulative,
@@ -55,6 +57,7 @@ __all__ = [
     "Group",
     "Hierarchical",
     "Identity",
+    "Layered",
     "Optimal",
     "ShiftedGrids",
     "Spectral",

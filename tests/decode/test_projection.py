@@ -9,7 +9,7 @@ import scipy.fft
 
 import deltahist as dh
 from deltahist.decode import Metric, box_sums, nonnegative, projection
-from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, tuned
+from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, Tents, tuned
 
 
 def waves(metric):
@@ -103,6 +103,7 @@ def clumpy(n, rng):
 STRATEGIES = {
     "flow": (lambda near: tuned(near), {"epsilon": 1.0}),
     "flow of blocks": (lambda near: Flow(near.domain, 2), {"epsilon": 1.0}),
+    "tents": (Tents.tuned, {"epsilon": 1.0}),
     "spectral": (Spectral, {"rho": 0.05}),
     "identity": (lambda near: Identity(near.domain), {"epsilon": 1.0}),
     "hierarchical": (lambda near: Hierarchical(near.domain, 4), {"epsilon": 1.0}),

@@ -1,4 +1,4 @@
-"""Tents: whole weights that are exact splines, costs equal to brute force under every profile, the choice of the best."""
+"""Tents: whole weights that are exact splines, costs equal to brute force under every profile, the best choice."""
 
 import itertools
 import json
@@ -92,7 +92,10 @@ def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs(part):
         tents = random_tents(rng, domain)
         norm = 1 + case % 2
         found = dh.sensitivity(tents, near, norm=norm)
-        assert (found if norm == 1 else found.squared) == largest_over_all_pairs(tents, near, norm), (tents, near)
+        assert (found if norm == 1 else found.squared) == largest_over_all_pairs(tents, near, norm), (
+            tents,
+            near,
+        )
         seen.add((domain.ndim, near.sources is None, len(near.profile)))
     assert len(seen) >= 12
 
@@ -100,7 +103,9 @@ def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs(part):
 def test_a_move_costs_no_less_where_it_ends_further_out():
     for axis in lattices(30, 3):
         other = Lattice(7, 3, axis.degree)
-        both = np.einsum("ix,jy->xyij", axis.matrix.toarray() / axis.scale, other.matrix.toarray() / other.scale)
+        both = np.einsum(
+            "ix,jy->xyij", axis.matrix.toarray() / axis.scale, other.matrix.toarray() / other.scale
+        )
         for y, end in itertools.product(range(3), range(7)):
             cost = np.abs(both[:, end] - both[0, y]).sum(axis=(1, 2))
             assert (np.diff(cost) >= -1e-12).all()
@@ -134,7 +139,8 @@ def test_large_grids_and_long_moves_are_priced_in_closed_form():
     ("n", "delta", "limit", "rmse"),
     [
         (32, 1, 2, 18.0), (64, 1, 1.5, 28.5), (64, 1, 2, 26.7), (64, 2, 2, 30.9), (64, 4, 2, 34.6), (64, 8, 2, 38.7),
-        (128, 1, 2, 39.8), (128, 2, 2, 46.0), (128, 4, 2, 51.7), (128, 8, 2, 58.2), (64, 64, None, 40.7), (128, 128, None, 64.5),
+        (128, 1, 2, 39.8), (128, 2, 2, 46.0), (128, 4, 2, 51.7), (128, 8, 2, 58.2),
+        (64, 64, None, 40.7), (128, 128, None, 64.5),
     ],
 )  # fmt: skip
 def test_figures_over_all_ranges(n, delta, limit, rmse):
@@ -199,9 +205,11 @@ def test_tents_fit_any_small_domain():
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"spacing": 0}, "spacing is 0"), ({"spacing": 17}, "further apart"), ({"spacing": (4, 4, 4)}, "each of 2 axes"),
+        ({"spacing": 0}, "spacing is 0"), ({"spacing": 17}, "further apart"),
+        ({"spacing": (4, 4, 4)}, "each of 2 axes"),
         ({"spacing": 2.5}, "2.5"), ({"degree": 0}, "degree is 0"), ({"degree": 4}, "degree is 4"),
-        ({"shares": (1,)}, "shares has 1"), ({"shares": (1, Fraction(0))}, r"share is Fraction\(0, 1\)"), ({"shares": (1, -2)}, "share is"),
+        ({"shares": (1,)}, "shares has 1"),
+        ({"shares": (1, Fraction(0))}, r"share is Fraction\(0, 1\)"), ({"shares": (1, -2)}, "share is"),
     ],
 )  # fmt: skip
 def test_bad_parameters_are_refused(bad, words):

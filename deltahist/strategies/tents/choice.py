@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -67,7 +68,7 @@ def best_tents(
     ]
     best = min(found, key=lambda choice: (round(choice.error, 9), choice.degree))
     if best.error == math.inf:
-        raise InputError(f"no tents over the {near.domain.shape} cells of the domain have weights that are small enough")
+        raise InputError(f"no tents over {near.domain.shape} cells have weights that are small enough")
     shares = tuple(max(Fraction(round(s * _DIGITS), _DIGITS), Fraction(1, _DIGITS)) for s in best.shares)
     return best.spacing, best.degree, shares
 
@@ -91,15 +92,15 @@ class _Search:
         """The best spacing of a degree: by coarse steps along all axes, then by fine ones, also along single axes."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
         start = [
-            round(n ** (1 / 3) * min(r, 16) ** _OF_DELTA * _START[degree]) for n, r in zip(self.shape, reach, strict=True)
+            round(_START[degree] * n ** (1 / 3) * min(r, 16) ** _OF_DELTA)
+            for n, r in zip(self.shape, reach, strict=True)
         ]
         best = self.at(self._within(start), degree)
         axes = range(len(self.shape))
         alike = len(set(zip(self.shape, reach, strict=True))) == 1
         alone = [] if alike else [tuple(int(i == axis) for i in axes) for axis in axes]
-        for factor, directions in ((_COARSE, [(1,) * len(axes), *alone]), (_FINE, [(1,) * len(axes), *alone])):
-            for direction in directions:
-                best = self._along(best, factor, direction)
+        for factor, direction in itertools.product((_COARSE, _FINE), [(1,) * len(axes), *alone]):
+            best = self._along(best, factor, direction)
         return best
 
     def _along(self, best: Choice, factor: float, direction: tuple[int, ...]) -> Choice:
@@ -128,7 +129,8 @@ class _Search:
     def _at(self, spacing: tuple[int, ...], degree: int) -> Choice:
         lattices = [lattice(n, s, degree) for n, s in zip(self.shape, spacing, strict=True)]
         scale = math.prod(axis.scale for axis in lattices)
-        if scale > _MOST_WEIGHT or any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True)):
+        many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
+        if many or scale > _MOST_WEIGHT:
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
         costs = self._costs(lattices, scale)
         if not costs:  # a single cell, which nobody enters: there is nothing to protect
@@ -143,13 +145,15 @@ class _Search:
             ratio = math.exp(power)
             return (2 if self.norm == 1 else 1) * dearest(ratio) ** 2 * error.mean(ratio**2)
 
-        found = scipy.optimize.minimize_scalar(variance, bounds=_RATIOS, method="bounded", options={"xatol": 0.02})
+        found = scipy.optimize.minimize_scalar(
+            variance, bounds=_RATIOS, method="bounded", options={"xatol": 0.02}
+        )
         ratio = math.exp(found.x)
         unit = dearest(ratio)
         return Choice(float(found.fun), spacing, degree, (1 / unit, ratio / unit))
 
     def _costs(self, lattices: Sequence[Lattice], scale: int) -> list[tuple[float, float]]:
-        """What moves and arrivals of each relation change in cells and in tents, over its factor, in the norm's power."""
+        """What moves and arrivals of each relation change in cells and in tents, over its factor (norm 2: squares)."""
         out = []
         for factor, relation in self.relations:
             over = float(factor) ** self.norm

@@ -71,7 +71,10 @@ def largest_own_square(lattices: Sequence[Lattice], cells: NDArray[np.bool_]) ->
     """Largest |T(u)|² over some cells (domain.shape)."""
     own = [_own(lattice) for lattice in lattices]
     places = np.argwhere(cells) % [lattice.spacing for lattice in lattices]
-    return max(math.prod(o[i] for o, i in zip(own, place, strict=True)) for place in np.unique(places, axis=0).tolist())
+    return max(
+        math.prod(o[i] for o, i in zip(own, place, strict=True))
+        for place in np.unique(places, axis=0).tolist()
+    )
 
 
 def _ends(lattice: Lattice, far: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -95,7 +98,9 @@ def _squares(lattice: Lattice, far: int) -> list[tuple[int, int, int]]:
     """|T(u)|², |T(v)|² and T(u)·T(v) along an axis, for moves over so many cells; each once."""
     u, v = (end.astype(object) for end in _ends(lattice, far))
     w = lattice.weights[far : far + len(u)].astype(object)
-    return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
+    return list(
+        dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True))
+    )
 
 
 def _positions(lattice: Lattice, far: int) -> int:

@@ -26,14 +26,14 @@ _ROUNDING = 1e-12
 class Lattice:
     """T (m, n): one row per tent, centred every `spacing` cells, over the n cells of an axis.
 
-    A tent is a centred B-spline whose knots are `spacing` cells apart: a hat (degree 1), or a smoother one that is wider.
-    One is centred in the middle of the axis, so that they mirror each other about it; those beyond the ends
+    A tent is a centred B-spline whose knots are `spacing` cells apart: a hat (degree 1), or smoother and wider. One
+    is centred in the middle of the axis, so that they mirror each other about it; those beyond the ends
     that still cover cells are kept. Cells and centres lie on half cells, where the values are multiples of a power
     of 1 / (2 · spacing): as whole numbers the weights over any cell add up to `scale`, exactly.
 
     Parameters
     ----------
-    n : cells. spacing : cells between centres, from 1 to n. degree : 1, 2 or 3; the single cell of an axis has one tent.
+    n : cells. spacing : cells between centres, from 1 to n. degree : 1, 2 or 3; a single cell has one tent.
 
     >>> tents = Lattice(5, 2, 1)
     >>> tents.scale, tents.matrix.toarray().tolist()
@@ -81,8 +81,8 @@ class Lattice:
         out = int(self.first[-1]) + int(np.flatnonzero(self.weights[-1])[-1]) + 1
         if out > MOST_TENTS:
             raise InputError(
-                f"spacing is {self.spacing}: it must leave at most {MOST_TENTS:,} tents along an axis, and makes {out:,} "
-                f"over {self.n:,} cells (take a longer spacing, or larger cells)"
+                f"spacing is {self.spacing}: it makes {out:,} tents over {self.n:,} cells, and there must be at most "
+                f"{MOST_TENTS:,} tents along an axis (take a longer spacing, or larger cells)"
             )
         return out
 
@@ -107,12 +107,13 @@ class Lattice:
 
     @functools.cached_property
     def waves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Eigenvalues (w,) of TᵀT / scale² above zero, falling, and the eigenvectors summed up to each edge (n + 1, w)."""
+        """Eigenvalues (w,) of TᵀT / scale² above zero, falling; its eigenvectors, summed up to each edge (n + 1, w)."""
         values, vectors = self.eigen
-        some = values > _ROUNDING * values[0]
-        sums = np.zeros((self.n + 1, int(some.sum())))
-        np.cumsum(self.transpose @ (vectors[:, some] / (self.scale * np.sqrt(values[some]))), axis=0, out=sums[1:])
-        return values[some], sums
+        values = values[values > _ROUNDING * values[0]]
+        sums = np.zeros((self.n + 1, len(values)))
+        waves = self.transpose @ (vectors[:, : len(values)] / (self.scale * np.sqrt(values)))
+        np.cumsum(waves, axis=0, out=sums[1:])
+        return values, sums
 
     def asked(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
         """q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
@@ -156,10 +157,12 @@ def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
 
 
 def _spline(away: NDArray[np.int64], apart: int, degree: int) -> NDArray[np.int64]:
-    """The centred B-spline with knots so far apart: `apart` times it, 8 apart² times or 6 apart³ times, by its degree."""
+    """The centred B-spline with knots so far apart, times `apart`, 8 apart² or 6 apart³, by its degree."""
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:
-        return np.where(2 * away <= apart, 6 * apart**2 - 8 * away**2, np.maximum(3 * apart - 2 * away, 0) ** 2)
+        return np.where(
+            2 * away <= apart, 6 * apart**2 - 8 * away**2, np.maximum(3 * apart - 2 * away, 0) ** 2
+        )
     inner = 4 * apart**3 - 6 * apart * away**2 + 3 * away**3
     return np.where(away <= apart, inner, np.maximum(2 * apart - away, 0) ** 3)

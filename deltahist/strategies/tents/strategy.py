@@ -31,10 +31,10 @@ _MOST_ANSWER = 1 << 62
 class Tents(Strategy):
     """Every cell, and tents over the cells: products of B-splines, centred every few cells along each axis.
 
-    A short move hardly changes the tents, and one of any length no more than the two cells and the tents over them: with
-    shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins both: what is
-    smooth comes from the tents, what is finer than they are from the cells.
-    Source: docs/theory.md, section 10; costs: docs/privacy/tents.md.
+    A short move hardly changes the tents, and one of any length no more than the two cells and the tents over them:
+    with shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins both: what
+    is smooth comes from the tents, what is finer than they are from the cells.
+    Source: docs/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ class Tents(Strategy):
     Raises
     ------
     InputError
-        If a spacing is below 1 or longer than the domain, leaves too many tents along an axis, or makes weights too large
-        for exact answers.
+        If a spacing is below 1 or longer than the domain, makes too many tents along an axis, or weights too large for
+        exact answers.
 
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64, limits=[(math.inf, 2)])
     >>> A = Tents.tuned(near)
-    >>> A.spacing, A.degree, round(float(dh.sensitivity(A, near)), 2), round(float(dh.sensitivity(A, near.anywhere())), 2)
-    ((5, 5), 3, 1.0, 1.87)
+    >>> A.spacing, A.degree, [round(float(dh.sensitivity(A, n)), 2) for n in (near, near.anywhere())]
+    ((5, 5), 3, [1.0, 1.87])
     """
 
     domain: Domain
@@ -76,7 +76,9 @@ class Tents(Strategy):
                 f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes"
             )
         if any(s > n for s, n in zip(spacing, shape, strict=True)):
-            raise InputError(f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long")
+            raise InputError(
+                f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long"
+            )
         object.__setattr__(self, "spacing", spacing)
         one_of((1, 2, 3), "hats, or smoother tents", degree=self.degree)
         if self.shares is not None:
@@ -113,14 +115,13 @@ class Tents(Strategy):
         >>> Tents.tuned(near.anywhere(), spacing=10, degree=1).spacing
         (10,)
         """
-        given = cls(near.domain, spacing, 1 if degree is None else degree).spacing
-        best = best_tents(near, workload, norm, None if spacing is None else given, degree)
-        return cls(near.domain, *best)
+        apart = None if spacing is None else cls(near.domain, spacing, 1 if degree is None else degree).apart
+        return cls(near.domain, *best_tents(near, workload, norm, apart, degree))
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Tents:
-        numbers = dict(zip(("spacing", "degree"), numbers_of(text, 2), strict=False))
-        return cls.tuned(near, norm=norm, **numbers)
+        spacing, degree, *_ = (*numbers_of(text, 2), None, None)
+        return cls.tuned(near, norm=norm, spacing=spacing, degree=degree)
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
@@ -162,7 +163,12 @@ class Tents(Strategy):
         size = self.domain.size
         return (
             Group("cells", slice(0, size), cells),
-            Group(f"tents every {' × '.join(map(str, self.apart))} cells", slice(size, self.shape[0]), tents * unit, unit),
+            Group(
+                f"tents {' × '.join(map(str, self.apart))} cells apart",
+                slice(size, self.shape[0]),
+                tents * unit,
+                unit,
+            ),
         )
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -174,14 +180,15 @@ class Tents(Strategy):
         cells = along([axis.transpose for axis in self.lattices], tents)
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
-    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        most = _MOST_ANSWER // self.scale
+    def measure(self, counts: NDArray[np.int64], parts: int = 1) -> NDArray[np.int64]:
+        """Exact answers to the rows, in so many parts of a point; InputError beyond 64 bits."""
+        most = _MOST_ANSWER // (self.scale * parts)
         if float(counts.sum(dtype=np.float64)) >= most:
             raise InputError(
                 f"counts add up to more than these tents hold: fewer than {most:,} points (take tents with a shorter "
                 "spacing or of a lower degree)"
             )
-        return super().measure(counts)
+        return super().measure(counts * parts)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         # Either end of a move is a cell of its own.

@@ -1,0 +1,135 @@
+"""Decoding tents: the noise between cells and tents, the error of many boxes, waves for non-negative estimates."""
+
+import math
+
+import numpy as np
+import pytest
+from examples import quiet, random_tents
+
+import deltahist as dh
+from deltahist.decode import DenseDecoder, box_sums
+from deltahist.decode.moments import SOLVED
+from deltahist.decode.totals import PublicTotal
+from deltahist.strategies import Tents
+from deltahist.workloads import range_gram
+
+
+def mechanisms(number, seed, most=9):
+    """Tents of any kind with a public total, and with one that is not."""
+    rng = np.random.default_rng(seed)
+    for case in range(number):
+        shape = tuple(rng.integers(2, most + 1, 1 + case % 2).tolist())
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        near = quiet(domain, 1, [None, "boundary"][case // 2 % 2])
+        budget = dh.Budget(0.7) if case % 3 else dh.Budget(rho=0.2)
+        yield rng, dh.Mechanism(near, random_tents(rng, domain), budget)
+
+
+def test_what_a_public_total_takes_away_over_all_ranges():
+    rng = np.random.default_rng(1)
+    for shape in ((7,), (1,), (5, 8), (1, 6)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        total, ranges = PublicTotal(rng.random(shape)), dh.workloads.all_ranges(domain)
+        taken = total.taken(ranges.spans(domain))
+        along = total.along.ravel()
+        assert taken == pytest.approx((ranges.matrix(domain) @ along) ** 2 / along.sum())
+        assert total.mean_taken() == pytest.approx(taken.mean())
+        assert total.mean_taken() == pytest.approx(
+            along @ range_gram(domain) @ along / along.sum() / len(ranges)
+        )
+
+
+def test_large_domains_agree_with_what_is_solved_query_by_query():
+    for shape, spacing, degree in (((300,), (11,), 3), ((60, 90), (7, 12), 2), ((80, 3), (9, 2), 1)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        for sources in (None, "boundary"):
+            near = quiet(domain, 2, sources)
+            mechanism = dh.Mechanism(near, Tents(domain, spacing, degree, (1, 2)), dh.Budget(1))
+            boxes = dh.workloads.random_boxes(8, domain)
+            one, other = mechanism.decoder.moments(boxes), SOLVED.moments(mechanism.decoder, boxes)
+            assert np.allclose(one.variance, other.variance, rtol=1e-9)
+
+
+def test_boxes_are_worked_through_in_parts(monkeypatch):
+    _, mechanism = next(mechanisms(1, 2))
+    ranges = dh.workloads.all_ranges(mechanism.domain)
+    together = mechanism.decoder.moments(ranges).variance
+    monkeypatch.setattr("deltahist.decode.tents._AT_A_TIME", 20)
+    assert np.array_equal(mechanism.decoder.moments(ranges).variance, together)
+
+
+def test_the_stated_kurtosis_is_at_least_that_of_the_draws():
+    larger = 0
+    for _, mechanism in mechanisms(40, 3):
+        work = dh.workloads.all_ranges(mechanism.domain)
+        stated, dense = (d.moments(work) for d in (
+            mechanism.decoder, DenseDecoder(mechanism.strategy, mechanism.laws, mechanism.total_known)
+        ))  # fmt: skip
+        some = stated.variance > 0
+        assert (stated.kurtosis[some] >= dense.kurtosis[some] - 1e-9).mean() > 0.995
+        larger += int((stated.kurtosis[some] > 2 * dense.kurtosis[some]).sum())
+    assert larger  # it is a bound
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.995])
+def test_intervals_cover(level):
+    """400 releases, ranges of all sizes: z below −4 for any of them is one false alarm in some 30,000 per range."""
+    domain = dh.Domain((0, 0, 24, 24), (24, 24))
+    near = dh.Neighbourhood(domain, 1, limits=[(math.inf, 2)])
+    tents = Tents.tuned(near)
+    boxes = dh.workloads.boxes([[0, 0, 1, 1], [5, 5, 8, 7], [3, 2, 15, 16], [0, 0, 24, 12], [7, 0, 8, 24]])
+    counts = np.random.default_rng(5).poisson(30, (24, 24))
+    truth = box_sums(counts.astype(float), boxes.spans(domain))
+    covered = np.zeros(len(truth))
+    for seed in range(400):
+        release = dh.publish(counts, near, tents, epsilon=1, rng=np.random.default_rng([6, seed]))
+        found = dh.answer(release, boxes, level=level)
+        covered += (found["low"] <= truth) & (truth <= found["high"])
+    spread = math.sqrt(level * (1 - level) / 400)
+    assert (covered / 400 >= level - 4 * spread).all()
+
+
+def test_the_metric_has_the_variance_of_every_cosine():
+    import scipy.fft
+
+    for _, mechanism in mechanisms(12, 4):
+        decoder = mechanism.decoder
+        variance = decoder.metric().variance
+        shape = mechanism.domain.shape
+        waves = np.array(
+            [scipy.fft.idctn(w.reshape(shape), norm="ortho").ravel() for w in np.eye(mechanism.domain.size)]
+        )
+        weights = np.array([decoder.adjoint(w) for w in waves])
+        exact = (weights * weights) @ decoder.draw_variance
+        frequency = sum(
+            (2 - 2 * np.cos(np.pi * np.arange(n) / n)).reshape(
+                [-1 if a == axis else 1 for a in range(len(shape))]
+            )
+            for axis, n in enumerate(shape)
+        )
+        trust = np.sqrt(frequency / frequency.max()).ravel()
+        assert np.allclose(variance.ravel()[1:], exact[1:] * trust[1:], rtol=1e-7)
+        assert variance.flat[0] == (0 if mechanism.total_known else pytest.approx(exact[0]))
+
+
+def test_noise_of_one_kind_alone_is_decoded():
+    domain = dh.Domain((0, 0, 6, 6), (6, 6))
+    near = dh.Neighbourhood(domain, 1)
+    for shares in ((1, 10**6), (10**6, 1)):
+        mechanism = dh.Mechanism(near, Tents(domain, 2, 1, shares), dh.Budget(5000))
+        release = dh.publish(np.full((6, 6), 4), mechanism, rng=np.random.default_rng(1))
+        assert np.isfinite(release.cells()).all()
+        assert release.cells().sum() == pytest.approx(144)
+        assert np.isfinite(mechanism.rmse(dh.workloads.all_ranges(domain)))
+
+
+def test_a_saved_release_answers_the_same(tmp_path):
+    near = dh.Neighbourhood(dh.Domain((0, 0, 20, 14), (20, 14)), 1, limits=[(4, 1.5), (math.inf, 2)])
+    release = dh.publish(
+        np.full((20, 14), 3), near, Tents.tuned(near), epsilon=1, rng=np.random.default_rng(2)
+    )
+    release.save(tmp_path / "tents.parquet")
+    again = dh.load(tmp_path / "tents.parquet")
+    work = dh.workloads.random_boxes(20, near.domain)
+    assert dh.answer(again, work).equals(dh.answer(release, work))
+    assert again.strategy.describe() == release.strategy.describe()
