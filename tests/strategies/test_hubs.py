@@ -58,15 +58,16 @@ def test_the_weights_of_the_sums_add_up_to_one_at_every_hub():
             assert np.allclose(line.waves @ line.waves.T, np.diag(line.squares))
 
 
-def test_the_cost_is_that_of_all_pairs_under_every_relation():
-    """1,000 cases: within δ, and any move."""
+@pytest.mark.parametrize("number", [60, pytest.param(500, marks=pytest.mark.slow)])
+def test_the_cost_is_that_of_all_pairs_under_every_relation(number):
+    """Within δ, and for any move: 1,000 cases of the 500 flows."""
     far = 0
-    for _, near, flow in cases(500, 1, (14, 4)):
+    for _, near, flow in cases(number, 1, (14, 4)):
         for relation in (near, near.anywhere()):
             closed = flow.edge_cost(relation, 1)
             assert closed in (None, explicit_edge_cost(flow, relation, 1)), (flow, relation)
             far += closed is not None and Prices(flow, 1).far(relation) > 0
-    assert far > 100
+    assert far > number // 5
 
 
 def test_the_cost_in_the_2_norm_is_at_least_that_of_all_pairs():
