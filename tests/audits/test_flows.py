@@ -21,7 +21,16 @@ from deltahist.strategies import Cumulative, Flow, Spectral, tuned
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.doors import Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
-from tests.audits.harness import audit, gaussian, gaussian_losses, make_pair, pure, refuted, report, worst_pairs
+from tests.audits.harness import (
+    audit,
+    gaussian,
+    gaussian_losses,
+    make_pair,
+    pure,
+    refuted,
+    report,
+    worst_pairs,
+)
 
 UNIT = 16
 RELEASES = 40_000
