@@ -1,5 +1,6 @@
-"""Flow and spectral releases, and flows with hubs (any move at most 4 ε), from 256 × 256 to 4096 × 4096 cells: seconds and peak memory, one process for each.
+"""Flow and spectral releases from 256 × 256 to 4096 × 4096 cells: seconds and peak memory, one process for each.
 
+Flows are without a limit, and with hubs, so that any move costs at most 4 ε.
 Targets: a 4096 × 4096 flow release with decoding under 60 s and 4 GB; time and memory linear in cells up to logarithms.
 `--plot FILE.png` draws both against cells.
 """

@@ -117,7 +117,10 @@ def test_hubs_alone_move_onto_a_public_total():
     for width in (None, 2):
         flow = Flow(domain, 1, (3,), None, None, 3, width)
         found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
-        _, direction, _ = found.onto_total
+        ones, direction, spread = found.onto_total
+        by_definition = found.solve(flow.scatter(found.draw_variance * flow.gather(ones)))
+        assert np.allclose(direction, by_definition)
+        assert spread == pytest.approx(by_definition.sum())
         other = np.delete(direction, flow.hub_grid.places)
         assert np.abs(other).max() < 1e-9 * direction.max()
         whole = dh.workloads.boxes([[0, 0, 9, 9], [0, 0, 9, 4]])
