@@ -8,10 +8,14 @@ import pytest
 from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
+from deltahist.decode.hubs import HubVariance
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Flow, from_description, tuned
-from deltahist.strategies.doors import HubGrid, HubLine
+from deltahist.strategies.doors import HubGrid, HubLine, Hubs
+from deltahist.strategies.limits import HubError
+from deltahist.strategies.mean_error import noise_of
 from deltahist.strategies.prices import Prices, most_direct
+from deltahist.strategies.tuning import boxes_of
 
 ANY = math.inf
 
@@ -129,6 +133,22 @@ def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
     flow = tuned(near)
     assert dh.sensitivity(flow, near.without_limits()) <= Fraction(101, 100)
     assert rmse(flow, near) <= most
+
+
+@pytest.mark.parametrize(("n", "spacing"), [(64, 1), (64, 3), (700, 1), (700, 5)])
+@pytest.mark.parametrize("total_known", [False, True])
+def test_what_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
+    """Boxes stand for all ranges in tuning, and a part of them where there are many sums."""
+    flow = Flow(dh.Domain((0, 0, n, n), (n, n)), 1, ())
+    mean = HubError(flow, boxes_of(None, flow.domain, 500), 1, total_known)
+    found = list(mean.with_sums(spacing))
+    assert len(found) > 2
+    for hubs in found:
+        own, sums = noise_of(hubs.own, 1), noise_of(1 - hubs.own, 1)
+        grid = HubGrid.between(flow.blocks, spacing, hubs.width)
+        added = HubVariance(Hubs("hubs", grid.places, grid, sums / own), [None, None], own, sums)
+        exact = sum(size * x.mean(n) * y.mean(n) for size, (x, y) in added.second(total_known))
+        assert hubs.error == pytest.approx(exact, rel=0.25), (hubs, exact)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
