@@ -62,6 +62,24 @@ class FlowDecoder(Decoder):
         return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
 
     @functools.cached_property
+    def onto_total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        flow = self.strategy
+        if len(flow.doors) != 1 or flow.hub_grid is None:
+            return super().onto_total
+        # Flows between blocks leave the total as it is: only what enters at the hubs moves onto it.
+        ones, (hubs,) = self.adjoint(np.ones(self.domain.size)), flow.doors
+        sums = slice(flow.shape[0] - flow.size, flow.shape[0])
+        draws = {k.name: np.zeros(k.number) for k in flow.kinds if k.name in (HUBS, HUB_SUMS)}
+        hubs.adjoint(ones[sums][hubs.places], draws)
+        for group, law in zip(flow.groups, self.laws, strict=True):
+            if group.name in draws:
+                draws[group.name] *= law.variance()
+        values = np.zeros(flow.shape[0])
+        values[sums][hubs.places] = hubs.entering(draws)
+        direction = self.solve(values)
+        return ones, direction, float(direction.sum())
+
+    @functools.cached_property
     def _block_sizes(self) -> NDArray[np.float64]:
         return sum_blocks(np.ones(self.domain.shape), self.strategy.starts)
 

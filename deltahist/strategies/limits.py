@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Boxes that stand for the workload where hubs are chosen; numbers that products over them may take.
 _BOXES, _WORK = 500, 4_000_000
 #: Distances between sums of hubs that are tried, in hubs; sums along an axis at most.
-_WIDTHS = (4, 5, 6, 8, 12)
+_WIDTHS = (4, 5, 6, 8, 12, 18)
 _MOST_SUMS = 200
 #: Spacings that are looked at with sums, of those that are best without.
 _REFINED = 3
@@ -157,11 +157,11 @@ class HubError:
             for span, n, start in zip(boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True)
         ]
 
-    def without_sums(self, spacing: int) -> float:
-        """Least error with hubs so many blocks apart."""
+    def without_sums(self, spacing: int, every: int = 1) -> float:
+        """Error with hubs so many blocks apart, from all boxes or from a part of them."""
         axes = HubGrid.between(self.blocks, spacing, None).axes
-        own, held = np.ones(len(self._spans[0][0])), np.ones(len(self._spans[0][0]))
-        for line, span in zip(axes, self._spans, strict=False):
+        own, held = np.ones(1), np.ones(1)
+        for line, span in zip(axes, self._some(every), strict=False):
             low, high = (edge[:, 0] for edge in _held(line, np.ones((1, len(line.places))), span))
             own, held = own * squares(low, high, 1), held * (high - low)
         number = math.prod(len(line.places) for line in axes)
@@ -170,18 +170,19 @@ class HubError:
 
     def with_sums(self, spacing: int) -> Iterator[_Hubs]:
         """Hubs with sums, and the best share of their own for each distance between them."""
-        plain = self.without_sums(spacing)
         for width in _WIDTHS:
             grid = HubGrid.between(self.blocks, spacing, width)
             lengths = [len(line.places) for line in grid.axes]
             if 2 * width > max(lengths) or any(len(a.squares) > _MOST_SUMS for a in grid.axes):
                 continue
-            held = [np.subtract(*_held(a, a.waves, s)[::-1]) for a, s in zip(grid.axes, self._spans, strict=False)]
-            if len(held) == 1:
-                held.append(np.ones((len(held[0]), 1)))
-            gained = self._gained(grid, held, math.prod(lengths))
+            # What is left of the variance is small beside its parts: all of them are of the same boxes.
+            every = max(1, len(self._spans[0][0]) * math.prod(len(a.squares) for a in grid.axes) // _WORK)
+            plain = self.without_sums(spacing, every)
+            gained = self._gained(grid, every, math.prod(lengths))
             share = scipy.optimize.minimize_scalar(
-                lambda own, gained=gained: plain * noise_of(own, self.norm) / noise_of(1.0, self.norm)
+                lambda own, plain=plain, gained=gained: plain
+                * noise_of(own, self.norm)
+                / noise_of(1.0, self.norm)
                 - gained(own),
                 bounds=(0.3, 0.97),
                 method="bounded",
@@ -189,23 +190,29 @@ class HubError:
             )
             yield _Hubs(spacing, width, float(share.x), float(share.fun))
 
-    def _gained(self, grid: HubGrid, held: list[NDArray[np.float64]], number: int) -> Any:
+    def _some(self, every: int) -> list[tuple[NDArray[np.float64], ...]]:
+        """The intervals of some of the boxes, per axis."""
+        return [tuple(edge[::every] for edge in span) for span in self._spans]
+
+    def _gained(self, grid: HubGrid, every: int, number: int) -> Callable[[float], float]:
         """By how much sums lower the variance, as a function of the share of the hubs' own noise."""
         x, y = grid.axes
+        ends = [_held(a, a.waves, span) for a, span in zip(grid.axes, self._some(every), strict=False)]
+        held = [high - low for low, high in ends]
+        if len(held) == 1:
+            held.append(np.ones((len(held[0]), 1)))
         asked = (held[0] ** 2).T @ held[1] ** 2 / len(held[0])
         both = np.multiply.outer(x.squares, y.squares)
         ones = np.multiply.outer(x.waves.sum(axis=1), y.waves.sum(axis=1))
-        every = max(1, len(held[0]) * both.size // _WORK)
-        some = [part[::every] for part in held]
         # The sums' weights add up to one at every hub, so that all hubs together are a sum of waves as well.
-        whole = math.prod([part @ line.turn.sum(axis=0) for part, line in zip(some, grid.axes, strict=True)])
+        whole = math.prod([part @ line.turn.sum(axis=0) for part, line in zip(held, grid.axes, strict=True)])
 
         def gained(own: float) -> float:
             each, sums = noise_of(own, self.norm), noise_of(1 - own, self.norm)
             lost = each**2 / (each * both + sums)
             out = float((lost * asked).sum())
             if self.total_known:
-                along = each * whole - np.einsum("mi,mi->m", some[0] @ (lost * ones), some[1])
+                along = each * whole - np.einsum("mi,mi->m", held[0] @ (lost * ones), held[1])
                 spread = each * number - float((lost * ones**2).sum())
                 out += float((along**2).mean()) / spread - each * float((whole**2).mean()) / number
             return out

@@ -26,6 +26,7 @@ class Priced(Protocol):
     """What prices are of: blocks, shares and hubs of a flow."""
 
     domain: Domain
+    widths: tuple[int, ...] | None
 
     @property
     def share_of(self) -> dict[str, Fraction]: ...
@@ -94,10 +95,10 @@ class Prices:
         """The dearest move that goes through hubs, at most; 0 if none does.
 
         Where both ways of a move cross a line they do so in opposite directions, and hubs that are near each other
-        share sums: such a move costs less than its two ways and hubs alone. Dearest moves do neither where there is
+        share sums: such a move may cost less than its two ways and hubs alone. Dearest moves do neither where there is
         room (`far_is_exact`).
         """
-        return self._beyond(near, most_direct(self.flow))
+        return self._beyond(near, most_direct(self.flow), alone=False)
 
     def move(self, near: Neighbourhood) -> int | None:
         """The dearest move; None on a small domain where it is not known, and can be looked up."""
@@ -107,27 +108,30 @@ class Prices:
         return max(direct, far)
 
     def far_is_exact(self, near: Neighbourhood) -> bool:
-        """Whether a dearest move has hubs that share no sum."""
-        hubs, limit = self.flow.hub_grid, most_direct(self.flow)
-        if hubs is None or not hubs.sums or self._beyond(near, limit) == 0:
+        """Whether there is a dearest move whose ways and hubs share no draws."""
+        hubs = self.flow.hub_grid
+        if hubs is None or not (hubs.sums or self.flow.widths):
             return True
-        apart = max((2 * (line.width or 0) + 1) * line.apart for line in hubs.axes)
-        return self._beyond(near, limit) == self._beyond(near, max(limit, apart))
+        apart = max((2 * line.width + 1) * line.apart if line.width else 0 for line in hubs.axes)
+        return self.far(near) == self._beyond(near, max(most_direct(self.flow), apart), alone=True)
 
-    def _beyond(self, near: Neighbourhood, limit: int) -> int:
+    def _beyond(self, near: Neighbourhood, limit: int, alone: bool) -> int:
         """The dearest move of more than so many blocks along an axis that goes through hubs, its ways taken alone.
 
         It depends on how far both ends are from their hubs along each axis: all that the neighbourhood's moves can have
-        are looked at.
+        are looked at; if `alone`, those whose ways never cross one line.
         """
         hubs = self.flow.hub_grid
         if hubs is None or max(self.flow.blocks) <= limit + 1:
             return 0
-        (least_x, far_x), (least_y, far_y) = (_apart(line, limit) for line in hubs.axes)
-        walk = np.array([[self.path(i, j) for j in range(len(least_y))] for i in range(len(least_x))], dtype=object)
+        (least_x, far_x), (least_y, far_y) = (_apart(line, limit, alone) for line in hubs.axes)
+        walk = np.array(
+            [[self.path(i, j) for j in range(len(least_y))] for i in range(len(least_x))], dtype=object
+        )
         most = -1
         for one, other in np.ndindex(least_x.shape):
-            taken = self._within(near, far_x[one, other], least_y) | self._within(near, least_x[one, other], far_y)
+            taken = self._within(near, far_x[one, other], least_y)
+            taken |= self._within(near, least_x[one, other], far_y)
             if taken.any():
                 most = max(most, *np.add.outer(walk[one], walk[other])[taken].tolist())
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
@@ -167,15 +171,23 @@ def door_within(flow: Priced) -> int:
     return max(0, (price.through_hub - price.arrival) // max(price.straight, price.diagonal))
 
 
-def _apart(line: HubLine, limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How far apart two blocks are at least that are so far from their hubs, and at least beyond a limit."""
+def _apart(line: HubLine, limit: int, alone: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How far apart two blocks are at least that are so far from their hubs, and at least beyond a limit.
+
+    If `alone`, without those on one side of one hub, whose ways cross the same lines.
+    """
     block = np.arange(line.n)
-    way = np.abs(line.places[block // line.apart] - block)
+    hub = block // line.apart
+    way = block - line.places[hub]
     least, beyond = (np.full((line.walk + 1, line.walk + 1), _NEVER) for _ in range(2))
     # Hubs repeat: what three of them further on is not found is nowhere.
     for apart in range(min(line.n, limit + 3 * line.apart + 1)):
+        one, other = way[: line.n - apart], way[apart:]
+        if alone:
+            free = (hub[: line.n - apart] != hub[apart:]) | (one * other <= 0)
+            one, other = one[free], other[free]
         seen = np.zeros(least.shape, dtype=bool)
-        seen[way[: line.n - apart], way[apart:]] = True
+        seen[np.abs(one), np.abs(other)] = True
         seen |= seen.T
         least[seen & (least == _NEVER)] = apart
         if apart > limit:

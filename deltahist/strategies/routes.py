@@ -97,10 +97,11 @@ class Routes:
     def ways_in(self) -> list[list[int]]:
         """Blocks along x and along y between cells that touch a source and their doors, and whether these are hubs."""
         block, door, hub = self.doors
-        way = np.zeros((len(hub), 3), dtype=np.int64)
-        way[:, : len(block)] = np.abs(block - door).T
-        way[:, 2] = hub
-        return np.unique(way, axis=0).tolist()  # type: ignore[no-any-return]
+        nx, ny = (*self.flow.blocks, 1)[:2]
+        seen = np.zeros((nx, ny, 2), dtype=bool)
+        far = np.abs(block - door)
+        seen[far[0], far[1] if len(far) > 1 else 0, hub.astype(np.int64)] = True
+        return np.argwhere(seen).tolist()  # type: ignore[no-any-return]
 
     def changes(self) -> scipy.sparse.csr_array:
         """By how much each draw makes up for each edge (draws, M)."""

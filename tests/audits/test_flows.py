@@ -19,8 +19,18 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, Flow, Spectral, tuned
 from deltahist.strategies.base import Strategy
+from deltahist.strategies.doors import Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
-from tests.audits.harness import audit, gaussian, gaussian_losses, pure, refuted, report, worst_pairs
+from tests.audits.harness import (
+    audit,
+    gaussian,
+    gaussian_losses,
+    make_pair,
+    pure,
+    refuted,
+    report,
+    worst_pairs,
+)
 
 UNIT = 16
 RELEASES = 40_000
@@ -155,6 +165,58 @@ def test_arrivals_are_hidden_and_halved_noise_is_caught(monkeypatch):
     assert not refuted(findings), report(findings)
     scaled_noise(monkeypatch, Fraction(1, 2))
     assert refuted(audit(draw, pairs, pure(1.0), releases=10_000, seed=6))
+
+
+class Cells(Strategy):
+    """The counts in a flow's units, which it releases with noise."""
+
+    def __init__(self, domain):
+        self.domain, self.shape = domain, (domain.size, domain.size)
+
+    def _matmat(self, X):
+        return UNIT * X
+
+    def _rmatmat(self, Y):
+        return UNIT * Y
+
+
+def hub_audit(edge, seed, epsilon=Fraction(1, 2)):
+    """Audit of a move between two of four cells in a row: one within δ, or one that is too long to walk.
+
+    With hubs on every cell a step costs 1, and so does a hub: the way over three borders would cost 3, through hubs it
+    costs 2. What is claimed is what each of the two moves costs.
+    """
+    near = Neighbourhood(line(4), 1)
+    flow = Flow(near.domain, hubs=1, shares=(1, 1))
+    mechanism = Mechanism(near, flow, Budget(epsilon=epsilon))
+    cost, _ = mechanism.cost_within(abs(edge[1] - edge[0]))
+    assert cost == epsilon * (1 if edge[1] - edge[0] == 1 else 2)
+    pair = make_pair(Cells(near.domain), near.anywhere(), np.array(edge), 1, 2)
+    draw = releases(near, flow, lambda v: v, epsilon=epsilon)
+    return audit(draw, [pair], pure(float(cost)), releases=RELEASES, seed=seed)
+
+
+@pytest.mark.parametrize("edge", [(0, 1), (0, 3)])
+def test_flows_with_hubs_keep_their_promise_at_two_distances(edge, monkeypatch):
+    findings = hub_audit(edge, 11)
+    assert not refuted(findings), report(findings)
+    scaled_noise(monkeypatch, Fraction(1, 3))
+    assert refuted(hub_audit(edge, 12))
+
+
+def test_hubs_without_noise_are_caught(monkeypatch):
+    """Sums from the left end of eight cells: a move over all borders would cost 7 times a step, and 2 are claimed."""
+    near = Neighbourhood(line(8), 1)
+    flow, seen = Flow(near.domain, hubs=1, shares=(1, 1)), Sums(near.domain)
+    pair = make_pair(seen, near.anywhere(), np.array((0, 7)), 1, 2)
+
+    def findings(seed):
+        draw = releases(near, flow, lambda v: v.cumsum(axis=1)[:, :-1], epsilon=Fraction(1, 2))
+        return audit(draw, [pair], pure(1.0), releases=RELEASES, seed=seed)
+
+    assert not refuted(findings(13)), report(findings(13))
+    monkeypatch.setattr(Hubs, "entering", lambda door, draws: 0 * draws[door.name])
+    assert refuted(findings(14))
 
 
 def spectral_audit(seed, number=100_000, **budget):

@@ -87,6 +87,77 @@ def test_stated_errors_are_those_of_releases(block):
     assert ratio.mean() == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize(("block", "width"), [(1, 2), (2, None)])
+def test_stated_errors_of_flows_with_hubs_are_those_of_releases(block, width):
+    """As above, beside a public total; and what is stated is exact."""
+    domain = dh.Domain((0, 0, 14, 14), (14, 14))
+    near = dh.Neighbourhood(domain, block)
+    flow = Flow(domain, block, (3,), hubs=3 if block == 1 else 1, hub_width=width, centred=True)
+    found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
+    assert found.terms(2) is not None
+    assert found.note == "exact"
+    work = dh.workloads.all_ranges(domain).sample(40, seed=5)
+    counts = np.random.default_rng(1).integers(0, 9, domain.shape)
+    truth = box_sums(counts.astype(float), work.spans(domain))
+    errors = []
+    for seed in range(400):
+        release = dh.publish(counts, near, flow, 1.0, rng=np.random.default_rng(seed))
+        assert release.cells().sum() == pytest.approx(counts.sum())
+        errors.append(box_sums(release.cells(), work.spans(domain)) - truth)
+    expected = dh.expected_error(flow, near, work, 1.0)
+    some = expected > 1e-6
+    ratio = np.var(errors, axis=0)[some] / expected[some]
+    assert 0.65 < ratio.min() < ratio.max() < 1.35
+    assert ratio.mean() == pytest.approx(1, abs=0.05)
+
+
+def test_hubs_alone_move_onto_a_public_total():
+    domain = dh.Domain((0, 0, 9, 9), (9, 9))
+    near = dh.Neighbourhood(domain, 1)
+    for width in (None, 2):
+        flow = Flow(domain, 1, (3,), None, None, 3, width)
+        found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
+        ones, direction, spread = found.onto_total
+        by_definition = found.solve(flow.scatter(found.draw_variance * flow.gather(ones)))
+        assert np.allclose(direction, by_definition)
+        assert spread == pytest.approx(by_definition.sum())
+        other = np.delete(direction, flow.hub_grid.places)
+        assert np.abs(other).max() < 1e-9 * direction.max()
+        whole = dh.workloads.boxes([[0, 0, 9, 9], [0, 0, 9, 4]])
+        assert found.moments(whole).variance[0] == pytest.approx(0, abs=1e-9)
+        assert found.moments(whole).variance[1] > 1
+
+
+def test_what_hubs_add_is_by_hand():
+    """Nine hubs with noise of variance v each, of which a box holds two: v (2 − 4/9) where the total is public."""
+    domain = dh.Domain((0, 0, 9, 9), (9, 9))
+    near = dh.Neighbourhood(domain, 1)
+    work = dh.workloads.boxes([[0, 0, 6, 3], [1.5, 1, 2, 2]])
+    hubs = dh.Mechanism(near, Flow(domain, hubs=3), dh.Budget(epsilon=1))
+    plain = dh.Mechanism(near, Flow(domain), dh.Budget(epsilon=1))
+    each = hubs.laws[-1].variance() / 16**2
+    assert hubs.variance(work)[0] - plain.variance(work)[0] == pytest.approx(each * (2 - 4 / 9))
+    # The second one has half of a hub's block.
+    assert hubs.variance(work)[1] - plain.variance(work)[1] == pytest.approx(each * (1 / 4 - 1 / 36))
+
+
+def test_non_negative_answers_of_flows_with_hubs_are_better():
+    domain = dh.Domain((0, 0, 32, 32), (32, 32))
+    near = dh.Neighbourhood(domain, 1, limits=[(np.inf, 4)])
+    flow = tuned(near)
+    assert flow.hubs is not None
+    counts = np.zeros((32, 32), dtype=int)
+    counts[4:9, 20:26] = np.random.default_rng(1).integers(0, 400, (5, 6))
+    work = dh.workloads.all_ranges(domain).sample(500, 1)
+    truth = box_sums(counts.astype(float), work.spans(domain))
+    release = dh.publish(counts, near, flow, 1.0, rng=np.random.default_rng(2))
+    plain, better = (
+        np.sqrt(((box_sums(release.cells(nonnegative=n), work.spans(domain)) - truth) ** 2).mean())
+        for n in (False, True)
+    )
+    assert better < 0.7 * plain
+
+
 def test_padded_spectral_variances_equal_the_definition():
     rng = np.random.default_rng(4)
     for _ in range(40):
