@@ -89,9 +89,11 @@ class Layered(Strategy):
         further = [(limit.distance, limit.factor / least) for limit in near.capped().profile[1:]]
         outer = Tents.tuned(relation.with_limits(further), workload, norm=norm)
         shares = tuple(least * share for share in outer.shares or (Fraction(1), Fraction(1)))
-        return cls(
-            Flow.tuned(near.without_limits(), workload, norm=norm, block=1), replace(outer, shares=shares)
-        )
+        inner = Flow.tuned(near.without_limits(), workload, norm=norm, block=1)
+        dearest = inner.edge_cost(near.without_limits(), 1)  # a flow's moves may cross several cells
+        if dearest > 1:
+            inner = replace(inner, shares=tuple(share / dearest for share in inner.share_of.values()))
+        return cls(inner, replace(outer, shares=shares))
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Layered:

@@ -102,6 +102,7 @@ def test_publish_bounds_users(folder, capsys, source, more):
         ("cumulative:prefix", "Cumulative", {"direction": "prefix"}),
         ("shifted:4,2", "ShiftedGrids", {"widths": (4, 4), "offsets": (0, 2)}),
         ("shifted:8,2,3", "ShiftedGrids", {"widths": (8, 8, 8), "offsets": (0, 2, 4)}),
+        ("tents:5,2", "Tents", {"spacing": (5, 5), "degree": 2}),
         ("dyadic:2", "ShiftedGrids", {"widths": (4, 8, 16, 32), "offsets": (2, 4, 8, 16)}),
     ],
 )
@@ -111,6 +112,14 @@ def test_strategies_by_name(text, name, field):
     assert chosen.name == name
     for key, value in field.items():
         assert getattr(chosen, key) == value
+
+
+def test_a_strategy_that_is_made_of_others_is_said_in_words(folder, capsys):
+    assert publish(folder, "visits.csv", "layered.parquet", "--outside", "clamp", strategy="layered") == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("strategy"))
+    assert "Layered (inner Flow (block 1 1, " in said
+    assert "outer Tents (spacing " in said
+    assert "{" not in said
 
 
 def test_auto_takes_the_best_of_the_plan(folder):

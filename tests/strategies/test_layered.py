@@ -100,6 +100,14 @@ def test_every_limit_of_a_profile_is_met(sources):
     assert dh.sensitivity(layered, near) >= Fraction(99, 100)
 
 
+def test_flows_that_cross_several_cells_are_scaled():
+    domain = dh.Domain((0, 0, 24, 24), (24, 24))
+    near = dh.Neighbourhood(domain, 3, limits=[(6, Fraction(5, 4)), (math.inf, 2)])
+    layered = Layered.tuned(near)
+    assert layered.inner.edge_cost(near.without_limits(), 1) == 1
+    assert dh.sensitivity(layered, near) == pytest.approx(1, abs=3e-3)
+
+
 def test_bad_layers_are_refused():
     domain, other = dh.Domain((0, 0, 8, 8), (8, 8)), dh.Domain((0, 0, 9, 9), (9, 9))
     with pytest.raises(dh.InputError, match="single cells"):

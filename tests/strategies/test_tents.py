@@ -171,6 +171,15 @@ def test_no_other_tents_are_much_better(shape, norm, sources):
     assert found**2 == pytest.approx(search.at(tuned.apart, tuned.degree).error, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    "limits", ["proportional", ["proportional", (math.inf, 3)], [(3, 1.1), (5, 1.2), (math.inf, 1.5)]]
+)
+def test_tuned_shares_meet_profiles_of_many_limits(limits):
+    domain = dh.Domain((0, 0, 64, 64), (64, 64))
+    near = dh.Neighbourhood(domain, 2, limits=limits)
+    assert dh.sensitivity(Tents.tuned(near), near) == pytest.approx(1, abs=0.005)
+
+
 def test_the_workload_matters():
     near = square(48, 1, 2)
     works = [dh.workloads.random_squares(side, 300, near.domain) for side in (2, 40)]

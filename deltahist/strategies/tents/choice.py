@@ -27,8 +27,8 @@ _BOXES = 1000
 _MOST_WEIGHT = 1 << 34
 #: Waves in which the public total is looked at: almost all of it is smooth.
 _SMOOTH = 40
-#: Relations of a profile that are looked at: what moves cost changes little from one to the next.
-_MOST_RELATIONS = 6
+#: Relations of a profile that are looked at, most of them short: what long moves cost changes little.
+_MOST_RELATIONS = 12
 #: Factors between spacings that are tried first, and around the best of them; and where the search starts, in
 #: roots of an axis' cells and times a power of δ.
 _COARSE, _FINE = 1.35, 1.12
@@ -84,7 +84,7 @@ class _Search:
         if isinstance(workload, AllRanges):
             same_domain(near.domain, workload.domain)
         every = near.relations
-        some = np.unique(np.linspace(0, len(every) - 1, _MOST_RELATIONS).round().astype(int))
+        some = np.unique(np.geomspace(1, len(every), _MOST_RELATIONS).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
         self.tried: dict[tuple[tuple[int, ...], int], Choice] = {}
 
