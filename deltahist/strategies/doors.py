@@ -190,17 +190,26 @@ class Hubs(Doors):
         draws[HUBS][...] = own
 
 
-def check_hubs(blocks: tuple[int, ...], hubs: int | None, width: int | None) -> None:
-    """InputError unless hubs so many blocks apart, and sums so many hubs apart, fit the blocks of a flow."""
+def read_hubs(blocks: tuple[int, ...], hubs: Any, hub_width: Any, centred: Any) -> dict[str, Any]:
+    """Hubs so many blocks apart, sums of so many hubs, and whether sums of borders are centred, as a flow keeps them.
+
+    Raises InputError unless they fit its blocks.
+    """
+    if not isinstance(centred, bool | np.bool_):
+        raise InputError(f"centred is {centred!r}: it must be True or False")
     if hubs is None:
-        raise InputError(f"hub_width is {width!r} without hubs: it is how far apart sums of hubs are")
-    whole(hubs=hubs)
+        if hub_width is not None:
+            raise InputError(f"hub_width is {hub_width!r} without hubs: it is how far apart sums of hubs are")
+        return {"centred": bool(centred)}
+    hubs = whole(hubs=hubs)
     if hubs % 2 == 0 or hubs > max(blocks):
         raise InputError(
             f"hubs is {hubs}: it must be odd, so that each hub is in the middle of its blocks, and at most the "
             f"{max(blocks)} blocks that there are along an axis"
         )
-    if width is not None:
+    if hub_width is not None:
+        hub_width = whole(least=2, hub_width=hub_width)
         number = max(len(HubLine(n, hubs, None).places) for n in blocks)
-        if whole(least=2, hub_width=width) > number:
-            raise InputError(f"hub_width is {width}: there are only {number} hubs along an axis")
+        if hub_width > number:
+            raise InputError(f"hub_width is {hub_width}: there are only {number} hubs along an axis")
+    return {"hubs": hubs, "hub_width": hub_width, "centred": bool(centred)}

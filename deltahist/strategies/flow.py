@@ -17,7 +17,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
 from deltahist.strategies import limits, tuning
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
-from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, check_hubs
+from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, read_hubs
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, FlowDraws, Lines, sums_on
 from deltahist.strategies.mean_error import SUMS, usual_shares
@@ -55,14 +55,13 @@ class Flow(Strategy):
     widths : distances, in borders, between overlapping sums that get noise of their own, one level for each,
         increasing; () for none (and in 1-D). When None, what suits all ranges (`Flow.tuned` looks for the best).
     shares : of ε, for the groups in the order of `groups`: cells (blocks of several cells only), straight and
-        diagonal (2-D only) flows, one for each width, arrivals (if any); usual ones when None.
+        diagonal (2-D only) flows, one for each width, arrivals, hubs, their sums (if any); usual if None.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
         blocks) or flat indices of blocks.
-    hubs : blocks between hubs, odd; long moves leave and enter at the hubs of their ends, so that none costs more than
-        that. None for none: a move across the whole domain then costs as many crossings.
+    hubs : blocks between hubs, odd; long moves leave and enter at the hubs of their ends, and cost no more than these
+        and the ways to them. None for none: a move across the whole domain then costs as many crossings.
     hub_width : distance, in hubs, between overlapping sums over squares of hubs with noise of their own; None for none.
-    centred : whether the sums along lines are placed alike at both ends, one more of them (as `Flow.tuned` has it for
-        neighbourhoods with limits).
+    centred : whether sums along lines are placed alike at both ends, one more of them (so tuned for limits).
 
     Raises
     ------
@@ -121,8 +120,8 @@ class Flow(Strategy):
                 raise InputError(
                     f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}"
                 )
-        if self.hubs is not None or self.hub_width is not None:
-            check_hubs(self.blocks, self.hubs, self.hub_width)
+        for name, value in read_hubs(self.blocks, self.hubs, self.hub_width, self.centred).items():
+            object.__setattr__(self, name, value)
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow"))
 
@@ -139,7 +138,7 @@ class Flow(Strategy):
 
         Parameters
         ----------
-        near : the neighbourhood; decides which blocks have arrivals.
+        near : the neighbourhood; decides which blocks have arrivals, and by its limits which are hubs.
         workload : the queries; all ranges when None (regions count as all ranges).
         norm : 1 for Laplace, 2 for Gaussian noise.
         block : cells per side; the longest move within δ when None.
@@ -168,7 +167,7 @@ class Flow(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Flows between blocks as long as a move within δ, and twice as long."""
+        """Flows between blocks as long as a move within δ, and twice as long; with hubs for limits."""
         for times in (1, 2):
             sides = tuple(times * b for b in tuning.longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
