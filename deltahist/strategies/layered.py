@@ -63,6 +63,10 @@ class Layered(Strategy):
             raise InputError(
                 f"inner has blocks of {self.inner.block} cells: it must be a flow between single cells"
             )
+        if self.inner.hubs is not None:
+            raise InputError(
+                f"inner has hubs {self.inner.hubs} apart: it must have none, since far moves are the tents'"
+            )
         if self.inner.domain != self.outer.domain:
             raise InputError("inner and outer are on different domains: they must share one")
 
@@ -90,7 +94,7 @@ class Layered(Strategy):
         outer = Tents.tuned(relation.with_limits(further), workload, norm=norm)
         shares = tuple(least * share for share in outer.shares or (Fraction(1), Fraction(1)))
         inner = Flow.tuned(near.without_limits(), workload, norm=norm, block=1)
-        dearest = inner.edge_cost(near.without_limits(), 1)  # a flow's moves may cross several cells
+        dearest = _cost(inner, near.without_limits(), 1)  # a flow's moves may cross several cells
         if dearest > 1:
             inner = replace(inner, shares=tuple(share / dearest for share in inner.share_of.values()))
         return cls(inner, replace(outer, shares=shares))
@@ -155,10 +159,10 @@ class Layered(Strategy):
 
     def _by_flow(self, near: Neighbourhood) -> bool:
         """Whether the flow hides the moves of a relation for less than the tents (1-norm)."""
-        return self.inner.edge_cost(near, 1) <= self.outer.edge_cost(near, 1)
+        return _cost(self.inner, near, 1) <= self.outer.edge_cost(near, 1)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        return (self.inner if self._by_flow(near) else self.outer).edge_cost(near, norm)
+        return _cost(self.inner, near, norm) if self._by_flow(near) else self.outer.edge_cost(near, norm)
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
         import scipy.sparse
@@ -189,3 +193,10 @@ def _after(members: Members, start: int) -> Members:
     return (
         slice(members.start + start, members.stop + start) if isinstance(members, slice) else members + start
     )
+
+
+def _cost(flow: Flow, near: Neighbourhood, norm: int) -> Fraction:
+    """What a flow without hubs costs: it has a closed form."""
+    cost = flow.edge_cost(near, norm)
+    assert cost is not None
+    return cost

@@ -53,9 +53,7 @@ class _Hubs(NamedTuple):
     error: float
 
 
-def best_flow(
-    near: Neighbourhood, flow: Blocked, workload: Workload | None, norm: int
-) -> dict[str, Any]:
+def best_flow(near: Neighbourhood, flow: Blocked, workload: Workload | None, norm: int) -> dict[str, Any]:
     """Parameters of the flow that keeps a neighbourhood's limits with the least expected error on a workload.
 
     Moves within δ take a step, which costs one, so that noise on borders is as without limits; moves through hubs cost
@@ -118,14 +116,13 @@ def _scale(reached: list[_Reached], cells: float, walk: float, share: float) -> 
     through = 2 * walk * step + 2 * share
     direct = max(2 * walk, math.inf if share == math.inf else math.floor(through / step + 1e-9))
     return max(
-        (cells + (step * limit.steps if limit.steps <= direct else max(through, step * direct))) / limit.factor
+        (cells + (step * limit.steps if limit.steps <= direct else max(through, step * direct)))
+        / limit.factor
         for limit in reached
     )
 
 
-def _best_share(
-    hubs: _Hubs, sums: tuning.Sums, reached: list[_Reached], norm: int
-) -> tuple[float, float]:
+def _best_share(hubs: _Hubs, sums: tuning.Sums, reached: list[_Reached], norm: int) -> tuple[float, float]:
     """The least error with these hubs, and their share."""
     walk = hubs.spacing // 2
     exact = [(limit.factor - sums.cells) / 2 - walk * (1 - sums.cells) for limit in reached]
@@ -180,10 +177,9 @@ class HubError:
             plain = self.without_sums(spacing, every)
             gained = self._gained(grid, every, math.prod(lengths))
             share = scipy.optimize.minimize_scalar(
-                lambda own, plain=plain, gained=gained: plain
-                * noise_of(own, self.norm)
-                / noise_of(1.0, self.norm)
-                - gained(own),
+                lambda own, plain=plain, gained=gained: (
+                    plain * noise_of(own, self.norm) / noise_of(1.0, self.norm) - gained(own)
+                ),
                 bounds=(0.3, 0.97),
                 method="bounded",
                 options={"xatol": 1e-2},

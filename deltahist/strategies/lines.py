@@ -188,7 +188,9 @@ class FlowDraws:
             straight[..., cut:].reshape(*releases, ny - 1, nx),
             diagonal[..., :half].reshape(*releases, nx - 1, ny - 1),
             diagonal[..., half:].reshape(*releases, nx - 1, ny - 1),
-            tuple(s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, on_x, strict=True)),
+            tuple(
+                s[..., : (nx - 1) * p].reshape(*releases, nx - 1, p) for s, p in zip(sums, on_x, strict=True)
+            ),
             tuple(
                 s[..., (nx - 1) * p :].reshape(*releases, ny - 1, own)
                 for s, p, own in zip(sums, on_x, on_y, strict=True)

@@ -57,6 +57,11 @@ class _Crossings:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
+    @property
+    def at_edges(self) -> NDArray[np.bool_]:
+        """Whether each box's stretch begins and ends at edges of borders (m,)."""
+        return np.asarray((self.low == np.floor(self.low)) & (self.high == np.floor(self.high)))
+
     def asked_of_borders(self) -> float:
         """Mean over the boxes of |q|², for the stretch q of borders that a box asks for."""
         return float((self.ends * squares(self.low, self.high, 1)).mean())
@@ -71,7 +76,6 @@ class _Crossings:
             share = (edge - at)[:, None]
             out += sign * ((1 - share) * before[at] + share * before[at + 1])
         return out
-
 
     def at_corners(
         self, theta: NDArray[np.float64], weight: NDArray[np.float64]
@@ -195,7 +199,9 @@ class MeanError:
             (lines.ends, side) for lines, side in zip(self._sides, sides, strict=True)
         )
         both = x * y + 2 * x * low_y + 2 * low_x * y + 2 * low_x * low_y - 2 * high_x * high_y
-        return diagonal * float(both.mean())
+        # Boxes whose corners lie inside blocks ask for parts of moves: the product form is not theirs.
+        whole = [lines.at_edges for lines in self._sides]
+        return diagonal * float(np.where(whole[0] & whole[1], both, 0.0).mean())
 
     def _theta(self, n: int, width: int) -> NDArray[np.float64]:
         """Weights of the sums (p, n) of one level."""
@@ -209,9 +215,7 @@ class MeanError:
             self._diagonal[n, width] = root, np.einsum("ij,ij->j", vectors, asked @ vectors)
         return self._diagonal[n, width]
 
-    def _of_sums(
-        self, n: int, widths: tuple[int, ...]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _of_sums(self, n: int, widths: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ (p, p), for sums of these widths on lines of n borders."""
         pairs = [[self._block(n, a, b) for b in widths] for a in widths]
         gram, asked = (np.block([[pair[i] for pair in row] for row in pairs]) for i in (0, 1))

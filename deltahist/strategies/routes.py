@@ -163,7 +163,9 @@ class Routes:
     def _start(self) -> dict[str, int]:
         """The first draw of each kind."""
         kinds = self.flow.kinds
-        return dict(zip([k.name for k in kinds], accumulate((k.number for k in kinds), initial=0), strict=False))
+        return dict(
+            zip([k.name for k in kinds], accumulate((k.number for k in kinds), initial=0), strict=False)
+        )
 
     def _through(
         self, hub: NDArray[np.int64]
