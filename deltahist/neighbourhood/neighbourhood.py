@@ -6,7 +6,7 @@ import functools
 import math
 import numbers
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,9 @@ class Neighbourhood:
     domain: Domain
     delta: float | str
     sources: str | BaseGeometry | None = None
-    limits: Limits | tuple[Limit, ...] | None = None
+    limits: Limits | tuple[Limit, ...] | None = field(default=None, compare=False)
+    #: The limits beyond δ by increasing distance: what is promised, however it was said.
+    profile: tuple[Limit, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.delta, numbers.Real):  # of any library, kept as a number that JSON has
@@ -97,8 +99,10 @@ class Neighbourhood:
                     DeltaHistWarning,
                     stacklevel=3,
                 )
+        profile = () if self.limits is None else read_limits(self.limits, self.domain, self.delta)
+        object.__setattr__(self, "profile", profile)
         if self.limits is not None:
-            object.__setattr__(self, "limits", read_limits(self.limits, self.domain, self.delta))
+            object.__setattr__(self, "limits", profile)
         self._warn_of_long_moves()
 
     @functools.cached_property
@@ -112,11 +116,6 @@ class Neighbourhood:
     def fixed_membership(self) -> bool:
         """Whether nobody may appear or vanish, so that the number of entities is public."""
         return self.sources is None
-
-    @functools.cached_property
-    def profile(self) -> tuple[Limit, ...]:
-        """The limits beyond δ by increasing distance; none unless they were given."""
-        return self.limits or ()  # type: ignore[return-value]
 
     @functools.cached_property
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
@@ -313,7 +312,7 @@ class Neighbourhood:
 
             sources = {"wkt": shapely.to_wkt(sources, rounding_precision=-1)}
         out = {"delta": self.delta, "sources": sources}
-        return out if self.limits is None else out | {"limits": describe_limits(self.profile)}
+        return out | {"limits": describe_limits(self.profile)} if self.profile else out
 
     @classmethod
     def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:

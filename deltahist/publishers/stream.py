@@ -121,7 +121,7 @@ class Stream:
         near = self.mechanism.neighbourhood
         about: dict[str, Any] = {
             "domain": near.domain.describe(),
-            "neighbourhood": {k: v for k, v in near.describe().items() if k != "limits" or v},
+            "neighbourhood": near.describe(),
             "strategy": self.mechanism.strategy.describe(),
             "start": self.clock.start,
             "every": self.clock.every,

@@ -46,11 +46,26 @@ def promised(near, distance):
     return min(held, default=None)
 
 
-@pytest.mark.parametrize("cases", [150, pytest.param(1000, marks=pytest.mark.slow)])
+def dearest(strategy, near, said, factor, relation, norm):
+    """Largest cost of a move that a relation is about, over its factor; it is about those that are promised as much."""
+    about = {pair for pair, least in said.items() if least is not None and least <= factor}
+    edges = {(min(e), max(e)) for e in relation.edges().tolist()}
+    # Of relations with one factor the last one holds all that is promised as much.
+    assert edges == about or (edges < about and sum(f == factor for f, _ in near.relations) > 1)
+    change = abs(strategy.changes(relation)).toarray().astype(object) ** norm
+    share = np.empty(strategy.draws, dtype=object)
+    for group in strategy.groups:
+        share[group.members] = group.share**norm
+    return (
+        max((Fraction(cost) for cost in (change.T * share).sum(axis=1)), default=Fraction(0)) / factor**norm
+    )
+
+
+@pytest.mark.parametrize("cases", [60, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", EVERY_STRATEGY)
 def test_sensitivity_is_the_largest_cost_over_its_factor_over_all_pairs_of_cells(name, cases):
     rng = np.random.default_rng([14, len(name)])
-    cases //= 8 if name in ("Spectral", "Optimal") else 1  # an optimisation each
+    cases //= 8 if name in ("Spectral", "Optimal", "Layered") else 1  # an optimisation each
     done = 0
     for case in range(4 * cases):
         domain = random_domain(rng)
@@ -60,18 +75,18 @@ def test_sensitivity_is_the_largest_cost_over_its_factor_over_all_pairs_of_cells
             continue
         near = near.with_limits(random_limits(rng, near))
         norm = 1 + case % 2
-        everywhere = near.anywhere()
-        change = abs(strategy.changes(everywhere)).toarray().astype(object) ** norm
-        share = np.empty(strategy.draws, dtype=object)
-        for group in strategy.groups:
-            share[group.members] = group.share**norm
-        most = Fraction(0)
-        for cost, ends in zip((change.T * share).sum(axis=1), everywhere.edges(), strict=True):
-            factor = promised(near, gap(domain, *(np.unravel_index(c, domain.shape) for c in ends)))
-            if factor is not None:
-                most = max(most, Fraction(cost) / factor**norm)
+        cells = list(np.ndindex(*domain.shape))
+        pairs = itertools.combinations(range(domain.size), 2)
+        said = {(u, v): promised(near, gap(domain, cells[u], cells[v])) for u, v in pairs}
+        most = max(dearest(strategy, near, said, *each, norm) for each in near.relations)
         found = dh.sensitivity(strategy, near, norm=norm)
-        assert (found if norm == 1 else found.squared) == most, (strategy, near, norm)
+        exact = found if norm == 1 else found.squared
+        # What enters by ways that share draws is bounded in the 2-norm.
+        assert exact == most or (norm == 2 and not strategy.row_by_row and exact > most), (
+            strategy,
+            near,
+            norm,
+        )
         done += 1
         if done == cases:
             break
@@ -131,7 +146,7 @@ def test_the_usual_cap_is_for_those_who_said_nothing():
 def test_a_description_makes_the_same_limits_again(limits):
     near = dh.Neighbourhood(DOMAIN, 1, "boundary", limits=limits)
     described = json.loads(json.dumps(near.describe()))
-    assert ("limits" in described) == (limits is not None)
+    assert ("limits" in described) == bool(limits)
     assert dh.Neighbourhood.from_description(DOMAIN, described) == near
 
 
