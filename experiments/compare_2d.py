@@ -29,7 +29,7 @@ import deltahist as dh
 from deltahist.decode import box_sums, nonnegative, simulated_metric
 from deltahist.errors import InputError, as_printed
 from deltahist.mechanisms.calibration import rho_for
-from deltahist.strategies import Spectral, Strategy, Tents, tuned
+from deltahist.strategies import Layered, Spectral, Strategy, Tents, tuned
 from experiments._common import figure, print_table, save
 from experiments._frontier_plot import draw_frontier
 from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer
@@ -37,7 +37,7 @@ from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer
 PROBABILITY = 1e-6
 QUERIES, TRIALS, SEED = 5000, 10, 20150331
 #: What any move may cost, in times ε.
-LIMITS = (1.0, 1.5, 2.0, 4.0)
+LIMITS = (1.0, 1.5, 2.0, 4.0, 8.0)
 #: Pure strategies whose expected error is larger than the best one's times this are not measured under a limit.
 _CLOSE = 1.3
 _DECODED = ", non-negative"
@@ -114,7 +114,9 @@ def ours(contest: Contest, deltas: Sequence[int], limits: Sequence[float] = LIMI
     for delta, limit in itertools.product(deltas, (None, *limits)):
         near = contest.near(delta, limit)
         work = dh.workloads.all_ranges(contest.domain)
-        pure = {"flow": tuned(near), "tents": Tents.tuned(near)}
+        pure: dict[str, Strategy] = {"flow": tuned(near), "tents": Tents.tuned(near)}
+        if limit is not None and near.frontier.max() == 1:
+            pure["tents over flow"] = Layered.tuned(near)
         expected = {name: dh.Mechanism(near, A, dh.Budget(1)).rmse(work) for name, A in pure.items()}
         for name, strategy in pure.items():
             if limit is None or expected[name] <= _CLOSE * min(expected.values()):
