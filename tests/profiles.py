@@ -1,4 +1,4 @@
-"""Limits beyond δ for small domains, and what they promise for every pair of cells: from the definition."""
+"""Limits on small domains, what they promise for every pair of cells, and what that costs: from the definition."""
 
 import itertools
 import math
@@ -15,24 +15,25 @@ def limited(near, limits):
     """The same neighbourhood with limits, without advice."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return dh.Neighbourhood(near.domain, near.delta, near.sources, limits)
+        return near.with_limits(limits)
 
 
 def random_limits(rng, near):
-    """Up to three limits, the last of them for any move at all in two of three cases."""
-    number = int(rng.integers(1, 4))
-    distances = near.delta + np.sort(rng.integers(1, 40, number)) / 8
-    factors = np.sort(rng.integers(4, 17, number)) / 4
-    limits = dict(zip(distances.tolist(), factors.tolist(), strict=True))
-    if rng.random() < 2 / 3:
-        limits[math.inf] = max(limits.values()) + float(rng.integers(0, 5)) / 4
-    return list(limits.items())
+    """One to three steps, perhaps one for any move; or a function of the distance, with a cap or without."""
+    kind, delta = rng.integers(4), float(near.delta)
+    if kind == 3:
+        some = ["proportional", lambda r: 1 + math.sqrt(r / delta)][rng.integers(2)]
+        return some if rng.random() < 0.5 else [some, (math.inf, int(rng.integers(1, 4)))]
+    factors = np.sort(rng.integers(2, 12, kind + 1)) / 2
+    lengths = delta * (1 + np.sort(rng.choice(np.arange(1, 30), kind + 1, replace=False)) / 6)
+    ends = [*lengths.tolist()[:-1], math.inf] if rng.random() < 0.6 else lengths.tolist()
+    return list(zip(ends, factors.tolist(), strict=True))
 
 
 def promised(near):
     """The least factor by pair of cells (u, v), u < v, and by (-1, v) for arrivals; for others nothing is promised."""
     relations = [(Fraction(1), near.delta)]
-    relations += [(limit.factor, limit.distance) for limit in near.limits or ()]
+    relations += [(limit.factor, limit.distance) for limit in near.profile]
     cells = range(near.domain.size)
     out = {}
     for factor, distance in reversed(relations):
@@ -45,10 +46,17 @@ def promised(near):
 
 
 def dearest(strategy, near, norm):
-    """Largest sum of |entry|^norm over the columns of A E, over its factor^norm; for rows without shares."""
-    rows = np.pad(strategy.matrix().toarray(), [(0, 0), (0, 1)])  # the null vertex has no column of its own
-    costs = (
-        (int((abs(rows[:, v] - rows[:, u]) ** norm).sum()), factor)
-        for (u, v), factor in promised(near).items()
-    )
-    return max((cost / factor**norm for cost, factor in costs), default=Fraction(0))
+    """Largest sum of |share × change of a draw|^norm that makes up for a move or an arrival, over its factor^norm."""
+    share = np.empty(strategy.draws, dtype=object)
+    for group in strategy.groups:
+        share[group.members] = group.share
+    scale = math.lcm(*(s.denominator for s in share))
+    kind = np.int64 if norm == 1 else object
+    everywhere = near.anywhere()
+    change = abs(strategy.changes(everywhere)).toarray().astype(kind)
+    costs = ((change * np.array([int(s * scale) for s in share], dtype=kind)[:, None]) ** norm).sum(axis=0)
+    cost_of = dict(zip(map(tuple, everywhere.edges().tolist()), costs.tolist(), strict=True))
+    most = {}
+    for edge, factor in promised(near).items():
+        most[factor] = max(most.get(factor, 0), cost_of[edge])
+    return max((Fraction(cost, scale**norm) / factor**norm for factor, cost in most.items()), default=Fraction(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,11 @@ _FARTHEST = 1e12
 
 #: Parameters of strategies that are too long to be shown.
 LONG = ("sets", "kernel", "matrix")
+#: What a limit of moves must be, and one of steps of time.
+_OF_MOVES = (
+    "a distance and how many times ε a move over it costs at most, such as 2km:2 or any:4; any:none, or proportional"
+)
+_OF_STEPS = "a number of steps and how many times the budget so many in a row spend at most, such as 30:2; or any:4"
 
 
 def corners(text: str, option: str, *, around: bool = False) -> tuple[float, ...]:
@@ -109,30 +114,48 @@ def limits(texts: Sequence[str] | None, option: str) -> list[Any] | None:
         return None
     out: list[Any] = []
     for text in texts:
-        distance, _, factor = (part.strip() for part in text.rpartition(":"))
         if text.strip() == PROPORTIONAL:
             out.append(PROPORTIONAL)
             continue
-        said = f"{option} is {text!r}"
-        if not distance or not factor:
+        distance, _, factor = (part.strip() for part in text.rpartition(":"))
+        if not distance or factor != "none":
+            out.append(_limit(text, option, _OF_MOVES, "the distance", length))
+        elif distance != ANY:
             raise InputError(
-                f"{said}: it must be a distance and how many times ε a move over it costs at most, such as 2km:2 or "
-                "any:4; any:none, or proportional"
+                f"{option} is {text!r}: without a limit are all moves, any:none, or those beyond the longest limit"
             )
-        if factor == "none":
-            if distance != ANY:
-                raise InputError(f"{said}: without a limit are all moves, any:none, or those beyond the longest limit")
-            if any(given != text for given in texts if given.strip().startswith(f"{ANY}:")):
-                raise InputError(f"{said} with another limit for any move: leave one of them out")
-            continue
-        times = amount(factor, f"{option} {text!r}: the factor")
-        if times < 1:
+        elif any(given != text for given in texts if given.strip().startswith(f"{ANY}:")):
             raise InputError(
-                f"{said}: the factor must be at least 1, since moves within δ cost up to ε themselves (for less at any "
-                "distance take a smaller budget)"
+                f"{option} is {text!r} with another limit for any move: leave one of them out"
             )
-        out.append((distance if distance == ANY else length(distance, f"{option} {text!r}: the distance"), times))
     return out
+
+
+def window_limits(texts: Sequence[str] | None, option: str) -> list[tuple[Any, Fraction]]:
+    """What is promised for data that differ in more steps than a window, as the window takes it.
+
+    >>> window_limits(["30:2", "any:4"], "--window-limit")
+    [(30, Fraction(2, 1)), ('any', Fraction(4, 1))]
+    """
+    return [_limit(text, option, _OF_STEPS, "the number of steps", whole_number) for text in texts or ()]
+
+
+def _limit(
+    text: str, option: str, rule: str, what: str, read: Callable[[str, str], float | str]
+) -> tuple[float | str, Fraction]:
+    """A limit, in space or in time: how far it holds, as `read` reads it, or "any"; and times the budget."""
+    from deltahist.neighbourhood.profile import ANY
+
+    distance, _, factor = (part.strip() for part in text.rpartition(":"))
+    if not distance or not factor:
+        raise InputError(f"{option} is {text!r}: it must be {rule}")
+    times = amount(factor, f"{option} {text!r}: the factor")
+    if times < 1:
+        raise InputError(
+            f"{option} is {text!r}: the factor must be at least 1, since what is shorter costs up to the budget itself "
+            "(for less take a smaller budget)"
+        )
+    return (distance if distance == ANY else read(distance, f"{option} {text!r}: {what}")), times
 
 
 def grid(text: str, option: str) -> tuple[str, float | str]:
@@ -190,19 +213,6 @@ def on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | None
         f"--bounds are {said}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
         f"(these look like degrees, {there} there; --project auto takes degrees)"
     )
-
-
-def limit(text: str, option: str) -> tuple[str | float, Fraction]:
-    """A limit as a length (of a move, or a number of steps), infinity for any, and times the budget.
-
-    >>> limit("2km:2", "--limit"), limit("any:4", "--limit")
-    (('2km', Fraction(2, 1)), (inf, Fraction(4, 1)))
-    """
-    length, colon, times = text.partition(":")
-    if not colon or not length.strip():
-        raise InputError(f"{option} is {text!r}: it must be a length and times the budget, such as 2km:2 or any:4")
-    factor = amount(times.strip(), option)
-    return (math.inf if length.strip().lower() == "any" else length.strip()), factor
 
 
 def whole_number(text: str, option: str) -> int:

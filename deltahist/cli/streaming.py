@@ -69,14 +69,6 @@ class _Steps:
             )
         return number
 
-    def limits(self) -> list[tuple[float, Any]]:
-        """What is promised for data that differ in more steps than a window."""
-        pairs = [options.limit(text, "--window-limit") for text in self.window_limit or ()]
-        return [
-            (options.whole_number(steps, "--window-limit") if isinstance(steps, str) else steps, times)
-            for steps, times in pairs
-        ]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Place(Place):
@@ -155,7 +147,8 @@ def stream(
     labels = [clock.label(step) for step in range(number)]
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
     columns = {"user": rows.user, "time": steps.time}
-    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, columns, steps.limits())
+    longer = options.window_limits(steps.window_limit, "--window-limit")
+    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, columns, longer)
     how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
     how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
     bar = progress("publishing steps", number, None if number >= _LONG else False)

@@ -79,8 +79,12 @@ class DenseDecoder(Decoder):
         entry = self._entry
         assert entry is not None
         covariance = (entry * self.draw_variance) @ entry.T
-        level = float(np.trace(covariance)) / len(covariance)
-        if level <= 0 or float(scipy.linalg.eigvalsh(covariance, subset_by_index=[0, 0])[0]) < 1e-9 * level:
+        # Whether it is singular must not depend on what values count in: tents' are 10⁹ times as large as cells.
+        each = np.sqrt(np.diag(covariance))
+        if (
+            not each.all()
+            or float(scipy.linalg.eigvalsh(covariance / np.outer(each, each), subset_by_index=[0, 0])[0]) < 1e-9
+        ):
             return np.asarray(scipy.linalg.pinv(dense, rtol=1e-12))
         root = scipy.linalg.cholesky(covariance, lower=True)
         white = scipy.linalg.solve_triangular(root, dense, lower=True)

@@ -10,6 +10,10 @@ from deltahist.neighbourhood import Neighbourhood
 
 #: Limits that are named one by one; of more of them a few are.
 _NAMED = 4
+#: Distances, in δ, at which the statement says what protection is left.
+_MULTIPLES = (1, 2, 5, 10)
+#: Distances that differ by less are one.
+_LESS = 1 - 1e-6
 _PLACES = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
 
 
@@ -131,3 +135,14 @@ def _covered(distance: float, lengths: Sequence[tuple[float, Fraction]], delta: 
 def distances_of(near: Neighbourhood) -> list[float]:
     """Lengths (ground units) up to which limits that are named hold, but for any move."""
     return [far for limit in told(near, 1) if (far := limit["distance"]) is not None and math.isfinite(far)]
+
+
+def distances_told(near: Neighbourhood) -> list[float]:
+    """Some multiples of δ and the distances of limits below the diameter (ground units), none of them twice.
+
+    >>> import deltahist as dh
+    >>> distances_told(dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)]))
+    [1.0, 2.0, 3.0, 5.0]
+    """
+    every = sorted([k * near.delta_ground for k in _MULTIPLES] + distances_of(near))
+    return [d for d, after in zip(every, [*every[1:], math.inf], strict=True) if d < min(near.diameter, after * _LESS)]

@@ -12,15 +12,10 @@ from deltahist.domain import Domain
 from deltahist.domain.counting import UNPAID, Counting
 from deltahist.domain.crs import scales, unit_of, words
 from deltahist.mechanisms.chain import Chain
-from deltahist.mechanisms.limits import distances_of, limit_facts, limits_in_words, number, place_of_sources
+from deltahist.mechanisms.limits import distances_told, limit_facts, limits_in_words, number, place_of_sources
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee
-
-#: Distances, in δ, at which the statement says what protection is left.
-MULTIPLES = (1, 2, 5, 10)
-#: Distances that differ by less are one.
-_LESS = 1 - 1e-6
 
 
 class Promise(Protocol):
@@ -56,7 +51,7 @@ def facts(promise: Promise) -> dict[str, Any]:
     """Everything the statement says, JSON-ready; what only a release knows (its total) is None."""
     near, domain, guarantee = promise.neighbourhood, promise.domain, promise.guarantee
     norm = 1 if guarantee.rho is None else 2
-    protection = [_protection(promise, d) for d in [*_distances(near), near.diameter]]
+    protection = [_protection(promise, d) for d in [*distances_told(near), near.diameter]]
     steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
     counting = promise.counting
     torn = 0.0 if counting.projection is None else counting.projection.jump
@@ -116,12 +111,6 @@ def _protection(promise: Promise, distance: float) -> dict[str, float | None]:
         "exact": None if exact == math.inf else float(exact),
         "bound": None if bound == math.inf else float(bound),
     }
-
-
-def _distances(near: Neighbourhood) -> list[float]:
-    """Some multiples of δ and the distances of limits below the diameter, none of them twice."""
-    every = sorted([k * near.delta_ground for k in MULTIPLES] + distances_of(near))
-    return [d for d, after in zip(every, [*every[1:], math.inf], strict=True) if d < min(near.diameter, after * _LESS)]
 
 
 def _relation(promise: Promise) -> str:

@@ -33,13 +33,8 @@ from deltahist.strategies.base import Strategy
 
 #: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps
 #: are whole and which were lost.
-_ACCOUNT, _ROWS, _COUNTING, _WHOLE, _LOST = (
-    "stream",
-    "rows up to the last step",
-    "counting",
-    "last whole step",
-    "lost steps",
-)
+_ACCOUNT, _ROWS, _COUNTING = "stream", "rows up to the last step", "counting"
+_WHOLE, _LOST = "last whole step", "lost steps"
 #: What ledgers of the first version do not say of a stream.
 _LATER = ("unit", "user", "time")
 
@@ -135,9 +130,7 @@ class Stream:
         self._same_delta(about, before)
         later = {k: about[k] for k in _LATER if k in about and before and k not in before}
         known = {k: v for k, v in about.items() if k not in later}
-        epsilon, rho = self.budget.exact
-        own: dict[str, Any] = {"name": _ACCOUNT, "about": known, "limits": self._shape.limits}
-        window = Window(self.length, epsilon, rho, ledger=self.ledger, **own)
+        window = replace(self._shape, ledger=self.ledger, name=_ACCOUNT, about=known)
         if later:
             _ledger(window).amend(_ACCOUNT, "about", later)
             listed = ", ".join(f"{k} {v!r}" for k, v in later.items())

@@ -336,11 +336,11 @@ def test_a_limit_for_changes_without_end_takes_amounts_that_end(folder, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("8", "--window-limit is '8': it must be a length and times the budget, such as 2km:2 or any:4"),
+        ("8", "--window-limit is '8': it must be a number of steps and how many times the budget"),
         ("4:2", "it must be about more steps than the window's 4"),
-        ("8:0.5", "the limit of 8 steps is 0.5: it must be at least 1"),
-        ("2km:2", "--window-limit is '2km': it must be a whole number of at least 1"),
-        ("8:many", "--window-limit is 'many'"),
+        ("8:0.5", "--window-limit is '8:0.5': the factor must be at least 1"),
+        ("2km:2", "--window-limit '2km:2': the number of steps is '2km': it must be a whole number of at least 1"),
+        ("8:many", "--window-limit '8:many': the factor is 'many'"),
     ],
 )
 def test_bad_limits_of_windows(folder, capsys, text, message):

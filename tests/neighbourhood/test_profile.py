@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from examples import EVERY_STRATEGY, quiet, random_domain, random_neighbourhood
+from profiles import dearest, limited, random_limits
 
 import deltahist as dh
 from deltahist.neighbourhood.profile import USUAL_CAP, limits_of
@@ -15,82 +16,31 @@ from deltahist.neighbourhood.profile import USUAL_CAP, limits_of
 DOMAIN = dh.Domain((0, 0, 10, 10), (10, 10))
 
 
-def random_limits(rng, near):
-    """One to three steps, perhaps one for any move; or a function of the distance, with a cap or without."""
-    kind, delta = rng.integers(4), float(near.delta)
-    if kind == 3:
-        some = ["proportional", lambda r: 1 + math.sqrt(r / delta)][rng.integers(2)]
-        return some if rng.random() < 0.5 else [some, (math.inf, int(rng.integers(1, 4)))]
-    factors = np.sort(rng.integers(2, 12, kind + 1)) / 2
-    lengths = delta * (1 + np.sort(rng.choice(np.arange(1, 30), kind + 1, replace=False)) / 6)
-    ends = [*lengths.tolist()[:-1], math.inf] if rng.random() < 0.6 else lengths.tolist()
-    return list(zip(ends, factors.tolist(), strict=True))
-
-
-def gap(domain, u, v):
-    """Distance between two cells: points in them can be no nearer."""
-    apart = [max(abs(a - b) - 1, 0) * c for a, b, c in zip(u, v, domain.cell, strict=True)]
-    return math.hypot(*apart)
-
-
-def promised(near, distance):
-    """The plain reading of limits: the least factor of those that hold at a gap; None if nothing is promised."""
-    step = max(near.domain.step)
-    if distance < near.radius * step - step / 4:
-        return Fraction(1)
-    held = [
-        limit.factor
-        for limit in near.profile
-        if limit.any or distance < near.domain.length(limit.distance) - step / 4
-    ]
-    return min(held, default=None)
-
-
-def dearest(strategy, near, said, factor, relation, norm):
-    """Largest cost of a move that a relation is about, over its factor; it is about those that are promised as much."""
-    about = {pair for pair, least in said.items() if least is not None and least <= factor}
-    edges = {(min(e), max(e)) for e in relation.edges().tolist()}
-    # Of relations with one factor the last one holds all that is promised as much.
-    assert edges == about or (edges < about and sum(f == factor for f, _ in near.relations) > 1)
-    change = abs(strategy.changes(relation)).toarray().astype(object) ** norm
-    share = np.empty(strategy.draws, dtype=object)
-    for group in strategy.groups:
-        share[group.members] = group.share**norm
-    return (
-        max((Fraction(cost) for cost in (change.T * share).sum(axis=1)), default=Fraction(0)) / factor**norm
-    )
-
-
-@pytest.mark.parametrize("cases", [60, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", EVERY_STRATEGY)
+@pytest.mark.parametrize("cases", [150, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [name for name in EVERY_STRATEGY if name != "Layered"])
 def test_sensitivity_is_the_largest_cost_over_its_factor_over_all_pairs_of_cells(name, cases):
+    """All but `Layered`, which hides each relation in a layer of its own (tests/strategies/test_layered.py)."""
     rng = np.random.default_rng([14, len(name)])
-    cases //= 8 if name in ("Spectral", "Optimal", "Layered") else 1  # an optimisation each
-    done = 0
+    cases //= 8 if name in ("Spectral", "Optimal") else 1  # an optimisation each
+    done = exact = 0
     for case in range(4 * cases):
-        domain = random_domain(rng)
-        near = random_neighbourhood(rng, domain).with_sources(None)
+        near = random_neighbourhood(rng, random_domain(rng))
         strategy = EVERY_STRATEGY[name](rng, near)
         if strategy is None:
             continue
-        near = near.with_limits(random_limits(rng, near))
+        near = limited(near, random_limits(rng, near))
         norm = 1 + case % 2
-        cells = list(np.ndindex(*domain.shape))
-        pairs = itertools.combinations(range(domain.size), 2)
-        said = {(u, v): promised(near, gap(domain, cells[u], cells[v])) for u, v in pairs}
-        most = max(dearest(strategy, near, said, *each, norm) for each in near.relations)
         found = dh.sensitivity(strategy, near, norm=norm)
-        exact = found if norm == 1 else found.squared
-        # What enters by ways that share draws is bounded in the 2-norm.
-        assert exact == most or (norm == 2 and not strategy.row_by_row and exact > most), (
-            strategy,
-            near,
-            norm,
-        )
+        found, most = found if norm == 1 else found.squared, dearest(strategy, near, norm)
+        # Sums of borders and of hubs may cost less than their share in the 2-norm (docs/privacy/factorisation.md).
+        bounded = name == "Flow" and norm == 2
+        assert found >= most if bounded else found == most, (strategy, near, norm)
+        exact += found == most
         done += 1
         if done == cases:
             break
     assert done == cases
+    assert exact > done / 2
 
 
 def test_arrivals_are_limited_by_their_distance_from_a_source():
@@ -146,7 +96,7 @@ def test_the_usual_cap_is_for_those_who_said_nothing():
 def test_a_description_makes_the_same_limits_again(limits):
     near = dh.Neighbourhood(DOMAIN, 1, "boundary", limits=limits)
     described = json.loads(json.dumps(near.describe()))
-    assert ("limits" in described) == bool(limits)
+    assert ("limits" in described) == (limits is not None)
     assert dh.Neighbourhood.from_description(DOMAIN, described) == near
 
 
