@@ -229,7 +229,7 @@ class Window:
         with self._ledger.transaction() as change:
             # It may have been closed, and opened with another limit, since this one looked.
             rule = change.rule(self.name) or {}
-            if any(rule.get(key) != value for key, value in self._rule.items()):
+            if any(rule.get(key) != self._rule.get(key) for key in {*self._rule, "limits"}):
                 raise InputError(
                     f"account {self.name!r} of {self._ledger.place!r} is not what it was when it was opened "
                     "(closed meanwhile?): nothing was charged; open it again"

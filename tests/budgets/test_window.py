@@ -98,6 +98,29 @@ def test_limits_are_kept_by_the_ledger_and_across_runs(tmp_path):
     assert "has spent 2.8 in all steps, more than 2 times its limit" in found
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_charges_are_kept_for_the_longest_limit(tmp_path, durable):
+    window = dh.Window(2, 1, ledger=str(tmp_path / "a.ledger") if durable else None, limits=[(4, 1)])
+    window.charge(1, 0.6)
+    window.charge(3, 0.4)
+    with pytest.raises(dh.BudgetExceeded, match=r"at step 4: steps 1 to 4 have spent 1 of 1, 0 is left"):
+        window.charge(4, 0.6)
+    window.charge(5, 0.6)
+    assert window._charges() == {3: 4 * 10**8, 5: 6 * 10**8}
+
+
+def test_an_account_that_was_opened_anew_with_limits_is_not_spent_without_them(tmp_path):
+    """Whoever still has the window of before would forget charges that the limits are about."""
+    ledger = Ledger(str(tmp_path / "a.ledger"))
+    ledger.open("other", epsilon=1)
+    before = dh.Window(2, 1, ledger=ledger)
+    ledger.withdraw("window")
+    dh.Window(2, 1, ledger=ledger, limits=[(4, 1)]).charge(1, 1)
+    with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
+        before.charge(3, 1)
+    assert ledger.charges("window") == {1: 10**9}
+
+
 def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
     assert dh.Window(7, 1, limits=[(28, 2)]).equal == Fraction(71428571, 10**9)
     assert dh.Window(7, 1, limits=[(14, 2)]).equal == dh.Window(7, 1).equal

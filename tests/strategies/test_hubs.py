@@ -115,6 +115,19 @@ def test_a_far_move_changes_two_hubs_and_the_ways_to_them():
     assert dh.sensitivity(Flow(domain, hubs=3, shares=(1, Fraction(5, 2))), near) == 7
 
 
+@pytest.mark.parametrize("most", [10**3, 10**16])
+def test_what_changes_makes_up_for_far_moves_whatever_the_noise(most):
+    """Also where sums of noise are longer than floats hold."""
+    near = square(11).anywhere()
+    rng = np.random.default_rng(1)
+    for flow in (Flow(near.domain, 1, (), None, None, 1, 3, True), Flow(near.domain, 1, (), None, None, 3, 2)):
+        some = rng.integers(0, len(near.edges()), 40)
+        change = flow.changes(near)[:, some].toarray()
+        moved = (flow.matrix() @ near.incidence())[:, some].toarray()
+        noise = rng.integers(-most, most, flow.draws)
+        after = flow.scatter(noise + change.T)
+        assert np.array_equal(after - flow.scatter(noise), moved.T)
+
 def test_hubs_serve_sources_as_well():
     near = square(10, sources="boundary")
     flow = Flow(near.domain, hubs=3)
