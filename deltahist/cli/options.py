@@ -192,17 +192,17 @@ def on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | None
     )
 
 
-def limit(text: str, option: str) -> tuple[str | float, Fraction]:
-    """A limit as a length (of a move, or a number of steps), infinity for any, and times the budget.
+def lasting(text: str, option: str) -> tuple[float, Fraction]:
+    """A limit as a number of steps, infinity for any, and times the budget.
 
-    >>> limit("2km:2", "--limit"), limit("any:4", "--limit")
-    (('2km', Fraction(2, 1)), (inf, Fraction(4, 1)))
+    >>> lasting("30:2", "--window-limit"), lasting("any:4", "--window-limit")
+    ((30, Fraction(2, 1)), (inf, Fraction(4, 1)))
     """
-    length, colon, times = text.partition(":")
-    if not colon or not length.strip():
-        raise InputError(f"{option} is {text!r}: it must be a length and times the budget, such as 2km:2 or any:4")
-    factor = amount(times.strip(), option)
-    return (math.inf if length.strip().lower() == "any" else length.strip()), factor
+    steps, _, times = (part.strip() for part in text.partition(":"))
+    if not steps or not times:
+        raise InputError(f"{option} is {text!r}: it must be steps and times the budget, such as 30:2 or any:4")
+    factor = amount(times, f"{option} {text!r}: the factor")
+    return (math.inf if steps == "any" else whole_number(steps, f"{option} {text!r}: the number of steps")), factor
 
 
 def whole_number(text: str, option: str) -> int:
