@@ -121,6 +121,9 @@ def test_a_plan_says_what_any_move_costs(capsys):
     assert all(row["any_move"] <= 2 for row in rows)
     table = said(capsys, "plan", *PLACE, "--limit", "any:2")
     assert "any move" in table
+    assert "nobody asked" not in capsys.readouterr().err
+    assert main(["plan", *PLACE]) == 0
+    assert "any move may cost at most 4 times what one within δ may (nobody asked" in capsys.readouterr().err
     assert f"ε = {rows[0]['any_move']:.4g}" in table
     rows = json.loads(said(capsys, "plan", *PLACE, "--deltas", "1,2", "--limit", "any:2", "--format", "json"))
     assert all(row["any_move"] <= 2 for row in rows)
