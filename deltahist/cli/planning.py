@@ -103,8 +103,8 @@ def plan(
         records, table = _crossovers(nears, None if queries is None else queries(nears[0].domain), how)
     if place.distances is None and not frontier:
         console.note(
-            f"limit        any move may cost at most {USUAL_CAP} times what one within δ may (nobody asked for another; "
-            "--limit any:none lifts it)"
+            f"limit        any move may cost at most {USUAL_CAP} times what one within δ may (nobody asked for "
+            "another; --limit any:none lifts it)"
         )
     if layout == "json":
         console.put(json.dumps(records, indent=2, ensure_ascii=False), out)
