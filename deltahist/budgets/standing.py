@@ -30,6 +30,7 @@ class Standing:
     account : its name. kind : "total", "window", or "purses" (of many people, of which nothing is told).
     unit : "epsilon" or "rho". steps : of a window.
     limit, spent : altogether, or in the last window; 0 for purses.
+    lasting : for each limit of longer changes its steps, None for all there are, and its own limit and sum.
     probability, failed : what failure probabilities may add up to, and do; None if only pure ε is paid for.
     """
 
@@ -41,6 +42,7 @@ class Standing:
     steps: int | None = None
     probability: Fraction | None = None
     failed: Fraction | None = None
+    lasting: tuple[tuple[int | None, Fraction, Fraction], ...] = ()
 
     @classmethod
     def of(cls, accounts: Accounts, name: str) -> Standing:
@@ -56,16 +58,21 @@ class Standing:
             return cls(name, kind, rule["unit"])
         unit = "epsilon" if "epsilon_nano" in rule else "rho"
         limit, steps, charges = Fraction(rule[f"{unit}_nano"], NANO), rule.get("length"), accounts.charges(name)
-        spent = Fraction(held(charges, max(charges, default=0), steps), NANO)
+        last = max(charges, default=0)
+        spent = Fraction(held(charges, last, steps), NANO)
+        lasting = tuple(
+            (length, limit * factor, Fraction(held(charges, last, length), NANO))
+            for length, factor in _lasting(rule)
+        )
         if rule.get("probability_atto") is None:
-            return cls(name, kind, unit, limit, spent, steps)
+            return cls(name, kind, unit, limit, spent, steps, lasting=lasting)
         failed = Fraction(Total.kept(accounts, name).failed(accounts, name), ATTO)
         return cls(name, kind, unit, limit, spent, None, Fraction(rule["probability_atto"], ATTO), failed)
 
     @property
     def left(self) -> Fraction:
-        """What may still be spent."""
-        return self.limit - self.spent
+        """What may still be spent, of whichever limit leaves the least."""
+        return min(limit - spent for _, limit, spent in ((self.steps, self.limit, self.spent), *self.lasting))
 
     def describe(self) -> dict[str, Any]:
         """JSON-ready, for a report; of purses no figures."""
@@ -73,9 +80,22 @@ class Standing:
         if self.kind == "purses":
             return {**about, "kind": self.kind}
         about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
+        if self.lasting:
+            about["lasting"] = [
+                {"steps": steps, "limit": float(limit), "spent": float(spent)}
+                for steps, limit, spent in self.lasting
+            ]
         if self.probability is None or self.failed is None:
             return about
         return about | {"probability": float(self.probability), "probability_spent": float(self.failed)}
+
+
+def _lasting(rule: dict[str, Any]) -> list[tuple[int | None, Fraction]]:
+    """Limits of longer changes in the rule of a window: steps, None for all there are, and times its limit."""
+    return [
+        (None if steps == ANY else int(steps), Fraction(factor))
+        for steps, factor in limits_of(rule.get("limits", []))
+    ]
 
 
 def audit(accounts: Accounts) -> Iterator[str]:
@@ -110,12 +130,12 @@ def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
     if standing.failed is not None and not 0 <= standing.failed <= (standing.probability or 0):
         yield f"{who} has spent a probability of {float(standing.failed):.3g}, which is not within its limit"
     if standing.kind == "window":
-        limits = limits_of(rule_of(accounts, standing.account).get("limits", []))
-        lengths = [None if steps == ANY else int(steps) for steps, _ in limits]
+        limits = _lasting(rule_of(accounts, standing.account))
+        lengths = [length for length, _ in limits]
         longest = max([standing.steps or 0, *(n for n in lengths if n is not None)])
         if charges and None not in lengths and max(charges) - min(charges) >= longest:
             yield f"{who} keeps charges of more steps than its window has"
-        for length, (_, factor) in zip(lengths, limits, strict=True):
+        for length, factor in limits:
             most = max((held(charges, step, length) for step in charges), default=0)
             if most > math.floor(standing.limit * NANO * factor):
                 steps = "all steps" if length is None else f"{length:,} steps in a row"

@@ -79,6 +79,7 @@ class Keeping:
         elif self._limit is None:
             raise InputError(
                 f"--limit is missing: account {self.account!r} is new in {self._database.place!r}{self._others()}"
+                + (" (a --limit with a distance is of what moves cost: give both)" if self.limit else "")
             )
         else:
             left, paid = options.amount(self._limit, "--limit"), Fraction(0)

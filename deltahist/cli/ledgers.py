@@ -121,7 +121,7 @@ def export(
         console.put(json.dumps(rows, indent=2, ensure_ascii=False), out)
         return
     text = io.StringIO()
-    table = csv.DictWriter(text, _COLUMNS, restval="", lineterminator="\n")
+    table = csv.DictWriter(text, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     console.put(text.getvalue(), out)
@@ -142,9 +142,16 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
     letter = LETTERS[standing.unit]
     if standing.kind == "purses":
         return [(standing.account, "of each person", f"in {letter}", "", "")]
-    span = "altogether" if standing.steps is None else f"in {standing.steps:,} steps"
-    figures = (standing.limit, standing.spent, standing.left)
-    rows = [(standing.account, span, *(f"{letter} = {float(each):.10g}" for each in figures))]
+    rows = [
+        (
+            standing.account if row == 0 else "",
+            "altogether" if steps is None else f"in {steps:,} steps",
+            *(f"{letter} = {float(each):.10g}" for each in (limit, spent, limit - spent)),
+        )
+        for row, (steps, limit, spent) in enumerate(
+            ((standing.steps, standing.limit, standing.spent), *standing.lasting)
+        )
+    ]
     if standing.probability is not None and standing.failed is not None:
         failing = (standing.probability, standing.failed, standing.probability - standing.failed)
         rows.append(("", "but for", *(f"{float(each):.10g}" for each in failing)))

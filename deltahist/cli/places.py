@@ -157,6 +157,8 @@ def beyond(mechanism: BaseMechanism, asked: bool) -> str:
             "" if asked else " (--limit any:4 allows 4 times what a move within δ may cost)"
         )
     words = limits_in_words(mechanism.neighbourhood, letter, norm)
+    if not mechanism.neighbourhood.profile[-1].any:
+        words += f"; none for any move at all, which costs {letter} = {mechanism.any_move:.4g}"
     return words if asked else f"{words} (nobody asked for another; --limit any:none lifts it)"
 
 

@@ -58,6 +58,7 @@ def plan(
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --frontier --picture frontier.png
     """
     from deltahist.domain.counting import Counting
+    from deltahist.neighbourhood.profile import USUAL_CAP
 
     if frontier and deltas is not None:
         raise InputError("--frontier is given with --deltas: it must be one of them")
@@ -100,6 +101,11 @@ def plan(
             )
         queries, name = asked.queries(nears[0].domain)
         records, table = _crossovers(nears, None if queries is None else queries(nears[0].domain), how)
+    if place.distances is None and not frontier:
+        console.note(
+            f"limit        any move may cost at most {USUAL_CAP} times what one within δ may (nobody asked for "
+            "another; --limit any:none lifts it)"
+        )
     if layout == "json":
         console.put(json.dumps(records, indent=2, ensure_ascii=False), out)
     else:

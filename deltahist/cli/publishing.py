@@ -82,7 +82,7 @@ def publish(
         option(
             "NAME",
             "auto, flow[:block], spectral, optimal, identity, wavelet, hierarchical[:b], cumulative[:prefix], "
-            "shifted:width,shift[,m] or dyadic[:spacing]; lengths in cells.",
+            "shifted:width,shift[,m], dyadic[:spacing] or tents[:spacing[,degree]]; lengths in cells.",
         ),
     ] = "auto",
     asked: Asked,

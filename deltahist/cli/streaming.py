@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -158,6 +159,15 @@ def stream(
     return tally
 
 
+def _lasting(plan: Stream, letter: str) -> str:
+    """What is promised for longer changes, behind the promise for a window."""
+    amounts = ((steps, f"{float(times * plan.budget.amount):.10g}") for steps, times in plan.limits)
+    return "".join(
+        f"; {letter} = {amount} within {'whichever' if steps == math.inf else f'{steps:,}'} steps"
+        for steps, amount in amounts
+    )
+
+
 def _summary(plan: Stream, out: Path, tally: dict[str, int], limit: str) -> str:
     from deltahist.budgets.databases import database
 
@@ -169,7 +179,7 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int], limit: str) -> str:
         **console.about_map(near.domain),
         strategy=plan.mechanism.strategy.name,
         guarantee=f"{letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
-        f"each by up to {near.delta_ground:g} {near.domain.unit}",
+        f"each by up to {near.delta_ground:g} {near.domain.unit}{_lasting(plan, letter)}",
         limit=f"in each step {limit}",
         go_on=f"with the same options, --state {database(plan.ledger).place} and a later --until",
     )

@@ -96,7 +96,7 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
             last = whole("or infinity", **{"the steps of a limit": last})
         if length is None or last <= length:
             raise InputError(
-                f"limits holds {(last, factor)!r}: it must be about more steps than the window's "
+                f"limits holds ({last}, {factor}): it must be about more steps than the window's "
                 f"{'own, which has no end' if length is None else f'{length:,}, within which the budget is promised'}"
             )
         steps.append((float(last), Limit(last, _factor(factor, f"of {last} steps"))))

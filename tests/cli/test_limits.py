@@ -75,6 +75,9 @@ def test_limits_for_several_distances(capsys):
     profile = dh.load("v.parquet").neighbourhood.profile
     assert [limit.any for limit in profile] == [False] * (len(profile) - 1) + [True]
     assert profile[-1].factor == 2
+    text = published(capsys, "--limit", "3:2")
+    costs = dh.load("v.parquet").mechanism.any_move
+    assert f"costs at most 2 ε; none for any move at all, which costs ε = {costs:.4g}\n" in text
     published(capsys, "--limit", "3:2", "--limit", "any:none")
     assert limits() == [(3, 2)]
 
@@ -104,6 +107,7 @@ def test_what_is_no_limit_is_refused(capsys, folder, given, words):
 
 def test_an_account_has_a_limit_of_its_own(capsys):
     account = ["--ledger", "l", "--account", "a"]
+    assert "of what moves cost: give both" in published(capsys, "--limit", "any:3", *account, code=2)
     text = published(capsys, "--limit", "2", "--limit", "any:3", *account)
     assert "at most 3 ε however far" in text
     assert dh.load("v.parquet").payment.limit == 2
@@ -117,6 +121,9 @@ def test_a_plan_says_what_any_move_costs(capsys):
     assert all(row["any_move"] <= 2 for row in rows)
     table = said(capsys, "plan", *PLACE, "--limit", "any:2")
     assert "any move" in table
+    assert "nobody asked" not in capsys.readouterr().err
+    assert main(["plan", *PLACE]) == 0
+    assert "any move may cost at most 4 times what one within δ may (nobody asked" in capsys.readouterr().err
     assert f"ε = {rows[0]['any_move']:.4g}" in table
     rows = json.loads(said(capsys, "plan", *PLACE, "--deltas", "1,2", "--limit", "any:2", "--format", "json"))
     assert all(row["any_move"] <= 2 for row in rows)

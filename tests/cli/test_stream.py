@@ -311,12 +311,20 @@ def test_longer_changes_are_limited_too(folder, capsys):
     """Eight steps in a row spend three, so that each gets 3/8 and not 1/2; going on takes the same limit."""
     limit = ["--window-limit", "8:1.5"]
     assert stream(folder, *limit, until="2020-03-05") == 0
+    assert "; ε = 3 within 8 steps\n" in capsys.readouterr().out
     release = dh.Release.load(folder / "out" / "2020-03-05.parquet")
     assert (release.epsilon, release.facts()["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
     assert stream(folder) == 2
     assert "limits was" in capsys.readouterr().err
     assert stream(folder, *limit) == 0
     assert sum(Ledger(folder / "city.ledger").charges("stream").values()) == 3 * 10**9
+    assert Ledger(folder / "city.ledger").left("stream") == 0
+    capsys.readouterr()
+    assert main(["ledger", "show", str(folder / "city.ledger")]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[-2:]]
+    assert lines == ["stream in 4 steps ε = 2 ε = 1.5 ε = 0.5", "in 8 steps ε = 3 ε = 3 ε = 0"]
+    assert main(["ledger", "export", str(folder / "city.ledger")]) == 0
+    assert "2.0,1.5,0.0" in capsys.readouterr().out
 
 
 def test_a_limit_for_changes_without_end_takes_amounts_that_end(folder, capsys):
