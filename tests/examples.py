@@ -16,7 +16,6 @@ from deltahist.strategies import (
     Flow,
     Hierarchical,
     Identity,
-    Layered,
     Optimal,
     ShiftedGrids,
     Spectral,
@@ -154,16 +153,6 @@ def _served_flow(rng, near):
     return None if flow is None or (near.source_cells.any() and flow.keeps_total) else flow
 
 
-def _layered(rng, near):
-    """Tents over a flow between single cells that serves the neighbourhood, or None."""
-    if max(near.domain.shape) < 2:
-        return None
-    flow = random_flow(rng, near.domain, arrivals=not near.fixed_membership)
-    entry = None if near.fixed_membership else "boundary"
-    flow = Flow(near.domain, 1, flow.widths if flow and flow.plain else (), None, entry)
-    return Layered(flow, random_tents(rng, near.domain))
-
-
 def _small_optimum(rng, near):
     """An optimum for arrivals at the boundary, which serves every neighbourhood; None on one cell, or many."""
     if not 1 < near.domain.size <= 16:
@@ -175,7 +164,7 @@ def _small_optimum(rng, near):
 #: that are made for a neighbourhood.
 EVERY_STRATEGY = {
     name: lambda rng, near, make=make: make(rng, near.domain) for name, make in STRATEGIES.items()
-} | {"Flow": _served_flow, "Layered": _layered, "Optimal": _small_optimum}
+} | {"Flow": _served_flow, "Optimal": _small_optimum}
 
 
 def gap_neighbours(near):

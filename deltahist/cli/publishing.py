@@ -55,10 +55,25 @@ class _Spending(SpendingWithFailure):
             budget.pop("probability", None)
         return budget
 
+
 #: Endings of other forms, which programs would open in vain.
 _NO_RELEASES = tuple(
     f".{kind}"
-    for kind in ("csv", "tsv", "txt", "json", "geojson", "gpkg", "shp", "xlsx", "tif", "png", "svg", "pdf", "html")
+    for kind in (
+        "csv",
+        "tsv",
+        "txt",
+        "json",
+        "geojson",
+        "gpkg",
+        "shp",
+        "xlsx",
+        "tif",
+        "png",
+        "svg",
+        "pdf",
+        "html",
+    )
 )
 
 
@@ -223,19 +238,12 @@ def _shape(mechanism: Mechanism) -> str:
 
 def _named(mechanism: Mechanism) -> str:
     """The strategy with its parameters."""
-    return _worded(mechanism.strategy.name, mechanism.strategy.describe())
-
-
-def _worded(name: str, description: dict[str, Any]) -> str:
-    """A strategy, or one that another is made of, with its parameters."""
-    said = {}
-    for key, value in description.items():
-        if isinstance(value, dict):
-            value = _worded(value["strategy"], value)
-        if key not in ("strategy", *options.LONG):
-            said[key] = " ".join(map(str, value)) if isinstance(value, list) else value
-    detail = ", ".join(f"{key} {value}" for key, value in said.items() if value not in (None, ""))
-    return name + (f" ({detail})" if detail else "")
+    parameters = {
+        k: v for k, v in mechanism.strategy.describe().items() if k not in ("strategy", *options.LONG)
+    }
+    said = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in parameters.items()}
+    detail = ", ".join(f"{name} {value}" for name, value in said.items() if value not in (None, ""))
+    return mechanism.strategy.name + (f" ({detail})" if detail else "")
 
 
 def _summary(release: Release, out: Path, limit: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -31,14 +30,6 @@ class _Steps:
     start: Annotated[str, option("T", "First step: a date or date-time (UTC), or a whole number.")]
     until: Annotated[str, option("T", "Last step to publish now; public, like --start.")]
     length: Window
-    window_limit: Annotated[
-        list[str] | None,
-        option(
-            "STEPS:TIMES",
-            "So many steps in a row spend at most TIMES the budget: 30:2; repeat it. any:4 holds for all steps there "
-            "will ever be, and takes --budgets.",
-        ),
-    ] = None
     every: Annotated[
         str | None, option("PERIOD", "Length of a step: 1d, 6h, 15min, 1w. None for numbers.")
     ] = None
@@ -60,6 +51,14 @@ class _Steps:
         Literal["error", "empty"],
         option("HOW", "Folder: error, or empty (a missing file is a step without points)."),
     ] = "error"
+    window_limit: Annotated[
+        list[str] | None,
+        option(
+            "STEPS:TIMES",
+            "So many steps in a row spend at most TIMES the budget: 30:2; repeat it. any:4 holds for all steps there "
+            "will ever be, and takes --budgets.",
+        ),
+    ] = None
 
     def number(self, clock: Clock) -> int:
         """How many steps there are up to --until."""
@@ -161,10 +160,10 @@ def stream(
 
 def _lasting(plan: Stream, letter: str) -> str:
     """What is promised for longer changes, behind the promise for a window."""
-    amounts = ((steps, f"{float(times * plan.budget.amount):.10g}") for steps, times in plan.limits)
     return "".join(
-        f"; {letter} = {amount} within {'whichever' if steps == math.inf else f'{steps:,}'} steps"
-        for steps, amount in amounts
+        f"; {letter} = {float(limit.factor * plan.budget.amount):.10g} within "
+        f"{'whichever' if limit.any else f'{limit.distance:,}'} steps"
+        for limit in plan.step(0).limits
     )
 
 

@@ -22,7 +22,6 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.flows import FlowDecoder
 from deltahist.decode.general import DenseDecoder, IterativeDecoder, decoder
 from deltahist.decode.intervals import check_level, interval
-from deltahist.decode.layered import LayeredDecoder
 from deltahist.decode.metric import Metric, simulated_metric
 from deltahist.decode.moments import Moments
 from deltahist.decode.placement import Placement, placement
@@ -39,7 +38,6 @@ __all__ = [
     "DenseDecoder",
     "FlowDecoder",
     "IterativeDecoder",
-    "LayeredDecoder",
     "Metric",
     "Moments",
     "Placement",

@@ -89,16 +89,23 @@ def frontier(
     rivals: dict[str, Candidate] = {}
     for candidate in plan(near.anywhere(), workload, epsilon, **options):
         rivals.setdefault(candidate.noise, candidate)
-    out = []
+    found: dict[Fraction | None, list[FrontierPoint]] = {}
+    least: dict[str, Candidate] = {}
+    wanted = [None if given is None else as_printed(given) for given in limits]
     with progress("comparing limits", len(limits), None) as advance:
-        for given in limits:
-            limit = None if given is None else as_printed(given)
-            for best in best_of_each_noise(_under(near, limit), workload, epsilon=epsilon, **options):
+        # What keeps a limit keeps larger ones too, and strategies that limits are made for may be the best without.
+        for limit in sorted(set(wanted), key=lambda limit: math.inf if limit is None else limit):
+            found[limit], under = [], _under(near, limit)
+            for best in best_of_each_noise(under, workload, epsilon=epsilon, **options):
+                if best.noise in least and least[best.noise].rmse < best.rmse:
+                    best = _promising(least[best.noise], under, workload)
+                least[best.noise] = best
                 rival = rivals.get(best.noise)
                 beside = None if limit is None or rival is None else _at(rival, limit, workload)
-                out.append(FrontierPoint(limit, best, beside))
+                found[limit].append(FrontierPoint(limit, best, beside))
+            found[limit].sort(key=lambda point: (not point.best.resolves, point.best.rmse))
             advance(1)
-    return out
+    return [point for limit in wanted for point in found[limit]]
 
 
 def _under(near: Neighbourhood, limit: Fraction | None) -> Neighbourhood:
@@ -106,7 +113,15 @@ def _under(near: Neighbourhood, limit: Fraction | None) -> Neighbourhood:
     nearer = [each for each in near.profile if not each.any]
     if limit is None:
         return near.with_limits(nearer)
-    return near.with_limits([*((each.distance, min(each.factor, limit)) for each in nearer), (math.inf, limit)])
+    return near.with_limits(
+        [*((each.distance, min(each.factor, limit)) for each in nearer), (math.inf, limit)]
+    )
+
+
+def _promising(candidate: Candidate, near: Neighbourhood, workload: Workload) -> Candidate:
+    """The same strategy with noise for another promise."""
+    mechanism = replace(candidate.mechanism, neighbourhood=near)
+    return replace(candidate, mechanism=mechanism, rmse=mechanism.rmse(workload))
 
 
 def _at(rival: Candidate, limit: Fraction, workload: Workload) -> Candidate:

@@ -20,7 +20,6 @@ from deltahist.strategies.base import Group, Strategy
 from deltahist.strategies.cuts import CutAugmented
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Hierarchical, Identity, ShiftedGrids, dyadic_grids
-from deltahist.strategies.layered import Layered
 from deltahist.strategies.optimal import Optimal
 from deltahist.strategies.product import Cumulative
 from deltahist.strategies.registry import from_description, named, register, strategies
@@ -34,7 +33,6 @@ for _cls in (
     Spectral,
     Flow,
     Tents,
-    Layered,
     Identity,
     Wavelet,
     Cumulative,
@@ -57,7 +55,6 @@ __all__ = [
     "Group",
     "Hierarchical",
     "Identity",
-    "Layered",
     "Optimal",
     "ShiftedGrids",
     "Spectral",

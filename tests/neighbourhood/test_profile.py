@@ -17,9 +17,8 @@ DOMAIN = dh.Domain((0, 0, 10, 10), (10, 10))
 
 
 @pytest.mark.parametrize("cases", [150, pytest.param(1000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [name for name in EVERY_STRATEGY if name != "Layered"])
+@pytest.mark.parametrize("name", EVERY_STRATEGY)
 def test_sensitivity_is_the_largest_cost_over_its_factor_over_all_pairs_of_cells(name, cases):
-    """All but `Layered`, which hides each relation in a layer of its own (tests/strategies/test_layered.py)."""
     rng = np.random.default_rng([14, len(name)])
     cases //= 8 if name in ("Spectral", "Optimal") else 1  # an optimisation each
     done = exact = 0
@@ -96,7 +95,7 @@ def test_the_usual_cap_is_for_those_who_said_nothing():
 def test_a_description_makes_the_same_limits_again(limits):
     near = dh.Neighbourhood(DOMAIN, 1, "boundary", limits=limits)
     described = json.loads(json.dumps(near.describe()))
-    assert ("limits" in described) == (limits is not None)
+    assert ("limits" in described) == bool(limits)
     assert dh.Neighbourhood.from_description(DOMAIN, described) == near
 
 

@@ -53,3 +53,12 @@ def test_other_limits_are_kept_as_far_as_the_one_for_any_move_leaves_them():
 def test_a_limit_below_one_is_refused():
     with pytest.raises(dh.InputError, match=r"limits holds 0\.5: it must be a number of at least 1"):
         dh.frontier(NEAR, epsilon=1, limits=(0.5,))
+
+
+def test_a_larger_limit_is_never_worse():
+    """On these squares hubs, which only limits ask for, are better than flows without."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, 40, 42), (40, 42)), 4)
+    points = dh.frontier(near, epsilon=1, limits=(8, None, 4, 2, 1))
+    assert [point.limit for point in points] == [8, None, 4, 2, 1]
+    errors = {point.limit: point.best.rmse for point in points}
+    assert errors[None] <= errors[8] <= errors[4] <= errors[2] <= errors[1]

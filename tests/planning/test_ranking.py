@@ -99,7 +99,7 @@ def test_every_strategy_is_among_the_candidates_of_a_small_domain():
     found = dh.plan(dh.Neighbourhood(domain, 1), epsilon=1, probability=1e-6)
     names = {c.strategy.name for c in found}
     plain = {"Identity", "Wavelet", "Cumulative", "Hierarchical", "ShiftedGrids", "CutAugmented"}
-    assert names == plain | {"Flow", "Layered", "Tents", "Spectral", "Optimal"}
+    assert names == plain | {"Flow", "Tents", "Spectral", "Optimal"}
 
 
 def test_budgets_that_contradict_each_other_are_refused():

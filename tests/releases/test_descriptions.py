@@ -41,7 +41,6 @@ STRATEGIES = {
     "CutAugmented": {"sets"},
     "Flow": {"block", "widths", "shares", "arrivals"},
     "Tents": {"spacing", "degree", "shares"},
-    "Layered": {"inner", "outer"},
     "Spectral": {"kernel", "pad"},
     "Optimal": {"matrix", "primal", "dual"},
 }
@@ -52,7 +51,7 @@ def strategies(near):
     return [
         s.Identity(domain), s.Cumulative(domain), s.Hierarchical(domain), s.Wavelet(domain),
         s.ShiftedGrids(domain, width=2, shift=1), s.CutAugmented(domain, ((0, 1), (2,))), s.Flow(domain),
-        s.Tents(domain), s.Layered(s.Flow(domain), s.Tents(domain)),
+        s.Tents(domain),
     ]  # fmt: skip
 
 

@@ -180,15 +180,15 @@ class Tents(Strategy):
         cells = along([axis.transpose for axis in self.lattices], tents)
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
-    def measure(self, counts: NDArray[np.int64], parts: int = 1) -> NDArray[np.int64]:
-        """Exact answers to the rows, in so many parts of a point; InputError beyond 64 bits."""
-        most = _MOST_ANSWER // (self.scale * parts)
+    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Exact answers to the rows; InputError beyond 64 bits."""
+        most = _MOST_ANSWER // self.scale
         if float(counts.sum(dtype=np.float64)) >= most:
             raise InputError(
                 f"counts add up to more than these tents hold: fewer than {most:,} points (take tents with a shorter "
                 "spacing or of a lower degree)"
             )
-        return super().measure(counts * parts)
+        return super().measure(counts)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         # Either end of a move is a cell of its own.
