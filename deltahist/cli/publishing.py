@@ -55,25 +55,10 @@ class _Spending(SpendingWithFailure):
             budget.pop("probability", None)
         return budget
 
-
 #: Endings of other forms, which programs would open in vain.
 _NO_RELEASES = tuple(
     f".{kind}"
-    for kind in (
-        "csv",
-        "tsv",
-        "txt",
-        "json",
-        "geojson",
-        "gpkg",
-        "shp",
-        "xlsx",
-        "tif",
-        "png",
-        "svg",
-        "pdf",
-        "html",
-    )
+    for kind in ("csv", "tsv", "txt", "json", "geojson", "gpkg", "shp", "xlsx", "tif", "png", "svg", "pdf", "html")
 )
 
 
