@@ -32,12 +32,13 @@ def best(points: Sequence[Point]) -> list[tuple[float, float]]:
 
     >>> from types import SimpleNamespace as Of
     >>> best([Of(any_move=1, rmse=9), Of(any_move=2, rmse=9.5), Of(any_move=4, rmse=5)])
-    [(1, 9), (4, 5)]
+    [(1.0, 9), (4.0, 5)]
     """
     out: list[tuple[float, float]] = []
-    for point in sorted(points, key=lambda p: (p.any_move, p.rmse)):
-        if not out or point.rmse < out[-1][1]:
-            out.append((point.any_move, point.rmse))
+    # What differs by rounding only is one cost.
+    for cost, error in sorted((float(f"{p.any_move:.3g}"), p.rmse) for p in points):
+        if not out or error < out[-1][1]:
+            out.append((cost, error))
     return out
 
 
@@ -62,9 +63,12 @@ def draw_frontier(results: Sequence[Point], file: Path) -> None:
                 ) + f", {_NAMES[privacy]}"
                 style = "-" if family == "ours" else "--"
                 axes.plot(*zip(*line, strict=True), style, color=colour, marker="o", ms=4, lw=1.8, label=name)
+                if family == "ours":  # what keeps a limit keeps larger ones
+                    axes.plot([line[-1][0], 160], [line[-1][1]] * 2, ":", color=colour, lw=1.2)
         axes.set(xscale="log", yscale="log", title=f"δ = {delta} cell{'s' if delta > 1 else ''}")
+        axes.set_xlim(0.9, 160)
         axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], ["1", "2", "4", "8", "16", "32", "64", "128"])
-        axes.set_yticks([10, 20, 50, 100], ["10", "20", "50", "100"])
+        axes.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
         axes.minorticks_off()
         axes.grid(alpha=0.25)
         axes.set(xlabel="any move costs (times ε within δ)", ylabel="RMSE of a rectangle (points)")

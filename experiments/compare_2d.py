@@ -261,9 +261,7 @@ def draw(results: Sequence[Result], file: Path) -> None:
     ticks = [t for t in (5, 10, 20, 50, 100, 200, 500, 1000, 2000) if low / 1.5 < t < high * 1.5]
     axes.set_yticks(ticks, [str(t) for t in ticks])
     axes.set_ylim(low / 1.15, high * 1.15)
-    axes.set_title(
-        "Ours protects moves of up to δ and promises nothing beyond, the others moves of any length"
-    )
+    axes.set_title("Ours protects moves of up to δ, here without limits, the others any move")
     _place(axes, labels)
     save(drawn, file)
 
