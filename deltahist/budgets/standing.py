@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -98,6 +98,11 @@ def _lasting(rule: dict[str, Any]) -> list[tuple[int | None, Fraction]]:
     ]
 
 
+def _most(charges: Mapping[int, int], length: int | None) -> Fraction:
+    """The most that so many steps in a row have spent; all steps when None."""
+    return Fraction(max((held(charges, step, length) for step in charges), default=0), NANO)
+
+
 def audit(accounts: Accounts) -> Iterator[str]:
     """What cannot be right in a ledger: one line for each thing.
 
@@ -125,21 +130,21 @@ def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
     who, charges = f"account {standing.account!r}", accounts.charges(standing.account)
     if any(nano < 0 for nano in charges.values()):
         yield f"{who} has a charge below zero"
-    if standing.spent > standing.limit:
-        yield f"{who} has spent {float(standing.spent):.10g}, more than its limit, {float(standing.limit):.10g}"
+    spent = _most(charges, standing.steps)
+    if spent > standing.limit:
+        yield f"{who} has spent {float(spent):.10g}, more than its limit, {float(standing.limit):.10g}"
     if standing.failed is not None and not 0 <= standing.failed <= (standing.probability or 0):
         yield f"{who} has spent a probability of {float(standing.failed):.3g}, which is not within its limit"
     if standing.kind == "window":
-        limits = _lasting(rule_of(accounts, standing.account))
-        lengths = [length for length, _ in limits]
-        longest = max([standing.steps or 0, *(n for n in lengths if n is not None)])
-        if charges and None not in lengths and max(charges) - min(charges) >= longest:
+        lengths = [standing.steps, *(length for length, _, _ in standing.lasting)]
+        longest = math.inf if None in lengths else max(length or 0 for length in lengths)
+        if charges and max(charges) - min(charges) >= longest:
             yield f"{who} keeps charges of more steps than its window has"
-        for length, factor in limits:
-            most = max((held(charges, step, length) for step in charges), default=0)
-            if most > math.floor(standing.limit * NANO * factor):
+        for length, limit, _ in standing.lasting:
+            if (most := _most(charges, length)) > limit:
                 steps = "all steps" if length is None else f"{length:,} steps in a row"
-                yield f"{who} has spent {most / NANO:.10g} in {steps}, more than {float(factor):g} times its limit"
+                times = float(limit / standing.limit)
+                yield f"{who} has spent {float(most):.10g} in {steps}, more than {times:g} times its limit"
         return
     nano = sum(Paid.of(value).nano for value in accounts.facts(standing.account, CHAIN).values())
     atto = 0

@@ -102,6 +102,11 @@ def has_distance(text: str) -> bool:
     return False
 
 
+def of_moves(texts: Sequence[str] | None) -> list[str]:
+    """Those of several --limit that are of what moves cost."""
+    return [text for text in texts or () if has_distance(text)]
+
+
 def limits(texts: Sequence[str] | None, option: str) -> list[Any] | None:
     """What is promised beyond δ, as a neighbourhood takes it; None if nothing is said.
 

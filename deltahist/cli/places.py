@@ -317,4 +317,4 @@ class PaidPlace(Place):
 
     @property
     def distances(self) -> list[str] | None:
-        return [text for text in self.limit or () if options.has_distance(text)] or None
+        return options.of_moves(self.limit) or None

@@ -120,7 +120,7 @@ def refine(
     from deltahist.publishers.state import State
 
     console.check_target(out, state, *asked.files(), *([] if release is None else [release]), replace=overwrite)
-    for text in filter(options.has_distance, keeping.limit or ()):
+    for text in options.of_moves(keeping.limit):
         raise InputError(
             f"--limit is {text!r}: what moves may cost was settled by the release that is refined; here it is what the "
             "account may spend"

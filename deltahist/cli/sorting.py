@@ -188,7 +188,7 @@ def quantile(
     near = Neighbourhood(
         Domain(ends, (_CELLS,)),
         options.length(delta, "--delta"),
-        limits=options.limits([text for text in limit or () if options.has_distance(text)], "--limit"),
+        limits=options.limits(options.of_moves(limit), "--limit"),
     )
     near.check_on_map()
     check_quantile(share, near)

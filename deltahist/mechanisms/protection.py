@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from deltahist.mechanisms.base import BaseMechanism
 from deltahist.mechanisms.limits import distances_of, limit_facts
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.neighbourhood.profile import some_below
+
+#: Distances along an axis, and multiples of δ, that are looked at; the short ones all.
+_SOME = 200
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
@@ -61,17 +65,12 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
 def _jumps(near: Neighbourhood) -> NDArray[np.float64]:
     """Where a move may begin to cost more: distances between cells, multiples of δ; all short ones, some long ones."""
     domain, delta = near.domain, near.delta_ground
-    gaps = [domain.ground(side) * _some(n) for side, n in zip(domain.cell, domain.shape, strict=True)]
+    gaps = [domain.ground(side) * some_below(n, _SOME) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.hypot(*np.meshgrid(*gaps)).ravel() if domain.ndim == 2 else gaps[0]
-    multiples = delta * _some(math.ceil(near.diameter / delta) + 1)
+    multiples = delta * some_below(math.ceil(near.diameter / delta) + 1, _SOME)
     limits = [limit["distance"] or near.diameter for limit in limit_facts(near, 1)]
     # What differs by rounding only is one distance.
     return np.asarray(np.unique(np.round(np.concatenate([apart, multiples, limits]) / delta, 9)) * delta)
-
-
-def _some(number: int) -> NDArray[np.int64]:
-    """Whole numbers below `number`: the first ones all, then some in proportion to their size."""
-    return np.unique(np.geomspace(1, number, 200).round().astype(np.int64)) - 1
 
 
 def _rising(value: Callable[[int], float], number: int) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError, as_printed, whole
@@ -155,7 +156,7 @@ def _words(limit: Limit) -> str:
 
 def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -> list[tuple[float, Limit]]:
     """A function of the distance as limits: where cells are so far apart, moves cost no more than it says there."""
-    sides = [side * _some(n) for side, n in zip(domain.cell, domain.shape, strict=True)]
+    sides = [side * some_below(n, 400) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.unique(np.hypot(*np.meshgrid(*sides)).ravel() if domain.ndim == 2 else sides[0])
     kept: list[float] = []
     for distance in apart[apart > delta * (1 - 1e-12)].tolist():
@@ -180,9 +181,9 @@ def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -
     return out
 
 
-def _some(number: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Whole numbers below `number`: the first ones all, then some in proportion to their size."""
-    return np.asarray(np.unique(np.geomspace(1, number, 400).round()) - 1, dtype=np.float64)
+def some_below(number: int, most: int) -> NDArray[np.int64]:
+    """At most so many whole numbers below `number`: the first ones all, then some in proportion to their size."""
+    return np.asarray(np.unique(np.geomspace(1, number, most).round().astype(np.int64)) - 1)
 
 
 def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:

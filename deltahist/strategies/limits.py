@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.strategies import tuning
 from deltahist.strategies.doors import HubGrid, HubLine
-from deltahist.strategies.mean_error import Blocked, noise_of, squares
+from deltahist.strategies.mean_error import Blocked, noise_of, squares, sums_before
 from deltahist.workloads import Boxes, Workload
 
 if TYPE_CHECKING:
@@ -221,9 +221,4 @@ def _held(line: HubLine, weights: NDArray[np.float64], span: tuple[NDArray[np.fl
     before = np.zeros((line.n + 1, len(weights)))
     before[line.places + 1] = weights.T
     before = before.cumsum(axis=0)
-    out = []
-    for edge in span:
-        below = np.minimum(edge.astype(np.int64), line.n - 1)
-        share = (edge - below)[:, None]
-        out.append((1 - share) * before[below] + share * before[below + 1])
-    return out
+    return [sums_before(before, edge) for edge in span]

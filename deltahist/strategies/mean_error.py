@@ -70,12 +70,7 @@ class _Crossings:
         """Θ q (m, p) for every box's stretch q: what the stretch holds of each sum."""
         before = np.zeros((self.borders + 1, len(theta)))
         np.cumsum(theta.T, axis=0, out=before[1:])
-        out = np.zeros((len(self.low), len(theta)))
-        for edge, sign in ((self.high, 1.0), (self.low, -1.0)):
-            at = np.minimum(edge.astype(np.int64), self.borders - 1)
-            share = (edge - at)[:, None]
-            out += sign * ((1 - share) * before[at] + share * before[at + 1])
-        return out
+        return sums_before(before, self.high) - sums_before(before, self.low)
 
     def at_corners(
         self, theta: NDArray[np.float64], weight: NDArray[np.float64]
@@ -267,6 +262,13 @@ def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shares of the sums from free parameters: each above zero, together below a half."""
     weight = np.exp(x)
     return np.asarray(weight / (1 + weight.sum()) / 2)
+
+
+def sums_before(before: NDArray[np.float64], edge: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums before places (m, k), from those before whole edges (n + 1, k): of what is cut, a part in proportion."""
+    at = np.minimum(edge.astype(np.int64), len(before) - 2)
+    share = (edge - at)[:, None]
+    return np.asarray((1 - share) * before[at] + share * before[at + 1])
 
 
 def squares(low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> NDArray[np.float64]:
