@@ -220,46 +220,51 @@ def _from_counts(release: Release | Summed, work: Workload, level: float, nonneg
     import pandas as pd
 
     cover = work.cover(release.domain)
+    cut = cover.cut.any()
     noise = release.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
-    error = noise  # all that is not known
-    if isinstance(cover, RowCover) or cover.cut.any():
-        unbiased = _held(release, cover, release.cells())
+    cells = release.cells()
+    if isinstance(cover, RowCover) or cut:
+        unbiased = _held(release, cover, cells)
     else:
         unbiased = sums_between(release.prefix, cover.spans)
-    shown = release.cells(nonnegative=nonnegative)
-    estimate = (
-        np.maximum(_held(release, cover, shown), 0.0) if nonnegative else unbiased
-    )  # no specks of rounding
-    down, up = interval(noise, release.laws[0], level)
+    estimate, shown = unbiased, cells
+    if nonnegative:
+        shown = release.cells(nonnegative=True)
+        estimate = np.maximum(_held(release, cover, shown), 0.0)  # no specks of rounding
+    misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0) if cut else np.zeros(len(estimate))
+    posterior = release.posterior if nonnegative else None
+    if posterior is None:
+        error, around = np.sqrt(noise.variance), unbiased
+        reach = [interval(noise.and_normal(further), release.laws[0], level) for further in (0.0, misplaced)]
+    else:
+        variance = posterior.doubted(posterior.variance(cover.shares), noise.variance)
+        error, around, cells = np.sqrt(variance), estimate, shown
+        reach = [posterior.interval(estimate, variance + further, level) for further in (0.0, misplaced)]
+    (least, most), (down, up) = reach
     columns = {}
-    if cover.cut.any():
-        inner, outer = cover.whole(shown), cover.touched(shown)
-        whole, touched = inner, outer
-        if nonnegative:
-            whole, touched = cover.whole(release.cells()), cover.touched(release.cells())
-        misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0)
-        error = noise.and_normal(misplaced)
+    if cut:
+        whole, touched = cover.whole(cells), cover.touched(cells)
         # No place within the cut cells makes an answer less than that of the whole cells, or more than that of all.
-        least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + _BEYOND * down
-        most = np.maximum(np.maximum(whole, touched) - unbiased, 0.0) + _BEYOND * up
-        down, up = interval(error, release.laws[0], level)
+        least = np.maximum(around - np.minimum(whole, touched), 0.0) + _BEYOND * least
+        most = np.maximum(np.maximum(whole, touched) - around, 0.0) + _BEYOND * most
         down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
+        inner, outer = cover.whole(shown), cover.touched(shown)
         ones = np.ones(release.domain.shape)
         columns = {
-            "noise_error": np.sqrt(noise.variance),
+            "noise_error": error,
             "placement_error": np.sqrt(misplaced),
             "cut": 1 - cover.whole(ones) / np.maximum(cover.shares(ones), np.finfo(float).tiny),
             "inner": np.clip(inner, 0.0 if nonnegative else None, estimate),
             "outer": np.maximum(outer, estimate),
         }
-    low, high = unbiased - down, unbiased + up
+    low, high = around - down, around + up
     if nonnegative:
         ceiling = np.inf if release.total is None else float(release.total)
         low = np.minimum(np.clip(low, 0.0, ceiling), estimate)
         high = np.maximum(np.clip(high, 0.0, ceiling), estimate)
     table = {
         "estimate": estimate,
-        "std_error": np.sqrt(error.variance),
+        "std_error": np.sqrt(error**2 + misplaced),
         "low": low,
         "high": high,
         **columns,

@@ -25,6 +25,7 @@ from deltahist.decode.intervals import check_level, interval
 from deltahist.decode.metric import Metric, simulated_metric
 from deltahist.decode.moments import Moments
 from deltahist.decode.placement import Placement, placement
+from deltahist.decode.posterior import Posterior, posterior
 from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.projection import Projection, nonnegative
 from deltahist.decode.spectral import SpectralDecoder
@@ -41,6 +42,7 @@ __all__ = [
     "Metric",
     "Moments",
     "Placement",
+    "Posterior",
     "ProductDecoder",
     "Projection",
     "SpectralDecoder",
@@ -54,6 +56,7 @@ __all__ = [
     "interval",
     "nonnegative",
     "placement",
+    "posterior",
     "prefix_sums",
     "simulated_metric",
     "sums_between",

@@ -117,13 +117,13 @@ class Decoder:
         a little less sharp, not wrong.
         """
         rng = np.random.default_rng(20140605)
+        return simulated_metric(lambda: self.noise(rng), self.domain.shape, total_known=self.total_known)
+
+    def noise(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Normal noise of `field`, with the same joint variances."""
         spread = np.sqrt(self.draw_variance)
-
-        def field() -> NDArray[np.float64]:
-            noise = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
-            return self.estimate(noise, 0 if self.total_known else None)
-
-        return simulated_metric(field, self.domain.shape, total_known=self.total_known)
+        values = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
+        return self.field(values, 0 if self.total_known else None)
 
     def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         """a(q) (k,): how the released values enter the answer to q (N,), beside the public total."""

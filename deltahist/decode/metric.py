@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -32,22 +33,38 @@ class Metric:
     grid : shape of the fields that are transformed.
     periodic : whether the waves are those of a torus (the frequencies are those of a real transform); else cosines.
     inside : the domain's part of the grid; there are no points beyond it.
+    slope : power of the frequency with which the noise's own variance falls off towards long waves; 0 for white noise.
     """
 
     variance: NDArray[np.float64]
     grid: tuple[int, ...]
     periodic: bool
     inside: tuple[slice, ...]
+    slope: float = 0.0
 
-    def filter(self, field: NDArray[np.float64], factor: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The field with each of its waves multiplied by a factor."""
+    def filter(self, field: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
+        """The field, or each of a stack of fields (…, *grid), with each of its waves multiplied by a factor."""
+        axes = self.axes
         if self.periodic:
-            waves = scipy.fft.rfftn(field, workers=-1)
+            waves = scipy.fft.rfftn(field, axes=axes, workers=-1)
             waves *= factor
-            return np.asarray(scipy.fft.irfftn(waves, self.grid, workers=-1, overwrite_x=True))
-        waves = scipy.fft.dctn(field, norm="ortho", workers=-1)
+            return np.asarray(scipy.fft.irfftn(waves, self.grid, axes=axes, workers=-1, overwrite_x=True))
+        waves = scipy.fft.dctn(field, norm="ortho", axes=axes, workers=-1)
         waves *= factor
-        return np.asarray(scipy.fft.idctn(waves, norm="ortho", workers=-1, overwrite_x=True))
+        return np.asarray(scipy.fft.idctn(waves, norm="ortho", axes=axes, workers=-1, overwrite_x=True))
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Those of a grid, at the end of a stack's."""
+        return tuple(range(-len(self.grid), 0))
+
+    @property
+    def copies(self) -> NDArray[np.float64]:
+        """How many waves of the whole grid each frequency stands for: a real transform leaves out those that mirror."""
+        out = np.ones(self.variance.shape)
+        if self.periodic:
+            out[..., 1 : (self.grid[-1] + 1) // 2] = 2
+        return out
 
 
 def simulated_metric(
@@ -86,20 +103,20 @@ def trusted(metric: Metric, power: float | None = None) -> Metric:
     some = (waves > 0) & (metric.variance > 0)
     if not some.any():
         return metric
+    slope = _slope(metric.variance[some], waves[some])
     if power is None:
-        power = _power(metric.variance[some], waves[some])
+        power = float(np.clip(_TRUSTED_POWER - slope, *_TILT))
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
-    return replace(metric, variance=variance)
+    return replace(metric, variance=variance, slope=slope)
 
 
-def _power(variance: NDArray[np.float64], waves: NDArray[np.float64]) -> float:
-    """What the power of the frequency is still short of with which the variance of waves falls off."""
+def _slope(variance: NDArray[np.float64], waves: NDArray[np.float64]) -> float:
+    """The power of the frequency with which the variance of waves falls off."""
     # Long waves are few, and matter most: every octave counts alike.
     octave = np.floor(np.log2(waves)).astype(np.int64)
     octave -= octave.min()
     number = np.bincount(octave)
     level = np.log(np.bincount(octave, variance)[number > 0] / number[number > 0])
     at = np.bincount(octave, np.log(waves))[number > 0] / number[number > 0]
-    slope = float(np.polyfit(at, level, 1)[0]) if len(at) > 1 else 0.0
-    return float(np.clip(_TRUSTED_POWER - slope, *_TILT))
+    return float(np.polyfit(at, level, 1)[0]) if len(at) > 1 else 0.0

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from deltahist._files import check_header, read_columns, save_described
 from deltahist.budget import Budget, Payment
-from deltahist.decode import Decoder, Placement, Projection, nonnegative, placement, prefix_sums
+from deltahist.decode import (
+    Decoder,
+    Metric,
+    Placement,
+    Posterior,
+    Projection,
+    nonnegative,
+    placement,
+    posterior,
+    prefix_sums,
+)
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.privacy import Law
@@ -67,29 +77,54 @@ class Release(BaseRelease):
         return cells
 
     @functools.cached_property
+    def posterior(self) -> Posterior | None:
+        """Counts as they may be, non-negative: their mean and its errors; None where the method is not sure of itself."""
+        found = posterior(self._field, self._metric, self.total, self.decoder.noise)
+        if found is not None:
+            found.cells.flags.writeable = False
+        return found
+
+    @functools.cached_property
     def projection(self) -> Projection:
-        """Non-negative estimates with their certificate: `cells(nonnegative=True)` and how near they are."""
-        field = self.decoder.field(self.values, self.total)
-        found = nonnegative(field, self.decoder.metric(), self.total)
+        """The nearest non-negative cells with their certificate: what stands in where there is no `posterior`."""
+        found = nonnegative(self._field, self._metric, self.total)
         found.cells.flags.writeable = False
         return found
+
+    @property
+    def _field(self) -> NDArray[np.float64]:
+        return self.decoder.field(self.values, self.total)
+
+    @functools.cached_property
+    def _metric(self) -> Metric:
+        return self.decoder.metric()
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         """Estimates of all cells (domain.shape).
 
-        Least squares by default: unbiased, so that some are negative. With `nonnegative` the nearest cells, in
-        the noise's own metric, that are not negative and add up to the total if that is public: biased, but
-        usually much nearer where many cells are empty.
+        Least squares by default: unbiased, so that some are negative. With `nonnegative` the mean of what counts may
+        be (`posterior`), or else the nearest cells in the noise's own metric (`projection`): none is negative, and they
+        add up to the total if that is public. They are biased, but usually much nearer where many cells are empty.
         """
-        return self.projection.cells if nonnegative else self._cells
+        if not nonnegative:
+            return self._cells
+        return self.projection.cells if self.posterior is None else self.posterior.cells
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimates of all cells (`cells`) and their standard errors, those of the unbiased estimates."""
+        """Estimates of all cells (`cells`) and their standard errors; of the nearest cells, those of the unbiased."""
+        if nonnegative and self.posterior is not None:
+            return self.posterior.cells, self._own_errors
         return self.cells(nonnegative=nonnegative), self._errors
 
     @functools.cached_property
     def _errors(self) -> NDArray[np.float64]:
         return cell_errors(self.domain, self.decoder)
+
+    @functools.cached_property
+    def _own_errors(self) -> NDArray[np.float64]:
+        assert self.posterior is not None
+        own = self.posterior.variance(lambda cells: cells.ravel()).reshape(self.domain.shape)
+        return np.sqrt(self.posterior.doubted(own, self._errors**2))
 
     @functools.cached_property
     def placement(self) -> Placement:

@@ -7,14 +7,15 @@ any of them, and people come back to the same places: these errors are added up 
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import Placement, nonnegative, placement, prefix_sums
+from deltahist.decode import Metric, Placement, Posterior, Projection, nonnegative, placement, posterior, prefix_sums
 from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.placement import block_variance, placed
 from deltahist.domain import Domain
@@ -75,15 +76,32 @@ class Summed:
         return np.sum([each.cells() for each in self.releases], axis=0)
 
     @functools.cached_property
-    def _nonnegative(self) -> Field:
-        """The sum is made not negative, not its parts: each of them would add a bias of its own."""
-        fields = [each.decoder.field(each.values, each.total) for each in self.releases]
-        # The first one's metric stands for all: where amounts differ, theirs differ in scale alone, or hardly more.
-        return nonnegative(np.sum(fields, axis=0), self.releases[0].decoder.metric(), self.total).cells
+    def posterior(self) -> Posterior | None:
+        """Counts of all releases together, as they may be (`Release.posterior`); None where that does not settle.
+
+        The sum is made not negative, not its parts: each of them would add a bias of its own.
+        """
+        return posterior(self._field, self._metric, self.total, self.decoder.noise)
+
+    @functools.cached_property
+    def projection(self) -> Projection:
+        """The nearest cells to the sum that are not negative."""
+        return nonnegative(self._field, self._metric, self.total)
+
+    @property
+    def _field(self) -> Field:
+        return np.sum([each.decoder.field(each.values, each.total) for each in self.releases], axis=0)
+
+    @functools.cached_property
+    def _metric(self) -> Metric:
+        parts = [(each.decoder.metric(), number) for each, number in self.decoder.alike.items()]
+        return replace(parts[0][0], variance=np.sum([own.variance * number for own, number in parts], axis=0))
 
     def cells(self, *, nonnegative: bool = False) -> Field:
-        """Sums of the estimates of all cells (domain.shape), or the nearest cells to them that are not negative."""
-        return self._nonnegative if nonnegative else self._cells
+        """Sums of the estimates of all cells (domain.shape), or what the counts may be together, not negative."""
+        if not nonnegative:
+            return self._cells
+        return self.projection.cells if self.posterior is None else self.posterior.cells
 
     @functools.cached_property
     def prefix(self) -> Field:
@@ -114,6 +132,12 @@ class JointNoise:
     def moments(self, work: Asked) -> Moments:
         """Variances and fourth cumulants, which add up; answers whose noise is a plain sum of draws stay such."""
         return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
+
+    def noise(self, rng: np.random.Generator) -> Field:
+        """Normal noise of the sum, on the grid of its metric."""
+        return np.sum(
+            [math.sqrt(number) * each.decoder.noise(rng) for each, number in self.alike.items()], axis=0
+        )
 
 
 def together(parts: Sequence[tuple[Moments, int]]) -> Moments:

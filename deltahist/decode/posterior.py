@@ -1,0 +1,222 @@
+"""Counts as they may be, given an estimate and its noise: their mean, and how far from it they lie together.
+
+Expectation propagation (Minka 2001) with a prior that is learnt nearby (`sites`): each cell is seen with the noise that
+remains when all others are known as well as they are; what its prior then says is given back as a normal law of its
+own, and all cells are joined again through the noise's metric. docs/theory.md, section 8, derives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.ndimage
+import scipy.special
+from numpy.typing import NDArray
+
+from deltahist.decode.metric import Metric
+from deltahist.decode.precision import Precision
+from deltahist.decode.sites import even_shares, sites
+from deltahist.workloads import Span
+from deltahist.workloads.sums import box_sums
+
+Field = NDArray[np.float64]
+
+#: Rounds at most, and how far, in standard errors, cells by themselves may lie from cells together when they end ...
+_ROUNDS, _SETTLED = 30, 0.02
+#: ... or, after the last, for the method to be sure of itself; errors below this share of the noise's variance do not count.
+_UNSETTLED, _TINY = 0.1, 0.01
+#: Share of each round's result that is taken.
+_DAMPED = 0.5
+#: How far, in standard errors, what a cell is seen as moves in a round, and how far below zero it gets.
+_MOST_MOVED, _LOWEST = 2.0, 5.0
+#: Least and most precision that a cell's prior has, in those of the noise.
+_CELLS = (1e-3, 1e6)
+#: Cells over which the spread that is left is taken to be alike (standard deviation of the window).
+_ALIKE = 2.0
+#: Squared distances at which equations count as solved: of the mean, and of a draw per cell.
+_SOLVED, _DRAWN = 0.2, 3e-3
+#: By how much draws are too narrow, and the share of the unbiased error that no draw has, at a slope of the noise's
+#: spectrum of at least `_BLUE`, and for each unit below it. Set on one data set, measured on others (docs/experiments.md).
+_BLUE, _TIMES, _SHARE = 2.0, (1.0, 0.3), (0.08, 0.1)
+#: Boxes on which residuals are looked at, standard errors above which an excess is one, and the excess, as a share of the
+#: unbiased variance, that says that the prior does not fit.
+_BOXES, _SIGNIFICANT, _ASTRAY = 512, 2.0, 0.1
+#: Squared mean over variance above which a gamma law is taken for normal; least mean in points.
+_NORMAL, _LEAST = 1e3, 1e-9
+#: Draws of the joint error, and numbers that are drawn at a time.
+DRAWS, _AT_A_TIME = 40, 1 << 21
+#: Cells at most: beyond, the prior's shares alone would take gigabytes.
+MOST_CELLS = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Cells that are not negative (shape) and add up to the total, and draws of their joint error (draws, *shape)."""
+
+    cells: Field
+    errors: NDArray[np.float32]
+    slope: float
+    excess: float
+
+    def variance(self, held: Callable[[Field], Field]) -> Field:
+        """Variance of the errors of linear answers (m,): `held` gives them for a field of cells (shape)."""
+        total: Field | float = 0.0
+        for error in self.errors:
+            total = total + held(error.astype(np.float64)) ** 2
+        return np.asarray(total / len(self.errors))
+
+    def doubted(self, own: Field, unbiased: Field) -> Field:
+        """Variance with what the draws do not know of (m,): bias, by the variance of the `unbiased` answers (m,).
+
+        Priors that are learnt from few cells pull towards what is around. What of it shows in the estimates is
+        measured (`excess`); for what their noise hides there stands a share of the unbiased error, more of it the
+        whiter the noise (docs/decoding.md). Nothing is known less than the unbiased answers know it.
+        """
+        white = max(_BLUE - self.slope, 0.0)
+        times, share = _TIMES[0] + _TIMES[1] * white, _SHARE[0] + _SHARE[1] * white
+        found = times**2 * own + (share**2 + self.excess) * unbiased
+        return np.minimum(found, np.maximum(own, unbiased))
+
+    def interval(self, estimate: Field, variance: Field, level: float) -> tuple[Field, Field]:
+        """How far an interval of a given level reaches below and above estimates (m,), of this variance (`doubted`).
+
+        Student's quantile for the number of draws and half a point, since counts are whole; above at least what a gamma law
+        of the same mean and variance needs: where next to nothing was found, what was missed lies above.
+        """
+        probability = (1 + level) / 2
+        some = np.where(variance > 0, 0.5, 0.0)
+        half = float(scipy.special.stdtrit(len(self.errors), probability)) * np.sqrt(variance)
+        mean = np.maximum(estimate, _LEAST)
+        shape = mean**2 / np.maximum(variance, _LEAST)
+        high = scipy.special.gammaincinv(np.clip(shape, 1e-3, _NORMAL), probability) * variance / mean - mean
+        up = np.where(shape < _NORMAL, np.maximum(np.minimum(high, 2 * half), half), half)
+        return half + some, up + some
+
+
+def posterior(
+    field: Field, metric: Metric, total: float | None, noise: Callable[[np.random.Generator], Field]
+) -> Posterior | None:
+    """The counts' approximate posterior, or None where the method does not settle.
+
+    Parameters
+    ----------
+    field : unbiased estimates on the metric's grid, with the total if that is known.
+    metric : of their noise. total : number of points, or None if it is not known.
+    noise : draws noise of the field (grid), without the total.
+    """
+    if (total is not None and total <= 0) or not metric.variance.any() or field.size > MOST_CELLS:
+        return None
+    precision = Precision(metric, total is not None)
+    found = _settled(field, metric, total, precision)
+    if found is None:
+        return None
+    cells, own = found
+    cells = np.maximum(cells, 0.0)
+    if total is not None:
+        if not cells.any():
+            return None
+        cells *= total / cells.sum()
+    errors, excess = _errors(precision, own, noise, field[metric.inside] - cells)
+    if excess > _ASTRAY:
+        return None
+    return Posterior(cells, errors, metric.slope, excess)
+
+
+def _settled(
+    field: Field, metric: Metric, total: float | None, precision: Precision
+) -> tuple[Field, Field] | None:
+    """Means of the cells (shape), and the precision that each has of its own (grid); None if they do not settle."""
+    spread_left, alone = _cavities(metric)
+    start = np.zeros(metric.grid) if total is None else precision.inside * (total / precision.size)
+    pulled = precision.of_noise(field - start)
+    seen = field[metric.inside]
+    spread = np.full(seen.shape, alone)
+    shares = even_shares(seen.shape)
+    change, own, gain = np.zeros(metric.grid), np.zeros(metric.grid), np.zeros(metric.grid)
+    apart = np.inf
+    for _ in range(_ROUNDS):
+        cell = sites(seen, spread, shares)
+        shares = cell.shares
+        here = np.clip(1 / cell.variance - 1 / spread, _CELLS[0] / alone, _CELLS[1] / alone)
+        given = cell.mean * (here + 1 / spread) - seen / spread
+        own[metric.inside], gain[metric.inside] = here, given
+        change = precision.solve(own, pulled + gain - own * start, change, _SOLVED)
+        mean = (start + change)[metric.inside]
+        left = scipy.ndimage.gaussian_filter(np.minimum(cell.variance, alone), _ALIKE, mode="reflect")
+        spread = np.exp((1 - _DAMPED) * np.log(spread) + _DAMPED * spread_left(np.log(left)))
+        root = np.sqrt(spread)
+        target = mean + spread * (here * mean - given)
+        target = np.clip(target, seen - _MOST_MOVED * root, seen + _MOST_MOVED * root)
+        seen = seen + _DAMPED * (np.maximum(target, -_LOWEST * root) - seen)
+        apart = float(np.sqrt(np.mean((mean - cell.mean) ** 2 / (cell.variance + _TINY * alone))))
+        if not apart < np.inf:
+            return None
+        if apart < _SETTLED:
+            break
+    return (mean, own) if apart < _UNSETTLED else None
+
+
+def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
+    """From the variance that is left of cells to that with which all others see them (logarithms), and the noise's own.
+
+    Were every cell known with the same precision γ of its own, the mean of V / (1 + γ V) over waves would be left, and
+    the others would see a cell with that over the mean of 1 / (1 + γ V).
+    """
+    variance, copies = metric.variance, metric.copies
+    alone = float((copies * variance).sum() / copies.sum())
+    precision = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 200)]) / alone
+    left, by_others = np.empty(len(precision)), np.empty(len(precision))
+    for i, each in enumerate(precision):
+        rest = np.where(variance > 0, copies / (1 + each * variance), 0.0)
+        left[i] = (rest * variance).sum() / copies.sum()
+        by_others[i] = left[i] * copies.sum() / rest.sum()
+    at, value = np.log(left[::-1]), np.log(by_others[::-1])
+    return lambda logarithm: np.interp(logarithm, at, value), alone
+
+
+def _errors(
+    precision: Precision, own: Field, noise: Callable[[np.random.Generator], Field], residual: Field
+) -> tuple[NDArray[np.float32], float]:
+    """Draws of the error (draws, *shape), and by how much the residual (shape) is larger than they have it.
+
+    For e with (M + D) e = M η + D ζ, η noise of the field itself, which the metric only resembles, ζ of variance D⁻¹:
+    what noise and the cells' own laws leave when both are joined. The residual, of the field from its estimate, is then
+    η − e. What it has beyond that on boxes, significantly, is bias: a share of the unbiased variance.
+    """
+    # What anybody may draw again: the same release has the same intervals.
+    rng = np.random.default_rng(20140606)
+    metric, root = precision.metric, np.sqrt(own)
+    out = np.empty((DRAWS, *residual.shape), dtype=np.float32)
+    spans = _boxes(residual.shape, rng)
+    unbiased, rest = np.empty((2, DRAWS, _BOXES))
+    batch = max(1, min(DRAWS, _AT_A_TIME // own.size))
+    for first in range(0, DRAWS, batch):
+        number = min(batch, DRAWS - first)
+        drawn = np.stack([noise(rng) for _ in range(number)])
+        right = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
+        # Single precision is far below what forty draws can tell.
+        solved = precision.solve(own, right.astype(np.float32), None, _DRAWN * own.size)
+        out[first : first + number] = solved[(slice(None), *metric.inside)]
+        for i in range(number):
+            part = drawn[i][metric.inside]
+            unbiased[first + i] = box_sums(part, spans) ** 2
+            rest[first + i] = box_sums(part - out[first + i], spans) ** 2
+    each = unbiased.mean(axis=0)
+    some = each > 0
+    if not some.any():
+        return out, 0.0
+    expected = (rest[:, some] / each[some]).mean(axis=1)
+    found = float((box_sums(residual, spans)[some] ** 2 / each[some]).mean())
+    return out, max(0.0, found - float(expected.mean()) - _SIGNIFICANT * float(expected.std()))
+
+
+def _boxes(shape: tuple[int, ...], rng: np.random.Generator) -> list[Span]:
+    """Boxes anywhere, of all sizes alike: the logarithms of their sides are even."""
+    spans = []
+    for n in shape:
+        side = np.exp(rng.uniform(0, np.log(n), _BOXES)).astype(np.int64)
+        low = rng.integers(0, n - side + 1)
+        spans.append((low, low + side))
+    return spans

@@ -1,0 +1,102 @@
+"""What single cells say by themselves: a prior for counts that is learnt nearby, and the moments it leaves.
+
+A count is zero, or exponential with one of a few means: heavy tails and many zeros, as people live. How often each of
+them holds is learnt from the cells around, by the steps of expectation and maximisation (docs/theory.md, section 12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.ndimage
+import scipy.special
+from numpy.typing import NDArray
+
+Field = NDArray[np.float64]
+
+#: Means of the exponential parts, in points per cell; beside them there is exactly zero.
+MEANS = 4.0 ** np.arange(7)
+#: Standard deviation, in cells, of the window in which the shares of the parts are learnt.
+_NEAR = 2.0
+#: Share of the whole map in what is learnt nearby.
+_WHOLE = 0.01
+#: Steps that the shares take each time that they are learnt.
+_STEPS = 3
+#: Standard deviations below zero from where the hazard of the normal law is as good as its asymptote.
+_FAR = 30.0
+#: Least share of a part, and least variance of a cell in points².
+_LEAST = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """Mean and variance of every cell (shape), and the shares of the parts nearby (1 + means, *shape)."""
+
+    mean: Field
+    variance: Field
+    shares: Field
+
+
+def even_shares(shape: tuple[int, ...]) -> Field:
+    """Shares before anything is learnt."""
+    return np.full((len(MEANS) + 1, *shape), 1 / (len(MEANS) + 1))
+
+
+def sites(seen: Field, spread: Field, shares: Field) -> Sites:
+    """What remains of every cell's prior after it is seen with normal noise.
+
+    Parameters
+    ----------
+    seen : of each cell (shape), in points. spread : variance of the noise on it (shape). shares : to begin with.
+    """
+    root = np.sqrt(spread)
+    fit = np.empty(shares.shape)
+    fit[0] = -(seen**2) / (2 * spread) - np.log(2 * np.pi * spread) / 2
+    for part, mean in zip(fit[1:], MEANS, strict=True):
+        part[...] = scipy.special.log_ndtr((seen - spread / mean) / root)
+        part += spread / (2 * mean**2) - seen / mean - np.log(mean)
+    best = fit.max(axis=0)
+    likelihood = np.exp(fit - best)
+    for _ in range(_STEPS):
+        shares = _nearby(_held(shares, likelihood))
+    held = _held(shares, likelihood)
+    first, second = np.zeros(seen.shape), np.zeros(seen.shape)
+    for part, own, mean in zip(fit[1:], held[1:], MEANS, strict=True):
+        middle = seen - spread / mean
+        z = middle / root
+        # Of a normal law cut at zero: its density there over the probability above.
+        above = part - spread / (2 * mean**2) + seen / mean + np.log(mean)
+        hazard = np.exp(-z * z / 2 - np.log(2 * np.pi) / 2 - above)
+        far = z < -_FAR
+        rest = root / np.maximum(-z, 1.0)
+        one = np.where(far, rest, np.maximum(middle + root * hazard, _LEAST))
+        two = np.where(far, 2 * rest**2, np.maximum(spread * (1 - hazard * (z + hazard)), 0.0) + one**2)
+        first += own * one
+        second += own * two
+    return Sites(first, np.maximum(second - first**2, _LEAST), shares)
+
+
+def _held(shares: Field, likelihood: Field) -> Field:
+    """How likely each part holds in each cell."""
+    held = np.maximum(shares, _LEAST) * likelihood
+    held /= held.sum(axis=0)
+    return held
+
+
+def _nearby(held: Field) -> Field:
+    """Shares around each cell, its own not counted, and a little of the whole map's."""
+    own = _weight_of_itself(held.ndim - 1)
+    out = np.empty_like(held)
+    for part, here in zip(out, held, strict=True):
+        around = scipy.ndimage.gaussian_filter(here, _NEAR, mode="reflect")
+        part[...] = (1 - _WHOLE) * np.maximum(around - own * here, 0.0) / (1 - own) + _WHOLE * here.mean()
+    out /= out.sum(axis=0)
+    return out
+
+
+def _weight_of_itself(ndim: int) -> float:
+    """Weight of a cell in the window around it."""
+    side = np.zeros(8 * int(_NEAR) + 1)
+    side[side.size // 2] = 1
+    return float(scipy.ndimage.gaussian_filter1d(side, _NEAR).max()) ** ndim
