@@ -83,6 +83,10 @@ class Release(BaseRelease):
         """
         return self.projection.cells if nonnegative else self._cells
 
+    @property
+    def nonnegative_words(self) -> str:
+        return "non-negative (calibrated)"
+
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Estimates of all cells (`cells`) and their standard errors, those of the unbiased estimates."""
         return self.cells(nonnegative=nonnegative), self._errors

@@ -85,6 +85,10 @@ class Summed:
         """Sums of the estimates of all cells (domain.shape), or the nearest cells to them that are not negative."""
         return self._nonnegative if nonnegative else self._cells
 
+    def estimator(self, nonnegative: bool) -> str:
+        """Which estimates they are, for people."""
+        return self.releases[0].estimator(nonnegative)
+
     @functools.cached_property
     def prefix(self) -> Field:
         """Sums of the estimates from the low corner to every cell edge."""
