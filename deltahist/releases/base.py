@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 #: Newest version of all release files, and that of files without limits: the programs of before read those, but would
 #: not know the noise of a release with limits.
 VERSION, _WITHOUT_LIMITS = 3, 2
-#: Cells up to which exports and pictures show non-negative estimates unasked: for more they can take minutes.
-MOST_NONNEGATIVE = 1 << 16
 
 
 class BaseRelease(OfMechanism, abc.ABC):
@@ -151,13 +149,8 @@ class BaseRelease(OfMechanism, abc.ABC):
         return self.nonnegative_words if nonnegative else UNBIASED
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        """Whether exports and pictures show non-negative estimates: what was asked, or if that is None, the usual.
-
-        Usual are non-negative ones where the numbers determine every cell and there are at most `MOST_NONNEGATIVE`.
-        """
-        if asked is not None:
-            return asked
-        return self.domain.size <= MOST_NONNEGATIVE and bool(self.mechanism.determines_cells)
+        """Whether exports and pictures show non-negative estimates: what was asked, or if that is None, the usual."""
+        return bool(asked)
 
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
         """A row per cell: index, edges, centre, estimate and standard error; x varies slowest."""

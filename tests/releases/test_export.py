@@ -183,7 +183,7 @@ def test_large_maps_and_undetermined_cells_are_exported_as_they_were_measured(tm
     line = dh.publish_sorted(np.arange(100), dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5), 1.0)
     assert not grids.mechanism.determines_cells
     assert [each.shows_nonnegative() for each in (noisy(), grids, line)] == [True, False, True]
-    monkeypatch.setattr("deltahist.releases.base.MOST_NONNEGATIVE", SHAPE[0] * SHAPE[1] - 1)
+    monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", SHAPE[0] * SHAPE[1] - 1)
     assert [each.shows_nonnegative() for each in (noisy(), grids, line)] == [False, False, True]
     assert noisy().shows_nonnegative(True)
     export(release := noisy(), tmp_path / "cells.csv")
