@@ -23,7 +23,8 @@ from deltahist.plots.ground import axis_unit, cell_areas, draw_ground, unit_of_a
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Colours of plain cells are about proportional up to this many standard errors, logarithmic beyond.
+#: Colours of single cells are about proportional up to this many standard errors, so that specks of noise are pale, and
+#: logarithmic beyond.
 _LINEAR = 3.0
 
 
@@ -126,7 +127,7 @@ def _colour_cells(
         label = f"points per {unit_of_area(domain)}"
     # What a single cell cannot tell from nothing is pale; merged blocks can tell less, and are drawn from zero.
     low = noise * point if own else 0.0
-    linear = _LINEAR * noise * point if own and noise else None
+    linear = _LINEAR * noise * point if (own or nonnegative) and noise else None
     scale = smooth_scale(shown, low=low, linear=linear, least=point)
     factor, _ = axis_unit(domain)
     (west, south), (east, north) = domain.low, domain.high

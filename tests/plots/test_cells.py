@@ -45,6 +45,15 @@ def test_a_map_shows_nonnegative_estimates_unless_others_are_asked_for_and_says_
     assert np.array_equal(asked.images[0].get_array(), usual.images[0].get_array())
 
 
+def test_a_speck_of_noise_is_pale(make):
+    """Nearly all of the scale is left to what stands out, however large that is."""
+    counts = np.zeros((40, 32), dtype=np.int64)
+    counts[8:16, 16:24] = 60
+    picture = plot_map(make(counts, rng=np.random.default_rng(1)), per="cell").images[0]
+    assert picture.norm(2.8) < 0.15  # one standard error
+    assert picture.norm(60) > 0.8
+
+
 def bar_of(ax):
     """The axes of the bar of colours."""
     (bar,) = ax.child_axes

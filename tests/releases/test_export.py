@@ -18,7 +18,7 @@ import rasterio
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.releases.export import check_form, export
-from deltahist.releases.style import breaks
+from deltahist.releases.style import breaks, qml
 
 SHAPE = (6, 4)
 CALIBRATED = "non-negative (calibrated)"
@@ -293,6 +293,18 @@ def test_every_estimate_has_a_colour(estimates, errors):
     assert (np.diff(edges) > 0).all()
     assert edges[0] <= min(estimates)
     assert max(estimates) <= edges[-1]
+
+
+@pytest.mark.parametrize(
+    ("errors", "label"),
+    [([2, 2, 2], "below 6 points: 3 standard errors of a cell"), ([0.01, 0.01, 9], "below 0.5 points")],
+)
+def test_what_is_pale_is_said_with_its_reason(errors, label):
+    """Of non-negative estimates most errors can be next to nothing: no cell is coloured for a part of a point."""
+    root = ElementTree.fromstring(qml(np.array([0.0, 0.3, 500.0]), np.array(errors)))
+    first, *others = (each.get("label") for each in root.iter("range"))
+    assert first == label
+    assert not any("standard" in other for other in others)
 
 
 def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
