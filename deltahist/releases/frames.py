@@ -30,6 +30,7 @@ class Celled(Protocol):
     @property
     def domain(self) -> Domain: ...
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+    def estimator(self, nonnegative: bool) -> str: ...
 
 
 def cells_frame(release: Celled, *, nonnegative: bool = False) -> pd.DataFrame:
@@ -109,7 +110,7 @@ def dataset(release: Celled, *, nonnegative: bool = False) -> xr.Dataset:
         name: (dims, cells.T, {"units": "points", "long_name": long})
         for name, long, cells in zip(
             ("estimate", "std_error"),
-            ("points per cell", "standard error"),
+            (f"points per cell, {release.estimator(nonnegative)}", "standard error"),
             release.estimates(nonnegative=nonnegative),
             strict=True,
         )

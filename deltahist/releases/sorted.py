@@ -135,8 +135,8 @@ class SortedRelease(BaseRelease):
         """The same as `histogram`."""
         return self.histogram()
 
-    @property
-    def nonnegative_words(self) -> str:
+    def estimator(self, nonnegative: bool) -> str:
+        """What they are, for people: there is one kind."""
         return "non-negative (isotonic regression)"
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
