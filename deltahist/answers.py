@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Columns of answers, as far as they have them; a region's own columns never go by these names.
 COLUMNS = (
     *("step", "before", "after", "estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut"),
-    *("inner", "outer", "steps", "unresolved", "outside", "note"),
+    *("inner", "outer", "steps", "unresolved", "estimator", "outside", "note"),
 )
 #: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
 _BEYOND = 1.5
@@ -76,6 +76,7 @@ def answer(
         (docs/streams.md). A change has `before` and `after`, whose difference the estimate is, and no `inner`, `outer`;
     - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
       that was not measured; where it is above 0 the error can be larger than stated. NaN if not known;
+    - `estimator` (only of non-negative estimates) : which they are, for people;
     - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
       part inside; of a geometry without such a part, nothing is known and the answer is missing;
     - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, or why its answer
@@ -272,6 +273,8 @@ def _from_counts(release: Release | Summed, work: Workload, level: float, nonneg
     if release.strategy.determines_cells is not True:
         unresolved = noise.unresolved
         table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved
+    if nonnegative:
+        table["estimator"] = np.full(len(estimate), release.estimator(nonnegative), dtype=object)
     frame = pd.DataFrame(table)
     if isinstance(work, Regions):
         frame.index = pd.Index(work.names, name="region")
@@ -302,7 +305,7 @@ def _from_series(series: Series, work: Workload, level: float, nonnegative: bool
     found = _from_counts(series.summed, work, level, nonnegative)
     number = len(series.releases)
     if series.mean:
-        shares = ["cut", "unresolved"]
+        shares = ["cut", "unresolved", "estimator"]
         found = found.assign(**{name: found[name] / number for name in found.columns if name not in shares})
     found["steps"] = number
     return found

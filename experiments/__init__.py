@@ -19,6 +19,7 @@ SCRIPTS = (
     "figure6",
     "figure7",
     "figure8",
+    "decoding",
     "gradual_city",
     "sample_paths",
     "rappor_relaxing",

@@ -43,6 +43,18 @@ def test_a_box_within_one_cell_has_nothing_inside():
     assert table["estimate"][0] == pytest.approx(COUNTS[0, 0] / 8)
 
 
+def test_nonnegative_answers_say_what_they_are():
+    work = dh.workloads.boxes([[0, 0, 8, 8], [0.5, 0, 2, 1.25]])
+    release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), "identity", 1.0)
+    assert "estimator" not in dh.answer(release, work)
+    found = dh.answer(release, work, nonnegative=True)
+    assert found["estimator"].tolist() == 2 * ["non-negative (calibrated)"]
+    assert found.columns[-1] == "estimator"
+    line = dh.publish_sorted(np.arange(50), dh.Neighbourhood(dh.Domain((0, 50), (50,)), 5), 1.0)
+    for nonnegative in (False, True):  # there is one kind of them
+        assert list(dh.answer(line, [[0, 9]], nonnegative=nonnegative)) == ["estimate", "std_error", "low", "high"]
+
+
 def test_polygons_count_by_exact_area_shares():
     triangle = shapely.Polygon([(0.3, 0.2), (7.1, 1.4), (3.3, 6.9)])
     ring = shapely.Point(4, 4).buffer(3).difference(shapely.Point(4, 4).buffer(1))

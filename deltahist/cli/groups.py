@@ -267,7 +267,7 @@ NonNegative = Annotated[
     flag(
         "--nonnegative",
         "Answer from non-negative estimates: usually nearer to the truth where many cells are empty, no longer "
-        "unbiased; intervals cover at least as often.",
+        "unbiased; the answers say so.",
     ),
 ]
 BoxFile = Annotated[

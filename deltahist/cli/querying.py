@@ -223,8 +223,9 @@ def _text(frame: pd.DataFrame) -> str:
     from deltahist.answers import COLUMNS
 
     usual: Any = "{:,.6g}".format
+    kinds = frame["estimator"].dropna().unique() if "estimator" in frame else ()
     if "name" in frame:
-        hidden = ("noise_error", "placement_error", "outside")
+        hidden = ("noise_error", "placement_error", "estimator", "outside")
         frame = frame[["name", *(c for c in COLUMNS if c in frame and c not in hidden)]]
         usual = "{:,.1f}".format
     shown: dict[str, Any] = {
@@ -244,4 +245,5 @@ def _text(frame: pd.DataFrame) -> str:
         ]
         for name in map(str, frame)
     ]
-    return console.table(list(map(str, frame)), zip(*columns, strict=True), words=["note"])
+    table = console.table(list(map(str, frame)), zip(*columns, strict=True), words=["note"])
+    return "\n\nEstimates: ".join([table, *kinds])

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console
-from deltahist.cli.groups import NonNegative, ReleaseFile, Zones, flag, option, spread
+from deltahist.cli.groups import ReleaseFile, Zones, flag, option, spread
 from deltahist.errors import InputError
-
-#: Cells from which on non-negative estimates take longer than people expect.
-_PATIENCE = 100_000
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
@@ -30,10 +27,11 @@ def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
 def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
     """A release of any kind; with a warning if it must not be published, or if it takes its time."""
     from deltahist.releases import load
+    from deltahist.releases.histogram import MOST_NONNEGATIVE
 
     release = load(path)
     warn_of(path, release.publishable, release.mechanism.weakness)
-    if nonnegative and release.domain.size > _PATIENCE:
+    if nonnegative and release.domain.size > MOST_NONNEGATIVE:
         console.note(
             f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes"
         )
@@ -55,6 +53,45 @@ def inspect(
         console.put(json.dumps(published.facts(), indent=2, ensure_ascii=False), None)
     else:
         console.put(published.statement(), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimates:
+    """Which estimates of cells are shown."""
+
+    nonnegative: Annotated[
+        bool,
+        flag(
+            "--nonnegative",
+            "Non-negative estimates, usually nearer to the truth; so are those of up to 65,536 cells by default. For "
+            "more it can take minutes.",
+        ),
+    ] = False
+    unbiased: Annotated[
+        bool,
+        flag("--unbiased", "Unbiased estimates, some of them below zero, whose sums are right on average."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.nonnegative and self.unbiased:
+            raise InputError("--nonnegative is given with --unbiased: it must be one of them")
+
+    @property
+    def asked(self) -> bool | None:
+        """What exports and pictures take; None if nothing is said."""
+        return self.nonnegative if self.nonnegative or self.unbiased else None
+
+    def note(self, release: BaseRelease) -> None:
+        """Say so where a map is too large for what is usual."""
+        from deltahist.releases import Release
+        from deltahist.releases.histogram import MOST_NONNEGATIVE
+
+        small = release.domain.size <= MOST_NONNEGATIVE
+        if self.asked is None and not small and isinstance(release, Release) and release.strategy.determines_cells:
+            console.note(
+                f"note: estimates are unbiased: to find non-negative ones of {release.domain.size:,} cells, more than "
+                f"{MOST_NONNEGATIVE:,}, can take minutes (--nonnegative)"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,21 +135,27 @@ def plot(
     zones: _Zones,
     only: Annotated[Literal["map", "curve"] | None, option("PART", "map or curve, instead of both.")] = None,
     plain: Annotated[
-        bool, flag("--plain", "Every cell's own estimate, instead of merging cells lost in the noise.")
+        bool,
+        flag("--plain", "Every cell's own unbiased estimate, instead of merging cells lost in the noise."),
     ] = False,
-    nonnegative: NonNegative = False,
+    estimates: Estimates,
     look: Look,
 ) -> None:
     """Draw the published map and, beside it, what protection is left at which distance.
 
+    The map has the non-negative estimate of every cell; with --unbiased, or of more than 65,536 cells, unbiased ones,
+    merged until they stand out from the noise. Above it stands which they are.
+
     With --regions the map has a colour for each region, hatched where nothing stands out from the noise,
-    and beside it are all values with their intervals. Below every picture stands what was promised.
+    and beside it are all values with their intervals, as `query` gives them. Below every picture stands what was
+    promised.
 
     \b
     Examples:
       deltahist plot city.parquet --out city.png
       deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
       deltahist plot city.parquet --regions districts.gpkg --per region --only map --axes degrees --out a.pdf
+      deltahist plot city.parquet --unbiased --only map --out unbiased.png
       deltahist plot city.parquet --out protection.pdf --only curve
     """
     from deltahist.answers import answer
@@ -124,24 +167,30 @@ def plot(
     if zones.regions is not None and plain:
         raise InputError("--plain is given with --regions: it is about cells; leave one of them out")
     console.check_target(out, release, *filter(None, [zones.regions, *(look.context or [])]))
-    published = open_release(release, nonnegative)
+    published = open_release(release, estimates.nonnegative)
     ways: dict[str, Any] = look.keywords(published.domain, zones.regions is not None)
     asked = zones.read(published.domain)
     if asked is not None:
-        ways["answers"] = answer(published, asked, nonnegative=nonnegative)
-    save_picture(published, out, only, plain=plain, nonnegative=nonnegative, **ways)
+        ways["answers"] = answer(published, asked, nonnegative=estimates.nonnegative)
+    elif only != "curve" and not plain:
+        estimates.note(published)
+    save_picture(published, out, only, plain=plain, nonnegative=estimates.asked, **ways)
     console.note(f"wrote {out}")
 
 
+@spread
 def export(
+    *,
     release: ReleaseFile,
     out: Annotated[
         Path,
         option("FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff)."),
     ],
-    nonnegative: NonNegative = False,
+    estimates: Estimates,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
+
+    Estimates are non-negative; with --unbiased, or of more than 65,536 cells, unbiased. Each file says which.
 
     \b
     Examples:
@@ -149,17 +198,19 @@ def export(
       deltahist export city.parquet --out cells.gpkg        # GeoPackage with a style that QGIS takes up by itself
       deltahist export city.parquet --out cells.csv         # and cells.csv-metadata.json with units and statement
       deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
+      deltahist export city.parquet --unbiased --out cells.parquet      # estimates that can be added up at will
     """
     from deltahist.releases import Release
     from deltahist.releases.export import check_form, export as write
 
     check_form(out)
     console.check_target(out, release)
-    published = open_release(release, nonnegative)
+    published = open_release(release, estimates.nonnegative)
     if not isinstance(published, Release):
         raise InputError(
             f"{release} holds no counts but {published.mechanism.words}, which `export` does not take: it must be a "
             "release of counts (`deltahist query` answers boxes and --quantiles from sorted points)"
         )
-    write(published, out, nonnegative=nonnegative)
+    estimates.note(published)
+    write(published, out, nonnegative=estimates.asked)
     console.note(f"wrote {out}")

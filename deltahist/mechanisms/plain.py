@@ -228,9 +228,10 @@ def _using(f: dict[str, Any]) -> Section:
     ]
     if f["determines_cells"] is not None and "unit" not in f["noise"][0]:  # counts, not coordinates
         text.append(
-            "Every figure is an estimate and comes with a standard error; state both. Small or empty areas can come "
-            "out below zero: leave them so when adding up, or the sum will be too large. A single cell can be "
-            "mostly noise; larger areas are known better."
+            "Every figure is an estimate and comes with a standard error; state both. Unbiased estimates of small or "
+            "empty areas can be below zero: leave them so when adding up, or the sum will be too large. Non-negative "
+            "ones are usually nearer to the truth, but sums of many are a little off; files and maps say which they "
+            "show. A single cell can be mostly noise; larger areas are known better."
         )
     if f["determines_cells"] is False:
         text.append("The numbers do not determine every cell; answers say which share was not measured.")

@@ -23,7 +23,8 @@ from deltahist.plots.ground import axis_unit, cell_areas, draw_ground, unit_of_a
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Colours of plain cells are about proportional up to this many standard errors, logarithmic beyond.
+#: Colours of single cells are about proportional up to this many standard errors, so that specks of noise are pale, and
+#: logarithmic beyond.
 _LINEAR = 3.0
 
 
@@ -32,7 +33,7 @@ def plot_map(
     ax: Axes | None = None,
     *,
     plain: bool = False,
-    nonnegative: bool = False,
+    nonnegative: bool | None = None,
     per: str = "area",
     axes: str = "km",
     context: Sequence[Any] = (),
@@ -41,15 +42,18 @@ def plot_map(
 
     Sorted points are drawn as their histogram.
 
-    Single cells are often mostly noise, so cells are merged where they do not stand out (`merged_cells`); where none
-    does, the picture says so instead. Colours are proportional for small values and logarithmic for large ones.
+    Every cell has its non-negative estimate, where it is not too much to find them. Unbiased estimates of single cells
+    are often mostly noise, so of these cells are merged where they do not stand out (`merged_cells`). Where no cell
+    does, the picture says so instead. Colours are proportional for small values and logarithmic for large ones. Above
+    the picture stands which estimates they are.
 
     Parameters
     ----------
     release : Release
     ax : where to draw; a new figure when None.
-    plain : draw every cell's own estimate, noise and all; what is below one standard error is pale.
-    nonnegative : draw non-negative estimates of every cell (`Release.cells`) instead.
+    plain : draw every cell's own unbiased estimate, noise and all; what is below one standard error is pale.
+    nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged; by default non-negative
+        ones of up to 65,536 cells (`Release.shows_nonnegative`).
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     axes : labelled in "km" (the plane's units without a CRS) or "degrees".
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
@@ -71,15 +75,17 @@ def plot_map(
     """
     ax, domain = own_axes(ax), release.domain
     one_of(("area", "cell"), per=per)
+    positive = release.shows_nonnegative(False if plain and nonnegative is None else nonnegative)
     if domain.ndim == 1:
         if context:
             raise InputError(
                 "context is given, but the release is of a line: it must be a map in two dimensions"
             )
-        return _steps(release, ax, nonnegative)
+        return _steps(release, ax, positive)
     noise, _ = block_error(release.mechanism.decoder, (1, 1))
     merged = None if plain else merged_cells(release)
-    error = f"Standard error of one cell: {figure_of(noise)} points"
+    error = f"{figure_of(noise)} points"
+    kind = f"Estimates: {release.estimator(positive)}"
     rim = holds_points_from_outside(release)
     if merged is not None and domain.size > 1 and np.ptp(merged) <= 1e-9 * np.abs(merged).max():
         even = float(merged[0, 0]) * (domain.size / cell_areas(domain).sum() if per == "area" else 1.0)
@@ -88,16 +94,18 @@ def plot_map(
             f"Nothing stands out from the noise:\nan even {figure_of(even)} points per {unit} fits all of it"
         )
         wide, high = sides(domain)
-        lines = [error]
+        lines = [f"Standard error of one cell: {error}"]
         if 0.6 < wide / high < 4:
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", fontsize=9)
         else:
-            lines = [words.replace("\n", " "), error]
+            lines = [words.replace("\n", " "), *lines]
         ax.set_facecolor("0.94")
     else:
-        _colour_cells(release, ax, merged, noise, nonnegative=nonnegative, per=per)
+        _colour_cells(release, ax, merged, noise, nonnegative=positive, per=per)
         how = "below that is pale" if plain else "cells that do not stand out from it are merged"
-        lines = [f"{error};", "drawn are the nearest estimates that are not negative" if nonnegative else how]
+        lines = [f"{kind}; standard error of one cell: {error};", how]
+        if positive:
+            lines = [kind, f"Standard error of one cell, unbiased: {error}"]
     if rim:
         lines.append("Dashed rim: cells there also hold points from outside")
     draw_ground(ax, domain, axes=axes, context=context, rim=rim)
@@ -119,7 +127,7 @@ def _colour_cells(
         label = f"points per {unit_of_area(domain)}"
     # What a single cell cannot tell from nothing is pale; merged blocks can tell less, and are drawn from zero.
     low = noise * point if own else 0.0
-    linear = _LINEAR * noise * point if own and noise else None
+    linear = _LINEAR * noise * point if (own or nonnegative) and noise else None
     scale = smooth_scale(shown, low=low, linear=linear, least=point)
     factor, _ = axis_unit(domain)
     (west, south), (east, north) = domain.low, domain.high
@@ -134,14 +142,14 @@ def _colour_cells(
     add_bar(ax, scale, label, domain, pale=own)
 
 
-def _steps(release: Drawn, ax: Axes, nonnegative: bool) -> Axes:
+def _steps(release: Drawn, ax: Axes, positive: bool) -> Axes:
     domain = release.domain
     edges = domain.edges(0)
-    cells, error = release.estimates(nonnegative=nonnegative)
+    cells, error = release.estimates(nonnegative=positive)
     ax.stairs(
         cells + error,
         edges,
-        baseline=cells - error,
+        baseline=np.maximum(cells - error, 0.0) if positive else cells - error,
         fill=True,
         color="tab:blue",
         alpha=0.3,
@@ -151,7 +159,7 @@ def _steps(release: Drawn, ax: Axes, nonnegative: bool) -> Axes:
     ax.axhline(0, color="0.5", linewidth=0.8)
     size = f"cell of {domain.size_of_cells}"
     ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per {size} (estimate)", xlim=(edges[0], edges[-1]))
-    lines = []
+    lines = [f"Estimates: {release.estimator(positive)}"]
     if _is_even(release):
         lines.append("Nothing stands out from the noise: an even spread fits all of it")
     if holds_points_from_outside(release):

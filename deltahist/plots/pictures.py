@@ -51,7 +51,7 @@ def save_picture(
     names: Sequence[str] | None = None,
     level: float = 0.95,
     plain: bool = False,
-    nonnegative: bool = False,
+    nonnegative: bool | None = None,
     per: str = "area",
     axes: str = "km",
     context: Sequence[Any] = (),
@@ -103,7 +103,7 @@ class _Look:
     values: Values | None = None
     level: float = 0.95
     plain: bool = False
-    nonnegative: bool = False
+    nonnegative: bool | None = None
     per: str = "area"
     axes: str = "km"
     context: tuple[Any, ...] = ()

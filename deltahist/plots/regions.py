@@ -94,7 +94,7 @@ def draw_regions(
     factor, _ = axis_unit(domain)
     faces = _faces(values)
     _fill(ax, values, faces, factor)
-    lines = []
+    lines = [f"Estimates: {values.estimator}"]
     if values.scale is None:
         lines.append("No region stands out from the noise:")
         lines.append("(intervals include 0, or standard errors are above a third)")

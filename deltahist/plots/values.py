@@ -34,7 +34,8 @@ class Values:
     names : (m,) of the regions. shapes : (m,) their polygons within the map, in its coordinates.
     value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
     doubtful : (m,) whether a value does not stand out from the noise.
-    unit : of the values, for people. at_rim : whether some also hold points from outside the map.
+    unit : of the values, for people. estimator : which estimates they are, for people.
+    at_rim : whether some also hold points from outside the map.
     """
 
     names: tuple[str, ...]
@@ -44,6 +45,7 @@ class Values:
     high: NDArray[np.float64]
     doubtful: NDArray[np.bool_]
     unit: str
+    estimator: str
     at_rim: bool
 
     @functools.cached_property
@@ -123,8 +125,16 @@ def values_of(
         high / size,
         ~known | (low <= 0) | (error > DOUBT * estimate),
         unit,
+        _estimator(release, answers),
         reaches and holds_points_from_outside(release),
     )
+
+
+def _estimator(release: Drawn, answers: gpd.GeoDataFrame) -> str:
+    """Which estimates answers are: they say so themselves, where they are not unbiased."""
+    if "estimator" not in answers.columns:
+        return release.estimator(False)
+    return ", ".join(map(str, answers["estimator"].dropna().unique()))
 
 
 def _column(answers: gpd.GeoDataFrame, name: str) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ from deltahist.mechanisms.base import OfMechanism
 from deltahist.mechanisms.statement import judgement, statement
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
-from deltahist.releases.frames import cells_frame, dataset, geo_frame
+from deltahist.releases.frames import UNBIASED, cells_frame, dataset, geo_frame
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -139,6 +139,19 @@ class BaseRelease(OfMechanism, abc.ABC):
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Estimates of all cells and their standard errors (domain.shape each)."""
 
+    @property
+    def nonnegative_words(self) -> str:
+        """What kind the non-negative estimates are of, for people."""
+        return "non-negative"
+
+    def estimator(self, nonnegative: bool) -> str:
+        """Which estimates they are, for people: what files and pictures say of themselves."""
+        return self.nonnegative_words if nonnegative else UNBIASED
+
+    def shows_nonnegative(self, asked: bool | None = None) -> bool:
+        """Whether exports and pictures show non-negative estimates: what was asked, or if that is None, the usual."""
+        return bool(asked)
+
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
         """A row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
         return cells_frame(self, nonnegative=nonnegative)
@@ -160,7 +173,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         *,
         answers: gpd.GeoDataFrame | None = None,
         plain: bool = False,
-        nonnegative: bool = False,
+        nonnegative: bool | None = None,
         per: str = "area",
         axes: str = "km",
         context: Sequence[Any] = (),

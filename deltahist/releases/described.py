@@ -22,9 +22,11 @@ _DATATYPES = {"i": "integer", "f": "double", "O": "string"}
 
 def about(release: BaseRelease, names: Iterable[Hashable], nonnegative: bool) -> dict[str, Any]:
     """What a file of cells says of itself, JSON-ready: promise, statement, and its columns with their units."""
-    known = columns_of(release.domain, nonnegative=nonnegative)
+    estimator = release.estimator(nonnegative)
+    known = columns_of(release.domain, estimator)
     return {
-        "title": "Estimates of points per cell, with standard errors",
+        "title": f"Estimates of points per cell, {estimator}, with standard errors",
+        "estimator": estimator,
         "promise": release.mechanism.promise,
         "may_be_published": release.may_be_published,
         "columns": {name: known[name] for name in map(str, names) if name in known},

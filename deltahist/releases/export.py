@@ -53,7 +53,7 @@ def check_form(path: str | Path) -> str:
     return form
 
 
-def export(release: BaseRelease, path: str | Path, *, nonnegative: bool = False) -> None:
+def export(release: BaseRelease, path: str | Path, *, nonnegative: bool | None = None) -> None:
     """Write all cells of a release to a file; the suffix says in which form.
 
     GeoParquet, GeoJSON and CSV have a row per cell: `column` and `row` (its index from the west and the south),
@@ -66,8 +66,15 @@ def export(release: BaseRelease, path: str | Path, *, nonnegative: bool = False)
     Each file says what its columns are, in which units, and what was promised: in Parquet's metadata and a member of
     GeoJSON (both "deltahist_export"), the metadata of a GeoPackage's layer, the tags of a GeoTIFF; beside a CSV file
     lies the same for "CSV on the Web", called like it with "-metadata.json" at its end.
-    The file appears whole or not at all. With `nonnegative` the estimates are those of
-    `Release.cells(nonnegative=True)`; standard errors stay those of the unbiased ones.
+    The file appears whole or not at all.
+
+    Parameters
+    ----------
+    release : what was published.
+    path : of the file.
+    nonnegative : write the non-negative estimates with their standard errors, or else the unbiased ones with theirs
+        (`Release.estimates`); by default non-negative ones of up to 65,536 cells (`Release.shows_nonnegative`).
+        The file says which they are.
 
     Raises
     ------
@@ -80,7 +87,7 @@ def export(release: BaseRelease, path: str | Path, *, nonnegative: bool = False)
             f"output is {str(path)!r}: a release in one dimension has no geometry, it must be .csv"
         )
     fits_memory(_BYTES[form] * release.domain.size, f"{release.domain.size:,} cells as {form}")
-    write_whole(Path(path), _WRITERS[form](release, nonnegative, Path(path)))
+    write_whole(Path(path), _WRITERS[form](release, release.shows_nonnegative(nonnegative), Path(path)))
 
 
 def _to_geoparquet(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
@@ -113,7 +120,7 @@ def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
     columns = {
         f"{name}_{key}": text for name, column in said["columns"].items() for key, text in column.items()
     }
-    meta = {"title": said["title"], "promise": said["promise"], "statement": said["statement"], **columns}
+    meta = {key: said[key] for key in ("title", "estimator", "promise", "statement")} | columns
     described = {"DESCRIPTION": f"{said['title']}. {said['promise']}"}
     style = {
         "f_table_catalog": "",
@@ -183,9 +190,8 @@ def _to_geotiff(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
                 file.set_band_description(number, name)
                 file.set_band_unit(number, said["columns"][name]["unit"])
                 file.update_tags(number, description=said["columns"][name]["description"])
-            file.update_tags(
-                TIFFTAG_IMAGEDESCRIPTION=said["title"], promise=said["promise"], statement=said["statement"]
-            )
+            told = {key: said[key] for key in ("estimator", "promise", "statement")}
+            file.update_tags(TIFFTAG_IMAGEDESCRIPTION=said["title"], **told)
 
     return write
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+#: What estimates are called that are right on average, for people.
+UNBIASED = "unbiased"
 #: Cells whose errors are worked out together.
 _AT_ONCE = 1_000_000
 
@@ -28,6 +30,7 @@ class Celled(Protocol):
     @property
     def domain(self) -> Domain: ...
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+    def estimator(self, nonnegative: bool) -> str: ...
 
 
 def cells_frame(release: Celled, *, nonnegative: bool = False) -> pd.DataFrame:
@@ -57,16 +60,16 @@ def cells_frame(release: Celled, *, nonnegative: bool = False) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def columns_of(domain: Domain, *, nonnegative: bool = False) -> dict[str, dict[str, str]]:
-    """Unit and description of each column of `cells_frame`.
+def columns_of(domain: Domain, estimator: str) -> dict[str, dict[str, str]]:
+    """Unit and description of each column of `cells_frame`; `estimator` says which estimates they are.
 
-    >>> columns_of(Domain((0, 4), (4,)))["estimate"]
+    >>> columns_of(Domain((0, 4), (4,)), "unbiased")["estimate"]
     {'unit': 'points', 'description': 'points in the cell, unbiased; may be below zero'}
     """
     where = domain.crs or "units of the bounds"
     sides = ("low", "high") if domain.ndim == 1 else ("west", "south", "east", "north")
     axes = ("x", "y")[: domain.ndim]
-    kind = "the nearest estimates that are not negative" if nonnegative else "unbiased; may be below zero"
+    kind = f"{estimator}; may be below zero" if estimator == UNBIASED else estimator
     out = {"column": ("1", "number of the cell from the west, from 0")}
     if domain.ndim == 2:
         out["row"] = ("1", "number of the cell from the south, from 0")
@@ -75,7 +78,7 @@ def columns_of(domain: Domain, *, nonnegative: bool = False) -> dict[str, dict[s
     out |= {side: (where, f"{side} edge of the cell") for side in sides}
     out |= {axis: (where, f"{axis} of the cell's centre") for axis in axes}
     out["estimate"] = ("points", f"points in the cell, {kind}")
-    out["std_error"] = ("points", "standard error of the unbiased estimate")
+    out["std_error"] = ("points", f"standard error of the estimate beside it, which is {estimator}")
     return {name: {"unit": unit, "description": text} for name, (unit, text) in out.items()}
 
 
@@ -107,7 +110,7 @@ def dataset(release: Celled, *, nonnegative: bool = False) -> xr.Dataset:
         name: (dims, cells.T, {"units": "points", "long_name": long})
         for name, long, cells in zip(
             ("estimate", "std_error"),
-            ("points per cell", "standard error"),
+            (f"points per cell, {release.estimator(nonnegative)}", "standard error"),
             release.estimates(nonnegative=nonnegative),
             strict=True,
         )

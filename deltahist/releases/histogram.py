@@ -34,6 +34,8 @@ from deltahist.strategies.base import Strategy
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
+#: Cells up to which exports and pictures show non-negative estimates unasked: for more they can take minutes.
+MOST_NONNEGATIVE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,6 +111,15 @@ class Release(BaseRelease):
         if not nonnegative:
             return self._cells
         return self.projection.cells if self.posterior is None else self.posterior.cells
+
+    @property
+    def nonnegative_words(self) -> str:
+        return "non-negative (calibrated)"
+
+    def shows_nonnegative(self, asked: bool | None = None) -> bool:
+        """What was asked; else whether the strategy determines every cell, of at most `MOST_NONNEGATIVE`."""
+        usual = bool(self.strategy.determines_cells) and self.domain.size <= MOST_NONNEGATIVE
+        return usual if asked is None else asked
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Estimates of all cells (`cells`) and their standard errors; of the nearest cells, those of the unbiased."""

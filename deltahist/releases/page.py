@@ -181,7 +181,8 @@ def _map(release: BaseRelease) -> str:
     figure, ax = _figure()
     release.plot(ax)
     what = "Map of the published estimates of points per cell."
-    return _in_page(figure, "map", what, "The published map. Estimates, noise and all.")
+    kind = release.estimator(release.shows_nonnegative())
+    return _in_page(figure, "map", what, f"The published map. Estimates: {kind}.")
 
 
 def _figure() -> tuple[Figure, Axes]:

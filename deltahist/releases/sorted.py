@@ -135,6 +135,14 @@ class SortedRelease(BaseRelease):
         """The same as `histogram`."""
         return self.histogram()
 
+    def estimator(self, nonnegative: bool) -> str:
+        """What they are, for people: there is one kind."""
+        return "non-negative (isotonic regression)"
+
+    def shows_nonnegative(self, asked: bool | None = None) -> bool:
+        """Always: there are no others."""
+        return True
+
     def histogram(self) -> NDArray[np.float64]:
         """Estimated counts of the domain's cells (n,), not negative; they add up to the number of points."""
         return np.diff(below(self.decoder.knots, np.clip(self._edges, *self._present())))

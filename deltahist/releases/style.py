@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 #: Standard errors of a cell that noise alone rarely makes; classes above; share of the cells that they tell apart.
 _CLEAR, _CLASSES, _TOP = 3, 6, 0.9995
+#: Points below which a cell is pale however surely it is not empty: where most cells surely are, errors are tiny.
+_SPECK = 0.5
 
 
 def breaks(estimates: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -20,7 +22,8 @@ def breaks(estimates: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArr
     noise, top = _CLEAR * float(np.median(errors)), float(np.quantile(estimates, _TOP, method="higher"))
     least, most = float(estimates.min()), float(estimates.max())
     if noise <= 0:  # exact cells: nothing is lost in noise
-        noise = max(top / 2**_CLASSES, 0.5)
+        noise = top / 2**_CLASSES
+    noise = max(noise, _SPECK)
     if top <= noise:
         return np.array([least, max(noise, most)])
     edges = np.geomspace(noise, top, _CLASSES + 1)
@@ -56,7 +59,9 @@ def qml(estimates: NDArray[np.float64], errors: NDArray[np.float64], column: str
         low, high = edges[number : number + 2]
         label = f"{low:,.3g} to {high:,.3g} points"
         if number == 0:
-            label = f"below {high:,.3g} points: {_CLEAR} standard errors of a cell"
+            label = f"below {high:,.3g} points"
+            if np.isclose(high, _CLEAR * np.median(errors)):
+                label += f": {_CLEAR} standard errors of a cell"
         ElementTree.SubElement(
             ranges,
             "range",

@@ -103,6 +103,10 @@ class Summed:
             return self._cells
         return self.projection.cells if self.posterior is None else self.posterior.cells
 
+    def estimator(self, nonnegative: bool) -> str:
+        """Which estimates they are, for people."""
+        return self.releases[0].estimator(nonnegative)
+
     @functools.cached_property
     def prefix(self) -> Field:
         """Sums of the estimates from the low corner to every cell edge."""

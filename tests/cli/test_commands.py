@@ -478,6 +478,47 @@ def test_non_negative_answers_maps_and_tables(tmp_path, capsys):
     run(capsys, "plot", tmp_path / "unit.parquet", "--nonnegative", "--out", tmp_path / "map.png")
 
 
+def test_cells_are_not_negative_unless_others_are_asked_for(tmp_path, capsys, monkeypatch):
+    save_unit(tmp_path / "unit.parquet", rng=np.random.default_rng(1))
+    release = dh.Release.load(tmp_path / "unit.parquet")
+    drawn = {}
+    monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: drawn.update(look))
+    for more, positive in ((), True), (["--nonnegative"], True), (["--unbiased"], False):
+        run(capsys, "export", tmp_path / "unit.parquet", "--out", tmp_path / "cells.csv", *more)
+        estimates = pd.read_csv(tmp_path / "cells.csv")["estimate"]
+        assert np.allclose(estimates, release.cells(nonnegative=positive).ravel())
+        run(capsys, "plot", tmp_path / "unit.parquet", "--out", tmp_path / "map.png", *more)
+        assert drawn["nonnegative"] == (positive if more else None)
+    assert (release.cells() < 0).any()
+    for command in ("export --out a.csv", "plot --out a.png"):
+        line = [*command.split(), str(tmp_path / "unit.parquet"), "--nonnegative", "--unbiased"]
+        assert main(line) == 2
+        assert "--nonnegative is given with --unbiased: it must be one of them" in capsys.readouterr().err
+
+
+def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, capsys, monkeypatch):
+    save_unit(tmp_path / "unit.parquet", rng=np.random.default_rng(1))
+    release = dh.Release.load(tmp_path / "unit.parquet")
+    cells = release.domain.size
+    monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", cells - 1)
+    note = (
+        f"note: estimates are unbiased: to find non-negative ones of {cells:,} cells, more than {cells - 1:,}, can "
+        "take minutes (--nonnegative)"
+    )
+    out = tmp_path / "cells.csv"
+    assert main(["export", str(tmp_path / "unit.parquet"), "--out", str(out)]) == 0
+    assert note in capsys.readouterr().err.splitlines()
+    assert np.allclose(pd.read_csv(out)["estimate"], release.cells().ravel())
+    assert main(["plot", str(tmp_path / "unit.parquet"), "--out", str(tmp_path / "a.png")]) == 0
+    assert note in capsys.readouterr().err.splitlines()
+    for asked in ("--only curve", "--plain", "--unbiased", "--nonnegative"):
+        assert main(["plot", str(tmp_path / "unit.parquet"), "--out", str(tmp_path / "a.png"), *asked.split()]) == 0
+        assert "estimates are unbiased" not in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "unit.parquet"), "--out", str(out), "--nonnegative"]) == 0
+    assert f"finding non-negative estimates of {cells:,} cells: this can take minutes" in capsys.readouterr().err
+    assert pd.read_csv(out)["estimate"].min() >= 0
+
+
 def test_plot_and_export(folder, tmp_path, capsys):
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "city.png")
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")

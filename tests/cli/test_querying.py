@@ -95,6 +95,21 @@ def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path,
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".geojson", ".parquet", ".gpkg", ".txt"])
+def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, capsys, suffix):
+    ask = [folder / "city.parquet", "--box", "583000,4505000,584000,4507000", "--out"]
+    run(capsys, *ask, tmp_path / f"unbiased{suffix}")
+    run(capsys, *ask, tmp_path / f"other{suffix}", "--nonnegative")
+    if suffix == ".txt":
+        lines = (tmp_path / "other.txt").read_text().splitlines()
+        assert lines[-2:] == ["", "Estimates: non-negative (calibrated)"]
+        assert "estimator" not in lines[0]
+        assert "Estimates" not in (tmp_path / "unbiased.txt").read_text()
+    else:
+        assert read(tmp_path / f"other{suffix}")["estimator"].tolist() == ["non-negative (calibrated)"]
+        assert "estimator" not in read(tmp_path / f"unbiased{suffix}")
+
+
 def test_whole_numbers_with_gaps_are_names(folder, capsys):
     ask = [folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "code"]
     output, _ = run(capsys, *ask, "--format", "csv")

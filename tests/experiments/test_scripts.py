@@ -4,6 +4,7 @@ import contextlib
 import csv
 import importlib
 import io
+import math
 import time
 
 import pytest
@@ -32,6 +33,8 @@ COLUMNS = {
     "figure7": "window|p|n|equal|offline|offline / equal",
     "figure8": "window|p|n|equal|online|best policy|offline|gap closed|gap closed by the best policy|regret|"
     "standard error of online|largest window",
+    "decoding": "side|truth|"
+    + "|".join(f"{kind} {name}" for kind in ("unbiased", "non-negative") for name in ("estimate", "low", "high")),
     "gradual_city": "epsilon|chain|fresh|composition|last part|expected",
     "sample_paths": "dimension|sample|from level|radius|first coordinate",
     "live_city": "day|questions|people|median spent|share of people who cannot pay|share of visits left out|"
@@ -253,6 +256,17 @@ def test_relaxing_is_as_good_as_asking_once_and_better_than_asking_again(results
     assert rows["channels"][1] == pytest.approx(rows["fresh"][1], rel=0.25)
     assert rows["composition"][1] > 1.15 * max(rows["channels"][1], rows["fresh"][1])
     assert rows["composition"][0] < rows["channels"][0]
+
+
+def test_nonnegative_estimates_of_a_map_with_empty_parts_are_nearer_to_the_truth(results):
+    rows = [{name: float(value) for name, value in row.items()} for row in table(results, "decoding")]
+    off = {
+        kind: math.sqrt(sum((row[f"{kind} estimate"] - row["truth"]) ** 2 for row in rows))
+        for kind in ("unbiased", "non-negative")
+    }
+    assert off["non-negative"] < 0.9 * off["unbiased"]
+    assert min(row["non-negative low"] for row in rows) >= 0 > min(row["unbiased low"] for row in rows)
+    assert [row["truth"] for row in rows] == sorted(row["truth"] for row in rows)
 
 
 def test_years_of_daily_maps(tmp_path, capsys):

@@ -24,9 +24,34 @@ def test_labels_have_units(town):
     assert ax.get_xlabel() == "easting (km, EPSG:32618)"
     assert ax.get_ylabel() == "northing (km)"
     assert bar_of(ax).get_title(loc="left") == "points\nper km²"
-    assert "Standard error of one cell: 2.8 points" in ax.get_title()
+    assert "Standard error of one cell, unbiased: 2.8 points" in ax.get_title()
     assert bar_of(plot_map(town, per="cell")).get_title(loc="left") == "points\nper cell"
     assert np.array_equal(plot_map(town, plain=True, per="cell").images[0].get_array(), town.cells().T)
+
+
+def test_a_map_shows_nonnegative_estimates_unless_others_are_asked_for_and_says_which(town, monkeypatch):
+    usual, merged = (plot_map(town, per="cell", nonnegative=asked) for asked in (None, False))
+    assert np.array_equal(usual.images[0].get_array(), town.cells(nonnegative=True).T)
+    assert np.array_equal(merged.images[0].get_array(), merged_cells(town).T)
+    assert usual.get_title().startswith("Estimates: non-negative (calibrated)\n")
+    said = " ".join(merged.get_title().split())
+    assert "Estimates: unbiased; standard error of one cell: 2.8 points; cells that do not stand out" in said
+    assert "Estimates: unbiased" in plot_map(town, plain=True).get_title()
+    monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", town.domain.size - 1)
+    large = plot_map(town, per="cell")
+    assert np.array_equal(large.images[0].get_array(), merged.images[0].get_array())
+    assert "Estimates: unbiased" in large.get_title()
+    asked = plot_map(town, per="cell", nonnegative=True)
+    assert np.array_equal(asked.images[0].get_array(), usual.images[0].get_array())
+
+
+def test_a_speck_of_noise_is_pale(make):
+    """Nearly all of the scale is left to what stands out, however large that is."""
+    counts = np.zeros((40, 32), dtype=np.int64)
+    counts[8:16, 16:24] = 60
+    picture = plot_map(make(counts, rng=np.random.default_rng(1)), per="cell").images[0]
+    assert picture.norm(2.8) < 0.15  # one standard error
+    assert picture.norm(60) > 0.8
 
 
 def bar_of(ax):
@@ -45,7 +70,7 @@ def test_the_largest_values_are_said_to_be_beyond_the_scale(town):
 def test_a_map_in_which_nothing_stands_out_says_so(make):
     """It shows no noise, whatever is drawn of it, but on demand."""
     release = make(np.ones((30, 24), dtype=np.int64), budget={"epsilon": 0.01}, rng=np.random.default_rng(2))
-    for ax in (plot_map(release), plot_map(release, nonnegative=True)):
+    for ax in (plot_map(release, nonnegative=asked) for asked in (None, False, True)):
         assert not ax.images
         (words,) = (text.get_text() for text in ax.texts)
         assert words == "Nothing stands out from the noise:\nan even 16 points per km² fits all of it"
@@ -119,19 +144,38 @@ def test_one_dimension_is_drawn_as_steps_with_a_band():
     domain = dh.Domain((0, 50), (50,))
     near = dh.Neighbourhood(domain, delta=5, sources="left")
     release = dh.publish(np.arange(50), near, dh.strategies.Cumulative(domain), epsilon=1)
-    ax = plot_map(release)
+    ax = plot_map(release, nonnegative=False)
     band, line = ax.patches
     assert np.allclose(line.get_data().values, release.cells())
     error = dh.answer(release, dh.workloads.boxes([[10, 11]]))["std_error"][0]
     top, bottom = band.get_data().values[10], band.get_data().baseline[10]
     assert top - bottom == pytest.approx(2 * error)
     assert ax.get_xlabel() == "x (units)"
+    for plain in (ax, plot_map(release, plain=True)):
+        assert plain.get_title().splitlines()[0] == "Estimates: unbiased"
+
+
+def test_steps_are_not_negative_unless_others_are_asked_for():
+    domain = dh.Domain((0, 50), (50,))
+    counts = np.where(np.arange(50) == 30, 90, 0)
+    release = dh.publish(counts, dh.Neighbourhood(domain, delta=5), "identity", 0.5, rng=np.random.default_rng(1))
+    ax = plot_map(release)
+    band, line = ax.patches
+    cells, errors = release.estimates(nonnegative=True)
+    assert np.array_equal(line.get_data().values, cells)
+    assert np.array_equal(band.get_data().values, cells + errors)
+    assert np.array_equal(band.get_data().baseline, np.maximum(cells - errors, 0))
+    assert (release.cells() < 0).any()
+    assert ax.get_title().startswith("Estimates: non-negative (calibrated)\n")
 
 
 def test_both_ends_of_a_line_hold_points_from_outside():
     near = dh.Neighbourhood(dh.Domain((0, 50), (50,)), delta=5)
     ax = plot_map(dh.publish_sorted(np.arange(50), near, epsilon=1))
-    assert ax.get_title() == "The first and the last cell also hold points from outside"
+    assert ax.get_title().splitlines() == [
+        "Estimates: non-negative (isotonic regression)",
+        "The first and the last cell also hold points from outside",
+    ]
     assert ax.get_ylabel() == "points per cell of 1 units (estimate)"
     with pytest.raises(InputError, match="the release is of a line"):
         plot_map(dh.publish_sorted(np.arange(50), near, epsilon=1), context=[None])

@@ -55,6 +55,15 @@ def test_values_are_points_per_square_kilometre(city):
     assert counts.unit == "points per region"
 
 
+def test_regions_say_which_estimates_they_show(city):
+    assert plot_regions(city, answered(city)).get_title().startswith("Estimates: unbiased\n")
+    asked = zones_of(city)
+    asked.loc[2, "geometry"] = None  # not answered: nothing is said of it
+    with pytest.warns(dh.DeltaHistWarning):
+        found = dh.answer(city, asked, nonnegative=True)
+    assert plot_regions(city, found).get_title().startswith("Estimates: non-negative (calibrated)\n")
+
+
 def test_areas_are_those_of_the_ground():
     """On a Mercator map at 60° north every length is twice as long as on the ground."""
     _, y = _mercator(60.0)

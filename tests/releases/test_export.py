@@ -18,9 +18,10 @@ import rasterio
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.releases.export import check_form, export
-from deltahist.releases.style import breaks
+from deltahist.releases.style import breaks, qml
 
 SHAPE = (6, 4)
+CALIBRATED = "non-negative (calibrated)"
 
 
 def make(strategy=dh.strategies.Identity, crs="EPSG:32618", sources=None, shape=SHAPE, **parameters):
@@ -55,7 +56,7 @@ def test_the_frame_has_each_cell_in_its_place(release):
 
 def test_csv(release, tmp_path):
     export(release, tmp_path / "cells.csv")
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "cells.csv"), release.to_pandas())
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "cells.csv"), release.to_pandas(nonnegative=True))
 
 
 def test_csv_in_one_dimension(tmp_path):
@@ -63,7 +64,7 @@ def test_csv_in_one_dimension(tmp_path):
     export(release, tmp_path / "cells.csv")
     frame = pd.read_csv(tmp_path / "cells.csv")
     assert list(frame.columns) == ["column", "low", "high", "x", "estimate", "std_error"]
-    assert frame["estimate"].tolist() == release.cells().tolist()
+    assert frame["estimate"].tolist() == release.cells(nonnegative=True).tolist()
     assert frame["low"].tolist() == list(range(10))
 
 
@@ -74,7 +75,7 @@ def test_geoparquet_is_in_the_domains_crs(release, tmp_path):
     assert frame.total_bounds.tolist() == list(release.domain.bounds)
     assert np.allclose(frame.area, 100 * 100)
     assert np.allclose(frame.centroid.x, frame["x"])
-    assert frame["estimate"].tolist() == release.cells().ravel().tolist()
+    assert frame["estimate"].tolist() == release.cells(nonnegative=True).ravel().tolist()
 
 
 def test_geojson_is_in_longitude_and_latitude(release, tmp_path):
@@ -86,7 +87,7 @@ def test_geojson_is_in_longitude_and_latitude(release, tmp_path):
     assert 40 < south < north < 41
     back = frame.to_crs("EPSG:32618")
     assert np.allclose(back.total_bounds, release.domain.bounds, atol=0.1)
-    assert np.allclose(frame["std_error"], release.estimates()[1].ravel())
+    assert np.allclose(frame["std_error"], release.estimates(nonnegative=True)[1].ravel())
 
 
 @pytest.mark.parametrize("form", ["geojson", "parquet", "gpkg"])
@@ -107,8 +108,8 @@ def test_geotiff_has_north_up_and_two_named_bands(release, tmp_path):
         assert tuple(file.bounds) == release.domain.bounds
         assert file.descriptions == ("estimate", "std_error")
         sampled = np.array(list(file.sample(release.to_pandas()[["x", "y"]].to_numpy())))
-    assert sampled[:, 0].tolist() == release.cells().ravel().tolist()
-    assert np.allclose(sampled[:, 1], release.estimates()[1].ravel())
+    expected = release.estimates(nonnegative=True)
+    assert sampled.T.tolist() == [cells.ravel().tolist() for cells in expected]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,72 @@ def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, paramet
     expected = dh.answer(release, boxes)
     assert np.allclose(release.estimates()[1].ravel(), expected["std_error"])
     assert np.allclose(frame["estimate"], expected["estimate"])
+
+
+# Which estimates
+
+
+def in_file(target):
+    """The estimates in a file, in any order, and all that it says of itself, as text."""
+    form = target.suffix
+    if form == ".csv":
+        return pd.read_csv(target)["estimate"], (target.parent / f"{target.name}-metadata.json").read_text()
+    if form == ".parquet":
+        return pd.read_parquet(target)["estimate"], str(pq.read_schema(target).metadata)
+    if form == ".geojson":
+        return gpd.read_file(target)["estimate"], target.read_text(encoding="utf-8")
+    if form == ".gpkg":
+        said = pyogrio.read_info(target, layer="cells")["layer_metadata"]
+        return gpd.read_file(target, layer="cells")["estimate"], str(said)
+    with rasterio.open(target) as file:
+        return file.read(1), str([file.tags(), file.tags(1), file.tags(2)])
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio, when it reads
+@pytest.mark.parametrize("form", ["csv", "parquet", "geojson", "gpkg", "tif"])
+@pytest.mark.parametrize("asked", [None, True, False])
+def test_a_file_holds_nonnegative_estimates_unless_others_are_asked_for_and_says_which(tmp_path, form, asked):
+    empty = noisy()
+    export(empty, tmp_path / f"cells.{form}", nonnegative=asked)
+    estimates, said = in_file(tmp_path / f"cells.{form}")
+    expected = empty.cells(nonnegative=asked is not False)
+    assert np.allclose(np.sort(np.ravel(estimates)), np.sort(expected, axis=None))
+    assert (np.min(np.asarray(estimates)) < 0) == (asked is False)
+    mine, other = (CALIBRATED, "unbiased")[:: 1 if asked is not False else -1]
+    assert f"Estimates of points per cell, {mine}, with standard errors" in said
+    assert f"standard error of the estimate beside it, which is {mine}" in said
+    assert other not in said.replace(empty.statement(), "")
+
+
+def noisy():
+    """Noise about nothing in a small map."""
+    domain = dh.Domain((0, 0, *SHAPE), SHAPE, None)
+    near = dh.Neighbourhood(domain, delta=1)
+    counts = np.zeros(SHAPE, dtype=np.int64)
+    counts[0, 0] = 3
+    return dh.publish(counts, near, "identity", epsilon=0.5, rng=np.random.default_rng(3))
+
+
+def test_large_maps_and_undetermined_cells_are_exported_as_they_were_measured(tmp_path, monkeypatch):
+    grids = make(dh.strategies.ShiftedGrids, width=2, shift=1)
+    line = dh.publish_sorted(np.arange(100), dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5), 1.0)
+    assert not grids.mechanism.determines_cells
+    assert [each.shows_nonnegative() for each in (noisy(), grids, line)] == [True, False, True]
+    monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", SHAPE[0] * SHAPE[1] - 1)
+    assert [each.shows_nonnegative() for each in (noisy(), grids, line)] == [False, False, True]
+    assert noisy().shows_nonnegative(True)
+    export(release := noisy(), tmp_path / "cells.csv")
+    assert pd.read_csv(tmp_path / "cells.csv")["estimate"].tolist() == release.cells().ravel().tolist()
+
+
+@pytest.mark.parametrize("asked", [None, False])
+def test_sorted_points_have_one_kind_of_estimates(tmp_path, asked):
+    line = dh.publish_sorted(np.arange(100), dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5), 1.0)
+    export(line, tmp_path / "cells.csv", nonnegative=asked)
+    estimates, said = in_file(tmp_path / "cells.csv")
+    assert estimates.tolist() == line.histogram().tolist()
+    assert "points in the cell, non-negative (isotonic regression)" in said
+    assert "unbiased" not in said.replace(line.statement(), "")
 
 
 @pytest.mark.parametrize("form", ["parquet", "geojson", "gpkg", "tif"])
@@ -179,7 +246,7 @@ def test_geopackage_has_named_layers_a_statement_and_a_style(release, tmp_path):
     assert {"statement", "layer_styles"} <= layers.keys()
     frame = gpd.read_file(target, layer="cells")
     assert frame.crs == "EPSG:32618"
-    assert frame["estimate"].tolist() == release.cells().ravel().tolist()
+    assert frame["estimate"].tolist() == release.cells(nonnegative=True).ravel().tolist()
     said = pyogrio.read_info(target, layer="cells")["layer_metadata"]
     assert said["estimate_unit"] == "points"
     assert said["statement"] == release.statement()
@@ -205,7 +272,7 @@ def test_the_style_is_found_where_qgis_looks_for_it(release, tmp_path):
     assert renderer.get("attr") == "estimate"
     ranges = [(float(r.get("lower")), float(r.get("upper"))) for r in renderer.iter("range")]
     assert all(one[1] == other[0] for one, other in itertools.pairwise(ranges))
-    estimates = release.cells()
+    estimates = release.cells(nonnegative=True)
     assert ranges[0][0] <= estimates.min()
     assert ranges[-1][1] >= estimates.max()
     assert {s.get("name") for s in renderer.iter("symbol")} == {str(n) for n in range(len(ranges))}
@@ -228,9 +295,21 @@ def test_every_estimate_has_a_colour(estimates, errors):
     assert max(estimates) <= edges[-1]
 
 
+@pytest.mark.parametrize(
+    ("errors", "label"),
+    [([2, 2, 2], "below 6 points: 3 standard errors of a cell"), ([0.01, 0.01, 9], "below 0.5 points")],
+)
+def test_what_is_pale_is_said_with_its_reason(errors, label):
+    """Of non-negative estimates most errors can be next to nothing: no cell is coloured for a part of a point."""
+    root = ElementTree.fromstring(qml(np.array([0.0, 0.3, 500.0]), np.array(errors)))
+    first, *others = (each.get("label") for each in root.iter("range"))
+    assert first == label
+    assert not any("standard" in other for other in others)
+
+
 def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
-    export(release, tmp_path / "cells.parquet")
-    export(release, tmp_path / "cells.geojson", nonnegative=True)
+    export(release, tmp_path / "cells.parquet", nonnegative=False)
+    export(release, tmp_path / "cells.geojson")
     schema = pq.read_schema(tmp_path / "cells.parquet")
     in_parquet = json.loads(schema.metadata[b"deltahist_export"])
     in_geojson = json.loads((tmp_path / "cells.geojson").read_text(encoding="utf-8"))["deltahist_export"]
@@ -240,8 +319,8 @@ def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
         assert list(said["columns"]) == ["column", "row", "x", "y", "estimate", "std_error"]
         assert said["columns"]["std_error"]["unit"] == "points"
     assert schema.field("estimate").metadata[b"unit"] == b"points"
-    assert "may be below zero" in in_parquet["columns"]["estimate"]["description"]
-    assert "not negative" in in_geojson["columns"]["estimate"]["description"]
+    assert in_parquet["columns"]["estimate"]["description"] == "points in the cell, unbiased; may be below zero"
+    assert in_geojson["columns"]["estimate"]["description"] == f"points in the cell, {CALIBRATED}"
     with pytest.raises(InputError, match="is Parquet but no release"):
         dh.load(tmp_path / "cells.parquet")
 

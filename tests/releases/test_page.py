@@ -77,6 +77,12 @@ def test_the_page_needs_no_other_file_and_runs_nothing(shown):
     assert "@import" not in shown
 
 
+def test_the_map_says_which_estimates_it_shows(shown, monkeypatch):
+    assert "The published map. Estimates: non-negative (calibrated)." in Page(shown).text
+    monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", 1)
+    assert "The published map. Estimates: unbiased." in Page(page(of("map"), "html")).text
+
+
 def test_the_title_is_text(shown):
     read = Page(shown)
     assert read.text.count(TITLE) == 3  # of the window, at the top, in the citation

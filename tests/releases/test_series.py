@@ -124,6 +124,18 @@ def test_the_sum_is_made_not_negative_and_not_its_parts():
     assert (found["low"] <= found["estimate"]).all()
     assert (found["estimate"] <= found["high"]).all()
     assert found["estimate"][0] == pytest.approx(shown[:4, :3].sum())
+    assert set(found["estimator"]) == {"non-negative (calibrated)"}
+
+
+def test_means_and_steps_of_nonnegative_answers_say_what_they_are():
+    gaps = series({step: release for step, release in made().items() if step != 1})
+    assert set(dh.answer(gaps.present().per_step(), ASKED, nonnegative=True)["estimator"]) == {
+        "non-negative (calibrated)"
+    }
+    each = answer_each(gaps, ASKED, nonnegative=True)
+    assert (each["estimator"].isna() == each["estimate"].isna()).all()
+    assert each["estimate"].isna().sum() == len(ASKED)
+    assert each["estimate"].dtype == np.float64
 
 
 def test_public_totals_add_up():
