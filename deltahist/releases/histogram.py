@@ -36,6 +36,9 @@ from deltahist.strategies.base import Strategy
 _BYTES_PER_NUMBER = 48
 #: Cells up to which exports and pictures show non-negative estimates unasked: for more they can take minutes.
 MOST_NONNEGATIVE = 1 << 16
+#: What non-negative estimates are called, and those that stand in where the method is not sure of itself.
+_CALIBRATED = "non-negative (calibrated)"
+_NEAREST = "non-negative (nearest; errors are those of the unbiased)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,7 +117,8 @@ class Release(BaseRelease):
 
     @property
     def nonnegative_words(self) -> str:
-        return "non-negative (calibrated)"
+        """Which non-negative estimates this release has, for people."""
+        return nonnegative_words(self.posterior)
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
         """What was asked; else whether the strategy determines every cell, of at most `MOST_NONNEGATIVE`."""
@@ -216,6 +220,11 @@ class Release(BaseRelease):
         epsilon, rho = (None if amount is None else amount * times for amount in budget.exact)
         true = Budget(epsilon, rho)
         return replace(self, mechanism=replace(self.mechanism, budget=true))
+
+
+def nonnegative_words(found: Posterior | None) -> str:
+    """What non-negative estimates are called, for people."""
+    return _NEAREST if found is None else _CALIBRATED
 
 
 def _not_its_noise(path: str) -> DamagedFile:

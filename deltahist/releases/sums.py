@@ -20,7 +20,8 @@ from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.placement import block_variance, placed
 from deltahist.domain import Domain
 from deltahist.privacy import Law
-from deltahist.releases.histogram import Release
+from deltahist.releases.base import UNBIASED
+from deltahist.releases.histogram import Release, nonnegative_words
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import Cover
 
@@ -105,7 +106,7 @@ class Summed:
 
     def estimator(self, nonnegative: bool) -> str:
         """Which estimates they are, for people."""
-        return self.releases[0].estimator(nonnegative)
+        return nonnegative_words(self.posterior) if nonnegative else UNBIASED
 
     @functools.cached_property
     def prefix(self) -> Field:
