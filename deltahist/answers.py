@@ -236,11 +236,12 @@ def _from_counts(release: Release | Summed, work: Workload, level: float, nonneg
     posterior = release.posterior if nonnegative else None
     if posterior is None:
         error, around = np.sqrt(noise.variance), unbiased
-        reach = [interval(noise.and_normal(further), release.laws[0], level) for further in (0.0, misplaced)]
+        errors = (noise, noise.and_normal(misplaced))
+        reach = [interval(each, release.laws[0], level) for each in errors]
     else:
         variance = posterior.doubted(posterior.variance(cover.shares), noise.variance)
         error, around, cells = np.sqrt(variance), estimate, shown
-        reach = [posterior.interval(estimate, variance + further, level) for further in (0.0, misplaced)]
+        reach = [posterior.interval(estimate, each, level) for each in (variance, variance + misplaced)]
     (least, most), (down, up) = reach
     columns = {}
     if cut:
