@@ -39,14 +39,14 @@ _ALIKE = 2.0
 _SOLVED, _DRAWN = 0.2, 3e-3
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, where the noise's spectrum
 #: has at least the slope `_BLUE`, and for each unit below it: set by measurement (docs/experiments.md).
-_BLUE, _TIMES, _SHARE = 2.0, (1.03, 0.22), (0.08, 0.1)
+_BLUE, _TIMES, _SHARE = 2.0, (1.03, 0.3), (0.08, 0.08)
 #: Boxes on which residuals are looked at, standard errors above which an excess is one, and the excess, as a share of
 #: the unbiased variance, that says that the prior does not fit.
 _BOXES, _SIGNIFICANT, _ASTRAY = 512, 2.0, 0.1
 #: Squared mean over variance above which a gamma law is taken for normal; least mean in points.
 _NORMAL, _LEAST = 1e3, 1e-9
 #: Draws of the joint error, and numbers that are drawn at a time.
-DRAWS, _AT_A_TIME = 40, 1 << 21
+DRAWS, _AT_A_TIME = 32, 1 << 20
 #: Cells at most: beyond, the prior's shares alone would take gigabytes.
 MOST_CELLS = 1 << 22
 
