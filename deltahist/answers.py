@@ -233,15 +233,15 @@ def _from_counts(release: Release | Summed, work: Workload, level: float, nonneg
         shown = release.cells(nonnegative=True)
         estimate = np.maximum(_held(release, cover, shown), 0.0)  # no specks of rounding
     misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0) if cut else np.zeros(len(estimate))
+    error, around = np.sqrt(noise.variance), unbiased
+    reach = [interval(each, release.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
     posterior = release.posterior if nonnegative else None
-    if posterior is None:
-        error, around = np.sqrt(noise.variance), unbiased
-        errors = (noise, noise.and_normal(misplaced))
-        reach = [interval(each, release.laws[0], level) for each in errors]
-    else:
+    if posterior is not None:
         variance = posterior.doubted(posterior.variance(cover.shares), noise.variance)
         error, around, cells = np.sqrt(variance), estimate, shown
-        reach = [posterior.interval(estimate, each, level) for each in (variance, variance + misplaced)]
+        own = [posterior.interval(estimate, each, level) for each in (variance, variance + misplaced)]
+        # An answer that is nearer to the truth needs no wider interval than the unbiased one.
+        reach = [(np.minimum(a, c), np.minimum(b, d)) for (a, b), (c, d) in zip(reach, own, strict=True)]
     (least, most), (down, up) = reach
     columns = {}
     if cut:
