@@ -112,7 +112,7 @@ def _distance(
     multipliers: NDArray[np.float64],
     metric: Metric,
 ) -> float:
-    """A bound of the squared distance from the nearest cells, from multipliers ν ≥ 0 (of either sign beyond the domain).
+    """A bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (beyond the domain of either sign).
 
     The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
     distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is no more.
