@@ -10,7 +10,7 @@ _MOST_STEPS, _MOST_NUMBERS = 15, 1 << 29
 #: What is remembered is forgotten where a residual is so many times the last one.
 _WORSE = 2.0
 #: Added to the squared lengths of changes, relative: they are kept to single precision.
-_RIDGE = 1e-8
+_RIDGE = 1e-6
 
 
 class Anderson:
@@ -22,7 +22,7 @@ class Anderson:
 
     Parameters
     ----------
-    size : numbers in a point. 120 bytes each are held, and 4 GiB at most, by remembering fewer steps.
+    size : numbers in a point. 120 bytes each are held, and 2 GiB at most, by remembering fewer steps.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)
@@ -41,28 +41,35 @@ class Anderson:
 
     def forget(self) -> None:
         """Start anew, from a point of another iteration."""
-        self._count = 0
-        self._last: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+        self._count, self._least = 0, np.inf
+        self._last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def step(self, point: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np.float64]:
         """The point that follows one with that residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
-        last, self._last = self._last, (plain, residual, norm)
+        if norm > _WORSE * self._least:
+            # Back to where the plain iteration leads from the best point: its residual does not grow.
+            best = self._best
+            self.forget()
+            return best
+        if norm < self._least:
+            self._best, self._least = plain, norm
+        last, self._last = self._last, (plain, residual)
         if last is None:
             return plain
-        before, earlier, least = last
+        before, earlier = last
         change = residual - earlier
         length = float(np.linalg.norm(change))
-        if norm > _WORSE * least or length == 0:
-            self._count = 0
+        if length == 0:
             return plain
         at = self._count % len(self._gram)
         self._count += 1
         held = slice(min(self._count, len(self._gram)))
-        self._changes[at] = change.ravel() / length
-        self._moves[at] = (plain - before).ravel() / length
-        both = np.stack([self._changes[at], residual.ravel().astype(np.float32)])
-        self._gram[at, held], along = (self._changes[held] @ both.T).astype(np.float64).T
+        np.divide(change.ravel(), length, out=self._changes[at], casting="same_kind")
+        np.subtract(plain, before, out=change)
+        np.divide(change.ravel(), length, out=self._moves[at], casting="same_kind")
+        self._gram[at, held] = self._changes[held] @ self._changes[at]
+        along = (self._changes[held] @ residual.ravel().astype(np.float32)).astype(np.float64)
         self._gram[held, at] = self._gram[at, held]
         shares = np.linalg.solve(self._gram[held, held] + _RIDGE * np.eye(held.stop), along)
         return plain - (shares.astype(np.float32) @ self._moves[held]).reshape(point.shape)

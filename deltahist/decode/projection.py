@@ -58,33 +58,31 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
     if (total is not None and total <= 0) or not metric.variance.any():
         return Projection(np.maximum(field[metric.inside], 0.0) * (total != 0), 0.0, 0)
     variance = metric.variance
-    most = np.zeros(metric.grid)
-    most[metric.inside] = np.inf
     step = _FIRST / float(variance.mean())
-    # Cells are the positive part of a state within the domain; its rest is minus the multipliers over the step.
+    # Cells are what a state holds above a level; below it, it is minus the multipliers over the step.
     state, accelerated = field, Anderson(field.size)
     nearest, cells, done, turn = np.inf, field, 0, _SETTLE
     settled: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     limit = max(_LOOK, min(_MOST_STEPS, _MOST_WORK // field.size))
     while True:
-        clipped = np.clip(state, 0.0, most)
+        point, level = _feasible(state, metric.inside, total)
+        if done % _LOOK == 0 or done == turn:
+            multipliers = step * (point - state + level)
         if done % _LOOK == 0:
-            point = _with_total(clipped, total, most)
-            distance = _distance(point, field, step * (clipped - state), metric)
+            distance = _distance(point, field, multipliers, metric)
             if distance < nearest:
                 cells, nearest = point, distance
             if nearest <= CLOSE or done >= limit:
                 break
         if done == turn:
-            multipliers = step * (clipped - state)
             if settled is not None:
-                step = _balanced(step, clipped - settled[0], multipliers - settled[1])
-                state = clipped - multipliers / step
+                step = _balanced(step, point - settled[0], multipliers - settled[1])
+                state = point - multipliers / step
                 accelerated.forget()
-            settled, turn = (clipped, multipliers), 2 * turn
+            settled, turn = (point, multipliers), 2 * turn
         pull = step * variance / (1 + step * variance)
-        smooth = field + metric.filter(2 * clipped - state - field, pull)
-        state = accelerated.step(state, smooth - clipped)
+        smooth = field + metric.filter(2 * point - state - field, pull)
+        state = accelerated.step(state, smooth - point)
         done += 1
     if nearest > CLOSE:
         warnings.warn(
@@ -96,14 +94,20 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
     return Projection(cells[metric.inside], nearest, done)
 
 
-def _with_total(
-    cells: NDArray[np.float64], total: float | None, most: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The cells, multiplied to add up to the total; all alike if there is nothing to multiply."""
-    if total is None:
-        return cells
-    held = cells.sum()
-    return cells * (total / held) if held > 0 else (most > 0) * (total / np.count_nonzero(most))
+def _feasible(
+    state: NDArray[np.float64], inside: tuple[slice, ...], total: float | None
+) -> tuple[NDArray[np.float64], float]:
+    """The feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
+    above, level = state[inside].ravel(), 0.0
+    while total is not None:
+        level = (float(above.sum()) - total) / above.size
+        kept = above[above > level]
+        if kept.size in (0, above.size):
+            break
+        above = kept
+    cells = np.zeros_like(state)
+    cells[inside] = np.maximum(state[inside] - level, 0.0)
+    return cells, level
 
 
 def _distance(
