@@ -162,11 +162,20 @@ STRATEGIES = {
 
 @pytest.mark.parametrize(
     ("name", "n", "most"),
-    [(name, 128, 300) for name in ("flow", "spectral", "tents", "identity", "hierarchical")]
-    + [("flow", 256, 500), ("spectral", 256, 700), ("hierarchical", 256, 300)],
+    [
+        ("flow", 128, 200),
+        ("spectral", 128, 350),
+        ("tents", 128, 120),
+        ("identity", 128, 80),
+        ("hierarchical", 128, 80),
+        ("flow", 256, 450),
+        ("tents", 256, 200),
+        ("hierarchical", 256, 150),
+        pytest.param("spectral", 256, 900, marks=pytest.mark.slow),
+    ],
 )
 def test_large_grids_are_certified_in_few_steps(name, n, most):
-    """Of one filter each; alternating directions alone take 700 to 6,000."""
+    """Of one filter each; alternating directions alone take 600 at least."""
     make, budget = STRATEGIES[name]
     near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), 1)
     counts = clumpy(n, np.random.default_rng(4))
