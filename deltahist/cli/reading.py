@@ -12,7 +12,7 @@ from deltahist.cli.groups import NonNegative, ReleaseFile, Zones, flag, option, 
 from deltahist.errors import InputError
 
 #: Cells from which on non-negative estimates take longer than people expect.
-_PATIENCE = 100_000
+_PATIENCE = 500_000
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
