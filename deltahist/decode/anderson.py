@@ -41,7 +41,7 @@ class Anderson:
 
     def forget(self) -> None:
         """Start anew, from a point of another iteration."""
-        self._count, self._least = 0, np.inf
+        self._count, self._least, self._best = 0, np.inf, np.empty(0)
         self._last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def step(self, point: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np.float64]:

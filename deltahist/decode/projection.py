@@ -15,7 +15,7 @@ from deltahist.errors import DeltaHistWarning
 #: Steps between two looks at the certificate, and before the step length is first looked at.
 _LOOK, _SETTLE = 10, 20
 #: Steps at most, and cells times steps, some minutes.
-_MOST_STEPS, _MOST_WORK = 6000, 1 << 32
+_MOST_STEPS, _MOST_WORK = 6000, 3 << 31
 #: Squared distance from the best estimate, in standard errors, at which the method ends.
 CLOSE = 0.1
 #: Step length at first, in units of the mean precision, and the part of the balanced one that is taken later.
