@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 NAMES = (
-    "noise sensitivity planning counting answers flows profiles points allocation gradual paths diffusion ledger "
-    "personal"
+    "noise sensitivity planning counting answers flows profiles points projection allocation gradual paths diffusion "
+    "ledger personal"
 )
 for name in NAMES.split():
     print(f"\n== {name} ==", flush=True)

@@ -63,7 +63,7 @@ class Estimates:
         bool,
         flag(
             "--nonnegative",
-            "Non-negative estimates, usually nearer to the truth; so are those of up to 65,536 cells by default. For "
+            "Non-negative estimates, usually nearer to the truth; so are those of up to 32,768 cells by default. For "
             "more it can take minutes.",
         ),
     ] = False
@@ -143,7 +143,7 @@ def plot(
 ) -> None:
     """Draw the published map and, beside it, what protection is left at which distance.
 
-    The map has the non-negative estimate of every cell; with --unbiased, or of more than 65,536 cells, unbiased ones,
+    The map has the non-negative estimate of every cell; with --unbiased, or of more than 32,768 cells, unbiased ones,
     merged until they stand out from the noise. Above it stands which they are.
 
     With --regions the map has a colour for each region, hatched where nothing stands out from the noise,
@@ -190,7 +190,7 @@ def export(
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 
-    Estimates are non-negative; with --unbiased, or of more than 65,536 cells, unbiased. Each file says which.
+    Estimates are non-negative; with --unbiased, or of more than 32,768 cells, unbiased. Each file says which.
 
     \b
     Examples:

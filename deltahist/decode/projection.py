@@ -8,22 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.anderson import Anderson
 from deltahist.decode.metric import Metric
 from deltahist.errors import DeltaHistWarning
 
-#: Steps of the splitting method: between two looks at the certificate, and at most.
-_STEPS, _MOST_STEPS = 20, 6000
+#: Steps between two looks at the certificate, and before the step length is first looked at.
+_LOOK, _SETTLE = 10, 20
+#: Steps at most, and cells times steps, some minutes.
+_MOST_STEPS, _MOST_WORK = 6000, 3 << 31
 #: Squared distance from the best estimate, in standard errors, at which the method ends.
 CLOSE = 0.1
-#: Cells times steps at most, a minute or two.
-_MOST_WORK = 1 << 31
-#: Over-relaxation (Boyd et al. 2011, section 3.4.3).
-_RELAX = 1.7
+#: Step length at first, in units of the mean precision, and the part of the balanced one that is taken later.
+_FIRST, _PART = 30.0, 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Cells (domain.shape) and the certificate.
+    """Cells (domain.shape) and the certificate, after so many steps of one filter each.
 
     No answer differs from that of the exactly nearest cells by more than √`distance` of its standard errors.
     """
@@ -38,8 +39,10 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as
     its eigenvalues on waves. In the plain metric the projection would destroy the cancellations between cells
-    that make correlated noise small on boxes. Alternating directions (Boyd et al. 2011): one filter and one
-    clipping per step. The multipliers bound the least distance from below: the result comes with a certificate.
+    that make correlated noise small on boxes. Alternating directions (Boyd et al. 2011), one filter and one
+    clipping per step, are accelerated as a fixed-point iteration (`Anderson`), in steps whose length is balanced
+    between cells and multipliers. The multipliers bound the least distance from below: the result comes with a
+    certificate.
 
     Parameters
     ----------
@@ -55,39 +58,32 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
     if (total is not None and total <= 0) or not metric.variance.any():
         return Projection(np.maximum(field[metric.inside], 0.0) * (total != 0), 0.0, 0)
     variance = metric.variance
-    most = np.zeros(metric.grid)
-    most[metric.inside] = np.inf
-    weight = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
-    # Large steps suit long waves, small ones short waves; the number of waves across the grid settles it.
-    step = 2 * max(metric.grid) / float(variance.mean())
-    pull = step * variance / (1 + step * variance)
-    z = np.clip(field, 0.0, most)
-    u = np.zeros_like(field)
-    cells, nearest, done = z, np.inf, 0
-    limit = min(_MOST_STEPS, max(_STEPS, _MOST_WORK // field.size))
-    while done < limit and nearest > CLOSE:
-        for _ in range(_STEPS):
-            x = field + metric.filter(z - u - field, pull)
-            u += _RELAX * x + (1 - _RELAX) * z
-            z = np.clip(u, 0.0, most)
-            u -= z
-        done += _STEPS
-        point = z
-        if total is not None:
-            point = (
-                z * (total / z.sum())
-                if z.any()
-                else np.where(most > 0, total / most[metric.inside].size, 0.0)
-            )
-        # For multipliers ν ≥ 0 (of either sign beyond the domain) the least of ½ |c − ĉ|²_M − νᵀc over all c of
-        # the right total is −νᵀĉ − ½ νᵀM⁻¹ν.
-        away, multiplier = point - field, -step * u
-        primal = 0.5 * float((away * metric.filter(away, weight)).sum())
-        dual = -float((multiplier * (field + metric.filter(multiplier, variance) / 2)).sum())
-        # Strong convexity: ½ |c − c*|²_M ≤ primal − dual.
-        distance = max(2 * (primal - dual), 0.0)
-        if distance < nearest:
-            cells, nearest = point, distance
+    step = _FIRST / float(variance.mean())
+    # Cells are what a state holds above a level; below it, it is minus the multipliers over the step.
+    state, accelerated = field, Anderson(field.size)
+    nearest, cells, done, turn = np.inf, field, 0, _SETTLE
+    settled: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    limit = max(_LOOK, min(_MOST_STEPS, _MOST_WORK // field.size))
+    while True:
+        point, level = _feasible(state, metric.inside, total)
+        if done % _LOOK == 0 or done == turn:
+            multipliers = step * (point - state + level)
+        if done % _LOOK == 0:
+            distance = _distance(point, field, multipliers, metric)
+            if distance < nearest:
+                cells, nearest = point, distance
+            if nearest <= CLOSE or done >= limit:
+                break
+        if done == turn:
+            if settled is not None:
+                step = _balanced(step, point - settled[0], multipliers - settled[1])
+                state = point - multipliers / step
+                accelerated.forget()
+            settled, turn = (point, multipliers), 2 * turn
+        pull = step * variance / (1 + step * variance)
+        smooth = field + metric.filter(2 * point - state - field, pull)
+        state = accelerated.step(state, smooth - point)
+        done += 1
     if nearest > CLOSE:
         warnings.warn(
             f"non-negative estimates are certified to {nearest**0.5:.2g} standard errors of the nearest ones after "
@@ -96,3 +92,45 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
             stacklevel=2,
         )
     return Projection(cells[metric.inside], nearest, done)
+
+
+def _feasible(
+    state: NDArray[np.float64], inside: tuple[slice, ...], total: float | None
+) -> tuple[NDArray[np.float64], float]:
+    """The feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
+    above, level = state[inside].ravel(), 0.0
+    while total is not None:
+        level = (float(above.sum()) - total) / above.size
+        kept = above[above > level]
+        if kept.size in (0, above.size):
+            break
+        above = kept
+    cells = np.zeros_like(state)
+    cells[inside] = np.maximum(state[inside] - level, 0.0)
+    return cells, level
+
+
+def _distance(
+    cells: NDArray[np.float64],
+    field: NDArray[np.float64],
+    multipliers: NDArray[np.float64],
+    metric: Metric,
+) -> float:
+    """A bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (beyond the domain of either sign).
+
+    The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
+    distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is no more.
+    """
+    variance = metric.variance
+    weight = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+    rest = cells - field - metric.filter(multipliers, variance)
+    return float((rest * metric.filter(rest, weight)).sum() + 2 * (multipliers * cells).sum())
+
+
+def _balanced(step: float, cells: NDArray[np.float64], multipliers: NDArray[np.float64]) -> float:
+    """The step length at which cells and multipliers would have changed as much (or the present one).
+
+    Where multipliers have changed more, they are still far off, and longer steps find them sooner.
+    """
+    moved, pushed = float(np.linalg.norm(cells)), float(np.linalg.norm(multipliers))
+    return _PART * pushed / moved if moved > 0 and pushed > 0 else step

@@ -53,7 +53,7 @@ def plot_map(
     ax : where to draw; a new figure when None.
     plain : draw every cell's own unbiased estimate, noise and all; what is below one standard error is pale.
     nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged; by default non-negative
-        ones of up to 65,536 cells (`Release.shows_nonnegative`).
+        ones of up to 32,768 cells (`Release.shows_nonnegative`).
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     axes : labelled in "km" (the plane's units without a CRS) or "degrees".
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.

@@ -73,7 +73,7 @@ def export(release: BaseRelease, path: str | Path, *, nonnegative: bool | None =
     release : what was published.
     path : of the file.
     nonnegative : write the non-negative estimates with their standard errors, or else the unbiased ones with theirs
-        (`Release.estimates`); by default non-negative ones of up to 65,536 cells (`Release.shows_nonnegative`).
+        (`Release.estimates`); by default non-negative ones of up to 32,768 cells (`Release.shows_nonnegative`).
         The file says which they are.
 
     Raises

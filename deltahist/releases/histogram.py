@@ -34,8 +34,8 @@ from deltahist.strategies.base import Strategy
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
-#: Cells up to which exports and pictures show non-negative estimates unasked: for more they can take minutes.
-MOST_NONNEGATIVE = 1 << 16
+#: Cells up to which exports and pictures show non-negative estimates unasked: for more they take their time.
+MOST_NONNEGATIVE = 1 << 15
 #: What non-negative estimates are called, and those that stand in where the method is not sure of itself.
 _CALIBRATED = "non-negative (calibrated)"
 _NEAREST = "non-negative (nearest; errors are those of the unbiased)"

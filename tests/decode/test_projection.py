@@ -34,6 +34,40 @@ def random_metric(rng, shape, periodic, known, pad=0):
     return Metric(variance, grid, periodic, inside)
 
 
+def exact(metric, field, total):
+    """The nearest cells on the whole grid by an interior-point method, and M as a matrix."""
+    covariance = waves(metric)
+    if total is not None:
+        covariance = covariance + 1e-3 * np.ones_like(covariance)  # free: the total is a constraint
+    precision = np.linalg.inv(covariance)
+    cells = cp.Variable(field.size)
+    outside = np.ones(metric.grid, dtype=bool)
+    outside[metric.inside] = False
+    constraints = [cells >= 0, cells[outside.ravel()] == 0] if outside.any() else [cells >= 0]
+    if total is not None:
+        constraints.append(cp.sum(cells) == total)
+    root = np.linalg.cholesky((precision + precision.T) / 2).T
+    away = cp.sum_squares(root @ (cells - field.ravel()))
+    cp.Problem(cp.Minimize(away), constraints).solve(solver="CLARABEL")
+    return cells.value.reshape(metric.grid), precision
+
+
+def assert_certified(found, metric, field, total):
+    """The cells are feasible, and no further from the nearest ones than is said, nor than is aimed at."""
+    assert found.cells.min() >= 0
+    if total is not None:
+        assert found.cells.sum() == pytest.approx(total)
+    nearest, precision = exact(metric, field, total)
+    away = -nearest
+    away[metric.inside] += found.cells
+    assert away.ravel() @ precision @ away.ravel() <= found.distance + 1e-4
+    assert found.distance <= projection.CLOSE
+
+
+def with_total(field, total):
+    return field if total is None else field + (total - field.sum()) / field.size
+
+
 @pytest.mark.parametrize("shape", [(12,), (6, 5)])
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("periodic", "pad"), [(False, 0), (True, 0), (True, 2)])
@@ -41,33 +75,49 @@ def test_the_certificate_holds_against_an_exact_solver(shape, known, periodic, p
     rng = np.random.default_rng(1)
     for _ in range(3):
         own = random_metric(rng, shape, periodic, known, pad)
-        field = rng.normal(1, 3, own.grid)
         total = float(rng.integers(20, 60)) if known else None
-        if known:
-            field += (total - field.sum()) / field.size
-        found = nonnegative(field, own, total)
-        assert found.cells.min() >= 0
-        if known:
-            assert found.cells.sum() == pytest.approx(total)
-        covariance = waves(own)
-        if known:
-            covariance = covariance + 1e-3 * np.ones_like(covariance)  # free: the total is a constraint
-        precision = np.linalg.inv(covariance)
-        cells = cp.Variable(field.size)
-        inside = np.zeros(own.grid, dtype=bool)
-        inside[own.inside] = True
-        constraints = [cells >= 0, cells[~inside.ravel()] == 0] if pad else [cells >= 0]
-        if known:
-            constraints.append(cp.sum(cells) == total)
-        root = np.linalg.cholesky((precision + precision.T) / 2).T
-        cp.Problem(cp.Minimize(cp.sum_squares(root @ (cells - field.ravel()))), constraints).solve(
-            solver="CLARABEL"
-        )
-        away = found.cells - cells.value.reshape(own.grid)[own.inside]
-        whole = np.zeros(own.grid)
-        whole[own.inside] = away
-        assert whole.ravel() @ precision @ whole.ravel() <= found.distance + 1e-4
-        assert found.distance <= projection.CLOSE
+        field = with_total(rng.normal(1, 3, own.grid), total)
+        assert_certified(nonnegative(field, own, total), own, field, total)
+
+
+def one_cell(field):
+    field[...] = 0
+    field.flat[field.size // 3] = 5000
+
+
+def hugely_negative(field):
+    field -= 1e3
+    field.flat[0] += 50
+
+
+def alternating(field):
+    field[...] = 300 * (-1.0) ** np.arange(field.size).reshape(field.shape)
+
+
+@pytest.mark.parametrize("spoil", [one_cell, hugely_negative, alternating])
+@pytest.mark.parametrize("total", [1.0, 5000.0, None])
+@pytest.mark.parametrize(("periodic", "pad"), [(False, 0), (True, 3)])
+def test_the_certificate_holds_for_fields_that_are_far_from_counts(spoil, total, periodic, pad):
+    rng = np.random.default_rng(5)
+    own = random_metric(rng, (6, 5), periodic, total is not None, pad)
+    field = rng.normal(0, 1, own.grid)
+    spoil(field)
+    field = with_total(field, total)
+    assert_certified(nonnegative(field, own, total), own, field, total)
+
+
+def test_the_bound_is_the_difference_of_the_two_programmes():
+    """For any feasible cells and multipliers: twice the primal value less the dual one, from its definition."""
+    rng = np.random.default_rng(6)
+    own = random_metric(rng, (5, 4), True, False, 2)
+    covariance, field = waves(own), rng.normal(0, 3, own.grid)
+    cells, multipliers = np.zeros(own.grid), rng.normal(0, 2, own.grid)
+    cells[own.inside] = rng.gamma(1, 2, (5, 4))
+    multipliers[own.inside] = rng.gamma(1, 2, (5, 4))
+    away, price = (cells - field).ravel(), multipliers.ravel()
+    primal = away @ np.linalg.solve(covariance, away) / 2
+    dual = -price @ field.ravel() - price @ covariance @ price / 2
+    assert projection._distance(cells, field, multipliers, own) == pytest.approx(2 * (primal - dual))
 
 
 def test_feasible_estimates_stay_as_they_are():
@@ -82,8 +132,7 @@ def test_what_is_not_reached_is_said(monkeypatch):
     rng = np.random.default_rng(3)
     own = random_metric(rng, (40, 40), True, True)
     own.variance[...] = own.variance**4
-    field = rng.normal(0, 5, (40, 40))
-    field += (50 - field.sum()) / field.size
+    field = with_total(rng.normal(0, 5, (40, 40)), 50)
     with pytest.warns(dh.DeltaHistWarning, match="certified to"):
         found = nonnegative(field, own, 50.0)
     assert found.distance > projection.CLOSE
@@ -109,6 +158,31 @@ STRATEGIES = {
     "hierarchical": (lambda near: Hierarchical(near.domain, 4), {"epsilon": 1.0}),
     "cumulative": (lambda near: Cumulative(near.domain), {"rho": 0.05}),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "most"),
+    [
+        ("flow", 128, 200),
+        ("spectral", 128, 350),
+        ("tents", 128, 120),
+        ("identity", 128, 80),
+        ("hierarchical", 128, 80),
+        ("flow", 256, 450),
+        ("tents", 256, 200),
+        ("hierarchical", 256, 150),
+        pytest.param("spectral", 256, 900, marks=pytest.mark.slow),
+    ],
+)
+def test_large_grids_are_certified_in_few_steps(name, n, most):
+    """Of one filter each; alternating directions alone take 600 at least."""
+    make, budget = STRATEGIES[name]
+    near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), 1)
+    counts = clumpy(n, np.random.default_rng(4))
+    release = dh.publish(counts, near, make(near), rng=np.random.default_rng(1), **budget)
+    found = release.projection
+    assert found.distance <= projection.CLOSE
+    assert found.steps <= most
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

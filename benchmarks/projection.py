@@ -1,0 +1,99 @@
+"""Non-negative estimates of large grids: steps, seconds and the certificate; at 128 × 128 beside plain splitting.
+
+Counts are made-up users of North America, or `--data FILE.npy`, a square of counts whose cells are summed or split
+(docs/datasets.md has one). Target: the certificate at 512 × 512 in a minute, at 1024 × 1024 in five.
+`--sides 128,256` chooses the cells a side, `--strategies flow,spectral` the strategies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import datasets
+import deltahist as dh
+from deltahist.decode import Metric, nonnegative
+from deltahist.decode.projection import CLOSE
+from deltahist.errors import DeltaHistWarning
+from deltahist.strategies import Hierarchical, Identity, Spectral, Tents, tuned
+from deltahist.strategies.base import Strategy
+
+SIDES = "128,256,512,1024"
+STRATEGIES: dict[str, tuple[Callable[[dh.Neighbourhood], Strategy], dh.Budget]] = {
+    "flow": (tuned, dh.Budget(1.0)),
+    "spectral": (Spectral, dh.Budget(rho=0.05)),
+    "identity": (lambda near: Identity(near.domain), dh.Budget(1.0)),
+    "hierarchical": (lambda near: Hierarchical(near.domain, 4), dh.Budget(1.0)),
+    "tents": (Tents.tuned, dh.Budget(1.0)),
+}
+
+
+def plain_splitting(
+    field: NDArray[np.float64], metric: Metric, total: float, nearest: NDArray[np.float64]
+) -> int:
+    """Steps of alternating directions alone until they are as near to the nearest cells as is certified otherwise."""
+    most = np.zeros(metric.grid)
+    most[metric.inside] = np.inf
+    step = 2 * max(metric.grid) / float(metric.variance.mean())
+    pull = step * metric.variance / (1 + step * metric.variance)
+    weight = np.divide(1.0, metric.variance, out=np.zeros_like(metric.variance), where=metric.variance > 0)
+    cells, rest = np.clip(field, 0.0, most), np.zeros_like(field)
+    for done in range(1, 6001):
+        smooth = field + metric.filter(cells - rest - field, pull)
+        rest += 1.7 * smooth - 0.7 * cells
+        cells = np.clip(rest, 0.0, most)
+        rest -= cells
+        if done % 20 == 0:
+            away = cells * (total / cells.sum())
+            away[metric.inside] -= nearest
+            if float((away * metric.filter(away, weight)).sum()) <= CLOSE:
+                break
+    return done
+
+
+def counts_of(data: Path | None, n: int) -> NDArray[np.int64]:
+    """Counts of n × n cells; each point of a smaller square lies in any part of its cell with the same probability."""
+    if data is None:
+        places = (datasets.twitter_like_north_america() * n).astype(np.int64).clip(0, n - 1)
+        return np.bincount(places @ [1, n], minlength=n * n).reshape(n, n)
+    counts = np.load(data, allow_pickle=False).astype(np.int64)
+    side = min(n, len(counts))
+    counts = counts.reshape(side, len(counts) // side, side, -1).sum(axis=(1, 3))
+    parts = n // side
+    split = np.random.default_rng(7).multinomial(counts.ravel(), np.full(parts**2, parts**-2.0))
+    return split.reshape(side, side, parts, parts).swapaxes(1, 2).reshape(n, n)
+
+
+def main() -> None:
+    """Print a table, a row for each strategy and grid."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, metavar="FILE")
+    parser.add_argument("--sides", default=SIDES)
+    parser.add_argument("--strategies", default="flow,spectral")
+    chosen = parser.parse_args()
+    print(f"{'strategy':<13} {'side':>5} {'steps':>6} {'seconds':>8} {'distance':>9}  plain splitting")
+    for name in chosen.strategies.split(","):
+        make, budget = STRATEGIES[name]
+        for n in map(int, chosen.sides.split(",")):
+            near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), 1)
+            mechanism = dh.Mechanism(near, make(near), budget)
+            release = dh.publish(counts_of(chosen.data, n), mechanism, rng=np.random.default_rng(1))
+            field, metric = release.decoder.field(release.values, release.total), release.decoder.metric()
+            start = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeltaHistWarning)
+                found = nonnegative(field, metric, release.total)
+            row = f"{name:<13} {n:5} {found.steps:6} {time.perf_counter() - start:8.2f} {found.distance**0.5:9.3f}"
+            if n <= 128 and release.total is not None:
+                row += f"  {plain_splitting(field, metric, release.total, found.cells)} steps"
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
