@@ -51,10 +51,12 @@ def answer(
         release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that
         surely are in degrees are taken to the map; a workload must fit as it is.
     level : of the interval, between 0 and 1.
-    nonnegative : answer from the nearest cells that are not negative (`Release.cells`): usually nearer to the
-        truth, no longer unbiased. Standard errors stay those of the unbiased answers, and the interval is the
-        unbiased one, cut to what counts can be and widened to hold the estimate: it covers at least as often. Of a
-        series the sum is made not negative: it is not the sum of such answers.
+    nonnegative : answer from cells that are not negative (`Release.cells`): usually nearer to the truth, no longer
+        unbiased. Standard errors and intervals are theirs, which on mostly empty maps are about half as wide, and hold
+        the truth as often as the level says over the queries of a map, not of each (docs/decoding.md). Where the
+        method is not sure of itself (`estimator` says so) they are those of the unbiased answers, cut to what counts
+        can be and widened to hold the estimate. Of a series the sum is made not negative: it is not the sum of such
+        answers.
 
     Returns
     -------

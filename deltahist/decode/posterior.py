@@ -41,7 +41,8 @@ _SOLVED, _DRAWN = 0.2, 3e-3
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, where the noise's spectrum
 #: has at least the slope `_BLUE`, and for each unit below it: set by measurement (docs/experiments.md).
 _BLUE, _TIMES, _SHARE = 2.0, (1.03, 0.3), (0.08, 0.08)
-#: Fields from which the level of noise is learnt, and how far, in inverse roots of their number, cells must be above it.
+#: Fields from which the level of noise is learnt, and how far, in inverse roots of the number of cells, theirs must be
+#: above it.
 _LEVELS, _CLEAR = 8, 5.0
 #: Boxes on which residuals are looked at, standard errors above which an excess is one, and the excess, as a share of
 #: the unbiased variance, that says that the prior does not fit.
@@ -130,7 +131,7 @@ def posterior(
 
 
 def _stands_out(field: Field, metric: Metric, noise: Callable[[np.random.Generator], Field]) -> bool:
-    """Whether cells are significantly more than noise: where none is, and noise is nearly white, a prior learns noise."""
+    """Whether cells are more than noise: where they are not, and noise is nearly white, a prior would learn noise."""
     rng = np.random.default_rng(20140607)
     level = np.mean([np.mean(noise(rng)[metric.inside] ** 2) for _ in range(_LEVELS)])
     return bool(np.mean(field**2) > level * (1 + _CLEAR / math.sqrt(field.size)))
