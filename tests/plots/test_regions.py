@@ -61,7 +61,7 @@ def test_regions_say_which_estimates_they_show(city):
     asked.loc[2, "geometry"] = None  # not answered: nothing is said of it
     with pytest.warns(dh.DeltaHistWarning):
         found = dh.answer(city, asked, nonnegative=True)
-    assert plot_regions(city, found).get_title().startswith("Estimates: non-negative (calibrated)\n")
+    assert plot_regions(city, found).get_title().startswith(f"Estimates: {city.estimator(True)}\n")
 
 
 def test_areas_are_those_of_the_ground():

@@ -170,11 +170,11 @@ def test_a_file_holds_nonnegative_estimates_unless_others_are_asked_for_and_says
 
 
 def noisy():
-    """Noise about nothing in a small map."""
+    """Noise about one full cell in a small map."""
     domain = dh.Domain((0, 0, *SHAPE), SHAPE, None)
     near = dh.Neighbourhood(domain, delta=1)
     counts = np.zeros(SHAPE, dtype=np.int64)
-    counts[0, 0] = 3
+    counts[0, 0] = 300
     return dh.publish(counts, near, "identity", epsilon=0.5, rng=np.random.default_rng(3))
 
 
