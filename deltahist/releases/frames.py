@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 #: What estimates are called that are right on average, for people.
 UNBIASED = "unbiased"
+CALIBRATED = "non-negative (calibrated)"
+#: What stands in for them where that method is not sure of itself; errors are then those of the unbiased estimates.
+NEAREST = "non-negative (nearest cells)"
 #: Cells whose errors are worked out together.
 _AT_ONCE = 1_000_000
 
@@ -78,7 +81,8 @@ def columns_of(domain: Domain, estimator: str) -> dict[str, dict[str, str]]:
     out |= {side: (where, f"{side} edge of the cell") for side in sides}
     out |= {axis: (where, f"{axis} of the cell's centre") for axis in axes}
     out["estimate"] = ("points", f"points in the cell, {kind}")
-    out["std_error"] = ("points", f"standard error of the estimate beside it, which is {estimator}")
+    whose = "unbiased estimate" if estimator == NEAREST else f"estimate beside it, which is {estimator}"
+    out["std_error"] = ("points", f"standard error of the {whose}")
     return {name: {"unit": unit, "description": text} for name, (unit, text) in out.items()}
 
 

@@ -29,16 +29,13 @@ from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
-from deltahist.releases.frames import cell_errors
+from deltahist.releases.frames import CALIBRATED, NEAREST, cell_errors
 from deltahist.strategies.base import Strategy
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
 #: Cells up to which exports and pictures show non-negative estimates unasked: for more they take their time.
 MOST_NONNEGATIVE = 1 << 15
-#: What non-negative estimates are called, and those that stand in where the method is not sure of itself.
-_CALIBRATED = "non-negative (calibrated)"
-_NEAREST = "non-negative (nearest; errors are those of the unbiased)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -224,7 +221,7 @@ class Release(BaseRelease):
 
 def nonnegative_words(found: Posterior | None) -> str:
     """What non-negative estimates are called, for people."""
-    return _NEAREST if found is None else _CALIBRATED
+    return NEAREST if found is None else CALIBRATED
 
 
 def _not_its_noise(path: str) -> DamagedFile:
