@@ -25,7 +25,7 @@ from deltahist.workloads.sums import box_sums
 Field = NDArray[np.float64]
 
 #: Rounds at most, and how far, in standard errors, cells by themselves may lie from cells together when they end ...
-_ROUNDS, _SETTLED = 30, 0.02
+_ROUNDS, _SETTLED = 40, 0.002
 #: ... or, after the last, to be sure of itself; what is below this share of the noise's variance is nothing.
 _UNSETTLED, _TINY = 0.1, 0.01
 #: Share of each round's result that is taken.
