@@ -47,6 +47,7 @@ def test_figures_are_ratios_over_all_boxes():
     assert (whole["boxes"], whole["releases"], whole["fell back"], whole["seconds"]) == (100, 2, 0, 3.0)
     assert found.missed == set()
     assert "**" not in "".join(found.printed.values())
+    assert measured(boxes(width=3.92, off=2.0204)).missed == set()  # 0.65 and 1.010, as they are printed
 
 
 @pytest.mark.parametrize(
