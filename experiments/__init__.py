@@ -20,6 +20,7 @@ SCRIPTS = (
     "figure7",
     "figure8",
     "decoding",
+    "nonnegative_intervals",
     "gradual_city",
     "sample_paths",
     "rappor_relaxing",

@@ -66,6 +66,12 @@ def print_table(rows: Sequence[Row]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def print_markdown(rows: Sequence[Row]) -> None:
+    """Print rows that share their columns as a table of Markdown, to be pasted into a page."""
+    for line in (rows[0], ["---"] * len(rows[0]), *(map(text_of, row.values()) for row in rows)):
+        print(f"| {' | '.join(line)} |")
+
+
 def text_of(value: Any) -> str:
     """A number with five significant digits at least, anything else as it is."""
     if not isinstance(value, float):

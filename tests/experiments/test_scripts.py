@@ -35,6 +35,8 @@ COLUMNS = {
     "standard error of online|largest window",
     "decoding": "side|truth|"
     + "|".join(f"{kind} {name}" for kind in ("unbiased", "non-negative") for name in ("estimate", "low", "high")),
+    "nonnegative_intervals": "set|strategy|by|bin|boxes|coverage|width|error / unbiased|error / nearest|releases|"
+    "fell back|seconds",
     "gradual_city": "epsilon|chain|fresh|composition|last part|expected",
     "sample_paths": "dimension|sample|from level|radius|first coordinate",
     "live_city": "day|questions|people|median spent|share of people who cannot pay|share of visits left out|"
