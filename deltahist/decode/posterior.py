@@ -51,8 +51,8 @@ _BOXES, _SIGNIFICANT, _ASTRAY = 512, 2.0, 0.1
 _NORMAL, _LEAST = 1e3, 1e-9
 #: Draws of the joint error, and numbers that are drawn at a time.
 DRAWS, _AT_A_TIME = 32, 1 << 20
-#: Cells at most: beyond, the prior's shares alone would take gigabytes.
-MOST_CELLS = 1 << 22
+#: Cells at most: beyond, it would take many minutes.
+MOST_CELLS = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
