@@ -25,7 +25,8 @@ Field = NDArray[np.float64]
 
 #: Rounds at most, and how far, in standard errors, cells by themselves may lie from cells together when they end ...
 _ROUNDS, _SETTLED = 30, 0.02
-#: ... or, after the last, for the method to be sure of itself; errors below this share of the noise's variance do not count.
+#: ... or, after the last, for the method to be sure of itself; errors below this share of the noise's variance do not
+#: count.
 _UNSETTLED, _TINY = 0.1, 0.01
 #: Share of each round's result that is taken.
 _DAMPED = 0.5
@@ -38,10 +39,11 @@ _ALIKE = 2.0
 #: Squared distances at which equations count as solved: of the mean, and of a draw per cell.
 _SOLVED, _DRAWN = 0.2, 3e-3
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, at a slope of the noise's
-#: spectrum of at least `_BLUE`, and for each unit below it. Set on one data set, measured on others (docs/experiments.md).
+#: spectrum of at least `_BLUE`, and for each unit below it. Set on one data set, measured on others
+#: (docs/experiments.md).
 _BLUE, _TIMES, _SHARE = 2.0, (1.0, 0.3), (0.08, 0.1)
-#: Boxes on which residuals are looked at, standard errors above which an excess is one, and the excess, as a share of the
-#: unbiased variance, that says that the prior does not fit.
+#: Boxes on which residuals are looked at, standard errors above which an excess is one, and the excess, as a share of
+#: the unbiased variance, that says that the prior does not fit.
 _BOXES, _SIGNIFICANT, _ASTRAY = 512, 2.0, 0.1
 #: Squared mean over variance above which a gamma law is taken for normal; least mean in points.
 _NORMAL, _LEAST = 1e3, 1e-9
@@ -84,8 +86,8 @@ class Posterior:
     def interval(self, estimate: Field, variance: Field, level: float) -> tuple[Field, Field]:
         """How far an interval of a given level reaches below and above estimates (m,), of this variance (`doubted`).
 
-        Student's quantile for the number of draws and half a point, since counts are whole; above at least what a gamma law
-        of the same mean and variance needs: where next to nothing was found, what was missed lies above.
+        Student's quantile for the number of draws and half a point, since counts are whole; above at least what a gamma
+        law of the same mean and variance needs: where next to nothing was found, what was missed lies above.
         """
         probability = (1 + level) / 2
         some = np.where(variance > 0, 0.5, 0.0)

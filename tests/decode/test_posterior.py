@@ -1,4 +1,4 @@
-"""Calibrated non-negative estimates: draws against dense matrices, intervals by their words, and when they stand back."""
+"""Calibrated non-negative estimates: draws against dense matrices, intervals, and when they stand back."""
 
 import importlib
 import warnings
@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import example, given
-from hypothesis import settings as property_settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings as property_settings, strategies as st
 
 import deltahist as dh
 from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
 from deltahist.decode.precision import Precision
 from deltahist.decode.sites import MEANS, even_shares, sites
-from deltahist.strategies import Flow, Hierarchical, Identity, Spectral, Tents, tuned
+from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, Tents, tuned
 from tests.decode.test_precision import dense
-from tests.decode.test_projection import clumpy, random_metric, waves
+from tests.decode.test_projection import random_metric, waves
 
 # Their names are also those of functions.
 module = importlib.import_module("deltahist.decode.posterior")
@@ -60,8 +58,8 @@ def test_under_white_noise_every_cell_speaks_for_itself(shape, monkeypatch):
 def test_means_are_near_those_of_the_joint_law(monkeypatch):
     """Four cells with correlated noise, by draws from the prior, each weighed by the noise's density.
 
-    Expectation propagation is not exact, and knows of the noise only what remains on average: a third of the posterior's
-    standard error is allowed over all, where unbiased estimates are off by more than all of it.
+    Expectation propagation is not exact, and knows of the noise only what remains on average: over all a third of the
+    posterior's standard error is allowed, where unbiased estimates are off by more than all of it.
     """
     monkeypatch.setattr(alone, "_STEPS", 0)
     monkeypatch.setattr(module, "_ASTRAY", np.inf)
@@ -100,7 +98,7 @@ def sandwich(precision, cells, noise):
 
 
 def too_unlike(errors, covariance, rng):
-    """Whether draws contradict a covariance, in one of 1,000 cases where it is theirs.
+    """Whether draws contradict a covariance: in one of 6,000 cases where it is theirs.
 
     Squares of fifty linear functions, each of which has the law χ² with as many degrees of freedom as there are draws.
     """
@@ -109,7 +107,7 @@ def too_unlike(errors, covariance, rng):
     squares = ((errors @ queries.T) ** 2).sum(axis=0)
     law = scipy.stats.chi2(len(errors))
     return any(
-        not law.ppf(5e-4 / 50) <= square / (q @ covariance @ q) <= law.isf(5e-4 / 50)
+        not law.ppf(1 / 12_000 / 50) <= square / (q @ covariance @ q) <= law.isf(1 / 12_000 / 50)
         for square, q in zip(squares, queries, strict=True)
     )
 
@@ -117,7 +115,7 @@ def too_unlike(errors, covariance, rng):
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("periodic", "pad"), [(False, 0), (True, 0), (True, 2)])
 def test_draws_have_the_covariance_of_the_joined_errors(known, periodic, pad, monkeypatch):
-    """4,000 draws; the noise is not that of the metric. Of the six tests one fails by chance in 170 runs of new seeds."""
+    """4,000 draws; the noise is not that of the metric. Six tests, in all one false alarm in 1,000."""
     monkeypatch.setattr(module, "DRAWS", 4000)
     monkeypatch.setattr(module, "_DRAWN", 1e-8)
     rng = np.random.default_rng(2)
@@ -259,23 +257,44 @@ def test_variances_are_those_of_the_draws():
 
 MAP = dh.Domain((0, 0, 32, 32), (32, 32))
 NEAR = dh.Neighbourhood(MAP, 1)
-BY = {
-    "flow": (tuned, {"epsilon": 1.0}),
-    "spectral": (Spectral, {"rho": 0.05}),
-    "hierarchical": (lambda near: Hierarchical(near.domain, 4), {"epsilon": 1.0}),
+
+
+def clumpy(n, rng):
+    """Clusters on a mostly empty map, as people live."""
+    centres = rng.integers(0, n, (6, 2))
+    points = np.concatenate(
+        [c + rng.normal(0, n / 40, (int(300 / (i + 1)), 2)) for i, c in enumerate(centres)]
+    )
+    return np.histogram2d(*points.clip(0, n - 0.01).T, bins=n, range=[(0, n), (0, n)])[0].astype(int)
+
+
+STRATEGIES = {
+    "flow": (lambda near: tuned(near), {"epsilon": 1.0}),
+    "flow of blocks": (lambda near: Flow(near.domain, 2), {"epsilon": 1.0}),
     "tents": (Tents.tuned, {"epsilon": 1.0}),
+    "spectral": (Spectral, {"rho": 0.05}),
+    "identity": (lambda near: Identity(near.domain), {"epsilon": 1.0}),
+    "hierarchical": (lambda near: Hierarchical(near.domain, 4), {"epsilon": 1.0}),
+    "cumulative": (lambda near: Cumulative(near.domain), {"rho": 0.05}),
 }
 
 
 def published(counts, near, name, seed=1, **budget):
-    make, usual = BY[name]
+    make, usual = STRATEGIES[name]
     return dh.publish(
-        counts, near, make(near), rng=np.random.default_rng(seed), weak_protection_accepted=True, **(budget or usual)
+        counts,
+        near,
+        make(near),
+        rng=np.random.default_rng(seed),
+        weak_protection_accepted=True,
+        **(budget or usual),
     )
 
 
 def measured(name, releases):
-    """Coverage, relative width and relative error of 400 ranges, half of them with even logarithms of their sides."""
+    """Coverage of 400 ranges, half of them with even logarithms of their sides; width relative to that of the unbiased
+    intervals, and error relative to that of the unbiased answers and of the nearest cells.
+    """
     counts = clumpy(32, np.random.default_rng(4)) * 3
     rng = np.random.default_rng(8)
     corners = []
@@ -286,28 +305,29 @@ def measured(name, releases):
     (left, right), (bottom, top) = corners
     work = dh.workloads.boxes(np.column_stack([left, bottom, right, top]))
     truth = box_sums(counts.astype(float), corners)
-    held, width, error, nearest = [], [], [], []
+    held, width, error, plain, nearest = [], [], [], [], []
     for seed in range(releases):
         release = published(counts, NEAR, name, seed)
-        assert release.posterior is not None
         found, unbiased = dh.answer(release, work, nonnegative=True), dh.answer(release, work)
         held.append((found["low"] - 1e-9 <= truth) & (truth <= found["high"] + 1e-9))
         width.append((found["high"] - found["low"]).sum() / (unbiased["high"] - unbiased["low"]).sum())
         error.append(((found["estimate"] - truth) ** 2).mean())
+        plain.append(((unbiased["estimate"] - truth) ** 2).mean())
         nearest.append(((box_sums(release.projection.cells, corners) - truth) ** 2).mean())
-    return np.mean(held), np.mean(width), np.sqrt(np.mean(error) / np.mean(nearest))
+    return np.mean(held), np.mean(width), np.sqrt(np.sum(error) / [np.sum(plain), np.sum(nearest)])
 
 
-@pytest.mark.parametrize("name", BY)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_intervals_hold_as_often_as_they_say_over_a_map(name, record_property):
     """Eight releases: the coverage of one varies by 3%, of eight by one. On average over maps 94 to 98.5% are promised.
 
-    92% and 99.5% leave room for this map. Estimates are as near as the nearest cells, but for 3%.
+    92% and 99.5% leave room for this map. Estimates are nearer than unbiased ones and as near as the nearest cells.
     """
-    held, width, error = measured(name, 8)
-    assert 0.92 <= held <= 0.995
-    assert width < 0.8
-    assert error < 1.03
+    held, width, (against_unbiased, against_nearest) = measured(name, 8)
+    assert 0.92 < held < 0.995
+    assert width < 0.9
+    assert against_unbiased < 0.9
+    assert against_nearest < 1.01
     record_property("coverage", float(held))
 
 
@@ -320,7 +340,9 @@ def test_the_test_of_coverage_can_fail(monkeypatch):
 
 def unbiased_but_cut(release, work):
     """What stands in: nearest cells, the unbiased errors, and their intervals cut to what counts can be."""
-    own = nonnegative(release.decoder.field(release.values, release.total), release.decoder.metric(), release.total)
+    own = nonnegative(
+        release.decoder.field(release.values, release.total), release.decoder.metric(), release.total
+    )
     estimate = box_sums(own.cells, work.spans(release.domain))
     found = dh.answer(release, work)
     low, high = (found[name].clip(0, release.total) for name in ("low", "high"))
@@ -371,7 +393,9 @@ def sound(release, counts, spans):
     cells = release.cells(nonnegative=True)
     assert np.isfinite(cells).all()
     assert cells.min() >= 0
-    work = dh.workloads.boxes(np.column_stack([low for low, _ in spans] + [high for _, high in spans]).astype(float))
+    work = dh.workloads.boxes(
+        np.column_stack([low for low, _ in spans] + [high for _, high in spans]).astype(float)
+    )
     found = dh.answer(release, work, nonnegative=True)
     assert np.isfinite(found[["estimate", "std_error", "low", "high"]].to_numpy()).all()
     assert (found["low"] >= 0).all()
@@ -380,7 +404,8 @@ def sound(release, counts, spans):
     if release.total is not None:
         assert cells.sum() == pytest.approx(release.total, rel=1e-9)
         assert found["high"].max() <= release.total * (1 + 1e-9)
-        whole = dh.answer(release, dh.workloads.boxes([[*([0.0] * counts.ndim), *map(float, counts.shape)]]), nonnegative=True)
+        everything = dh.workloads.boxes([[*[0.0] * counts.ndim, *map(float, counts.shape)]])
+        whole = dh.answer(release, everything, nonnegative=True)
         assert whole["estimate"][0] == pytest.approx(release.total)
         assert whole["high"][0] - whole["low"][0] <= 1e-6 * max(release.total, 1) + 2 * 0.5
     errors = release.estimates(nonnegative=True)[1]
@@ -415,7 +440,9 @@ def data(draw):
     source=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_whatever_the_data_estimates_are_counts_and_intervals_hold_them(counts, strategy, epsilon, source, seed):
+def test_whatever_the_data_estimates_are_counts_and_intervals_hold_them(
+    counts, strategy, epsilon, source, seed
+):
     shape = counts.shape
     near = dh.Neighbourhood(dh.Domain((*[0] * len(shape), *shape), shape), 1, "boundary" if source else None)
     rng = np.random.default_rng(seed)
@@ -430,11 +457,11 @@ def test_whatever_the_data_estimates_are_counts_and_intervals_hold_them(counts, 
         assert np.allclose(found["estimate"], truth, atol=1.0, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", BY)
+@pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("shape", [(17, 5), (1, 33), (40,)])
 def test_odd_shapes(name, shape):
-    if name == "tents" and len(shape) == 1:
-        pytest.skip("tents are for maps")
+    if name in ("tents", "flow of blocks") and min(shape) < 3:
+        pytest.skip("made for maps")
     near = dh.Neighbourhood(dh.Domain((*[0] * len(shape), *shape), shape), 1)
     counts = np.random.default_rng(9).poisson(0.5, shape) * 6
     spans = [(np.arange(5) % n, np.full(5, n)) for n in shape]
@@ -446,7 +473,9 @@ def test_the_same_release_has_the_same_answers_in_any_order(tmp_path):
     release = published(counts, NEAR, "flow")
     release.save(tmp_path / "one.parquet")
     work = dh.workloads.all_ranges(MAP).sample(60, seed=1)
-    corners = np.column_stack([low for low, _ in work.spans(MAP)] + [high for _, high in work.spans(MAP)]).astype(float)
+    corners = np.column_stack(
+        [low for low, _ in work.spans(MAP)] + [high for _, high in work.spans(MAP)]
+    ).astype(float)
     found = dh.answer(release, dh.workloads.boxes(corners), nonnegative=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dh.DeltaHistWarning)

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.integrate
-import scipy.special
 
 from deltahist.decode import sites as module
 from deltahist.decode.sites import MEANS, even_shares, sites
