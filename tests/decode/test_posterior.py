@@ -14,8 +14,8 @@ from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
 from deltahist.decode.precision import Precision
 from deltahist.decode.sites import MEANS, even_shares, sites
 from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, Tents, tuned
+from tests.decode.test_metric import random_metric, waves
 from tests.decode.test_precision import dense
-from tests.decode.test_projection import random_metric, waves
 
 # Their names are also those of functions.
 module = importlib.import_module("deltahist.decode.posterior")

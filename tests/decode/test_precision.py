@@ -1,17 +1,11 @@
 """Linear equations in a metric's precision: against dense matrices from the plain definitions."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 from deltahist.decode import Metric
 from deltahist.decode.precision import Precision
-from tests.decode.test_projection import random_metric, waves
-
-SHAPES = [(9,), (8,), (5, 4), (4, 7), (1, 6)]
-#: Periodic or cosines, and cells beyond the domain.
-KINDS = [(False, 0), (True, 0), (True, 2)]
+from tests.decode.test_metric import KINDS, SHAPES, random_metric, waves
 
 
 def dense(precision, cells):
@@ -85,36 +79,3 @@ def test_nothing_is_asked_and_nothing_known():
     found = precision.solve(np.zeros((4, 3)), right, None, 1e-10)
     assert not found[:2].any()  # a constant is along no change
     assert np.allclose(found[2], solved(precision, np.zeros((4, 3)), right[2]), atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("periodic", "pad"), KINDS)
-def test_copies_are_the_waves_of_the_whole_transform(shape, periodic, pad):
-    """Sums over frequencies, each as often as it stands, are traces of the dense matrix."""
-    metric = random_metric(np.random.default_rng(5), shape, periodic, False, pad)
-    covariance = waves(metric)
-    for power in (1, 2):
-        trace = np.trace(np.linalg.matrix_power(covariance, power))
-        assert (metric.copies * metric.variance**power).sum() == pytest.approx(trace)
-    assert metric.copies.sum() == np.prod(metric.grid)
-
-
-def test_copies_of_a_full_transform_whatever_the_parity():
-    for grid in itertools.product((1, 2, 3, 4, 5), repeat=2):
-        field = np.random.default_rng(6).normal(size=grid)
-        half = np.fft.rfftn(field)
-        metric = Metric(np.ones(half.shape), grid, True, tuple(slice(0, n) for n in grid))
-        whole = (np.abs(np.fft.fftn(field)) ** 2).sum()
-        assert (metric.copies * np.abs(half) ** 2).sum() == pytest.approx(whole)
-
-
-@pytest.mark.parametrize(("periodic", "pad"), KINDS)
-def test_a_stack_is_filtered_field_by_field(periodic, pad):
-    rng = np.random.default_rng(7)
-    metric = random_metric(rng, (6, 5), periodic, False, pad)
-    assert metric.axes == (-2, -1)
-    stack = rng.normal(size=(3, *metric.grid))
-    kept = stack.copy()
-    whole = metric.filter(stack, metric.variance)
-    assert np.allclose(whole, [metric.filter(each, metric.variance) for each in stack])
-    assert np.array_equal(stack, kept)

@@ -3,33 +3,10 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-import scipy.fft
 
 import deltahist as dh
-from deltahist.decode import Metric, nonnegative, projection
-from deltahist.strategies import Flow
-
-
-def waves(metric):
-    """The metric's covariance as a matrix, from its definition."""
-    size = int(np.prod(metric.grid))
-    columns = [metric.filter(e.reshape(metric.grid), metric.variance).ravel() for e in np.eye(size)]
-    return np.array(columns).T
-
-
-def random_metric(rng, shape, periodic, known, pad=0):
-    grid = tuple(n + pad for n in shape)
-    inside = tuple(slice(0, n) for n in shape)
-    frequencies = [np.minimum(np.arange(n), n - np.arange(n)) if periodic else np.arange(n) for n in grid]
-    if periodic:
-        frequencies[-1] = frequencies[-1][: grid[-1] // 2 + 1]
-    variance = 0.2 + sum(
-        f.reshape([-1 if i == a else 1 for i in range(len(grid))]) for a, f in enumerate(frequencies)
-    )
-    variance = variance.astype(float)
-    if known:
-        variance.flat[0] = 0
-    return Metric(variance, grid, periodic, inside)
+from deltahist.decode import nonnegative, projection
+from tests.decode.test_metric import random_metric, waves
 
 
 @pytest.mark.parametrize("shape", [(12,), (6, 5)])
@@ -87,17 +64,3 @@ def test_what_is_not_reached_is_said(monkeypatch):
     assert found.distance > projection.CLOSE
     assert found.cells.min() >= 0
     assert found.cells.sum() == pytest.approx(50)
-
-
-def test_the_metric_of_simulated_noise_is_that_of_the_noise():
-    domain = dh.Domain((0, 0, 24, 24), (24, 24))
-    near = dh.Neighbourhood(domain, 1)
-    release = dh.publish(np.ones((24, 24), int), near, Flow(domain), 1.0, rng=np.random.default_rng(1))
-    own = release.decoder.metric()
-    assert own.variance[0, 0] == 0
-    # Plain flows have the grid Laplacian's spectrum; long waves are trusted beyond it, by a power of 1/2 at least.
-    noise = release.cells() - 1
-    power = scipy.fft.dctn(noise, norm="ortho") ** 2
-    short = (slice(16, None), slice(16, None))
-    assert power[short].mean() == pytest.approx(own.variance[short].mean(), rel=0.4)
-    assert own.variance[0, 1] < 0.02 * own.variance[short].mean()
