@@ -51,10 +51,11 @@ def answer(
         release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that
         surely are in degrees are taken to the map; a workload must fit as it is.
     level : of the interval, between 0 and 1.
-    nonnegative : answer from the nearest cells that are not negative (`Release.cells`): usually nearer to the
-        truth, no longer unbiased. Standard errors stay those of the unbiased answers, and the interval is the
-        unbiased one, cut to what counts can be and widened to hold the estimate: it covers at least as often. Of a
-        series the sum is made not negative: it is not the sum of such answers.
+    nonnegative : answer from cells that are not negative (`Release.cells`): usually nearer to the truth, no longer
+        unbiased. Standard errors and intervals are their own, and hold as often as they say on average over the
+        queries of a map. Where the method is not sure of itself (`estimator`), the nearest cells stand in, with the
+        errors of the unbiased answers and their intervals, cut to what counts can be and widened to hold the estimate.
+        Of a series the sum is made not negative: it is not the sum of such answers.
 
     Returns
     -------

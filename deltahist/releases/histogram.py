@@ -83,7 +83,7 @@ class Release(BaseRelease):
 
     @functools.cached_property
     def posterior(self) -> Posterior | None:
-        """Counts as they may be, non-negative: their mean and its errors; None where the method is not sure of itself."""
+        """What counts may be, non-negative: their mean and its errors; None where the method is not sure of itself."""
         found = posterior(self._field, self._metric, self.total, self.decoder.noise)
         if found is not None:
             found.cells.flags.writeable = False

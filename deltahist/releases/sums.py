@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import Metric, Placement, Posterior, Projection, nonnegative, placement, posterior, prefix_sums
+from deltahist.decode import (
+    Metric,
+    Placement,
+    Posterior,
+    Projection,
+    nonnegative,
+    placement,
+    posterior,
+    prefix_sums,
+)
 from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.placement import block_variance, placed
 from deltahist.domain import Domain
