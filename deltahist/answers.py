@@ -233,15 +233,16 @@ def _from_counts(release: Release | Summed, work: Workload, level: float, nonneg
     if nonnegative:
         shown = release.cells(nonnegative=True)
         estimate = np.maximum(_held(release, cover, shown), 0.0)  # no specks of rounding
-    misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0) if cut else np.zeros(len(estimate))
+    nothing = np.zeros(len(estimate))
+    misplaced = np.where(cover.cut, release.placement.variance(cover), nothing) if cut else nothing
     posterior = release.posterior if nonnegative else None
     if posterior is None:
         error, around = np.sqrt(noise.variance), unbiased
-        reach = [interval(noise.and_normal(further), release.laws[0], level) for further in (0.0, misplaced)]
+        reach = [interval(noise.and_normal(further), release.laws[0], level) for further in (nothing, misplaced)]
     else:
         variance = posterior.doubted(posterior.variance(cover.shares), noise.variance)
         error, around, cells = np.sqrt(variance), estimate, shown
-        reach = [posterior.interval(estimate, variance + further, level) for further in (0.0, misplaced)]
+        reach = [posterior.interval(estimate, variance + further, level) for further in (nothing, misplaced)]
     (least, most), (down, up) = reach
     columns = {}
     if cut:

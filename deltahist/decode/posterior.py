@@ -222,7 +222,7 @@ def _boxes(shape: tuple[int, ...], rng: np.random.Generator) -> list[Span]:
     """Boxes anywhere, of all sizes alike: the logarithms of their sides are even."""
     spans = []
     for n in shape:
-        side = np.exp(rng.uniform(0, np.log(n), _BOXES)).astype(np.int64)
-        low = rng.integers(0, n - side + 1)
+        side = np.floor(np.exp(rng.uniform(0, np.log(n), _BOXES)))
+        low = rng.integers(0, n - side + 1).astype(np.float64)
         spans.append((low, low + side))
     return spans
