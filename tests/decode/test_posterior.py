@@ -349,18 +349,26 @@ def unbiased_but_cut(release, work):
     return estimate, found["std_error"], np.minimum(low, estimate), np.maximum(high, estimate)
 
 
+def roads(n, rng):
+    """Thin lines of many points between cells of none."""
+    counts = rng.poisson(0.02, (n, n))
+    for _ in range(5):
+        counts[rng.integers(n)] += rng.poisson(5, n)
+        counts[:, rng.integers(n)] += rng.poisson(20, n)
+    return counts
+
+
 @pytest.mark.parametrize(
     ("constant", "value"), [("_UNSETTLED", 0.0), ("_ASTRAY", -1.0), ("MOST_CELLS", 1), ("nature", None)]
 )
 def test_what_is_not_sure_of_itself_stands_back(constant, value, monkeypatch):
     """By nature: a net of thin roads, where what is around a cell says the wrong thing of it."""
-    if value is not None:
+    counts = clumpy(32, np.random.default_rng(4))
+    if value is None:
+        counts = roads(32, np.random.default_rng(0))
+    else:
+        assert published(counts, NEAR, "hierarchical").posterior is not None
         monkeypatch.setattr(module, constant, value)
-    rng = np.random.default_rng(0)
-    counts = rng.poisson(0.02, (32, 32))
-    for _ in range(5):
-        counts[rng.integers(32)] += rng.poisson(5, 32)
-        counts[:, rng.integers(32)] += rng.poisson(20, 32)
     release = published(counts, NEAR, "hierarchical")
     assert release.posterior is None
     assert release.nonnegative_words.startswith("non-negative (nearest")
