@@ -212,6 +212,7 @@ def test_doubt_is_a_share_of_the_unbiased_variance_and_what_is_known_stays_known
     blue, own, unbiased = of(), np.array([0.0, 0.0, 1.0]), np.array([0.0, 100.0, 100.0])
     times, share = module._TIMES[0], module._SHARE[0]
     assert np.allclose(blue.doubted(own, unbiased), [0, share**2 * 100, times**2 + share**2 * 100])
+    assert (of(slope=0.0).doubted(own, unbiased) > 2 * blue.doubted(own, unbiased))[1:].all()
     assert np.allclose(of(excess=0.05).doubted(own, unbiased), blue.doubted(own, unbiased) + 0.05 * unbiased)
 
 
@@ -387,6 +388,7 @@ def test_estimates_and_their_errors_are_those_of_single_cells():
     release = published(clumpy(32, np.random.default_rng(4)), NEAR, "flow")
     cells, errors = release.estimates(nonnegative=True)
     assert cells is release.cells(nonnegative=True)
+    assert cells.sum() == pytest.approx(release.total, rel=1e-12)
     corners = [(3, 4), (17, 30), (31, 0)]
     work = dh.workloads.boxes([[x, y, x + 1, y + 1] for x, y in corners])
     found = dh.answer(release, work, nonnegative=True)
