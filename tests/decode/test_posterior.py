@@ -14,7 +14,7 @@ from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
 from deltahist.decode.precision import Precision
 from deltahist.decode.sites import MEANS, even_shares, sites
 from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, Tents, tuned
-from tests.decode.test_metric import random_metric, waves
+from tests.decode.test_metric import KINDS, random_metric, waves
 from tests.decode.test_precision import dense
 
 # Their names are also those of functions.
@@ -53,6 +53,19 @@ def test_under_white_noise_every_cell_speaks_for_itself(shape, monkeypatch):
     # Forty draws: the mean of all variances is known to √(2 / 40 / cells), 3% at the least number of cells.
     ratio = (found.errors.astype(float) ** 2).mean(axis=0) / own.variance
     assert ratio.mean() == pytest.approx(1, abs=5 * np.sqrt(2 / module.DRAWS / field.size))
+
+
+@pytest.mark.parametrize(("periodic", "pad"), KINDS)
+def test_cavities_are_those_of_cells_that_are_alike(periodic, pad):
+    """Where every cell is known with a precision γ of its own: from the diagonal of (M + γ)⁻¹, by a dense inverse."""
+    metric = random_metric(np.random.default_rng(3), (6, 5), periodic, False, pad)
+    spread_left, noise = module._cavities(metric)
+    covariance = waves(metric)
+    assert noise == pytest.approx(np.trace(covariance) / len(covariance))
+    for precision in (0.01, 0.3, 10.0):
+        left = np.mean(np.diag(np.linalg.inv(np.linalg.inv(covariance) + precision * np.eye(len(covariance)))))
+        by_others = left / (1 - precision * left)
+        assert np.exp(spread_left(np.log(left))) == pytest.approx(by_others, rel=0.02)  # a table between 200 places
 
 
 def test_means_are_near_those_of_the_joint_law(monkeypatch):
@@ -113,7 +126,7 @@ def too_unlike(errors, covariance, rng):
 
 
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize(("periodic", "pad"), [(False, 0), (True, 0), (True, 2)])
+@pytest.mark.parametrize(("periodic", "pad"), KINDS)
 def test_draws_have_the_covariance_of_the_joined_errors(known, periodic, pad, monkeypatch):
     """4,000 draws; the noise is not that of the metric. Six tests, in all one false alarm in 1,000."""
     monkeypatch.setattr(module, "DRAWS", 4000)
