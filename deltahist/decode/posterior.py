@@ -49,6 +49,8 @@ _LEVELS, _CLEAR = 8, 5.0
 _BOXES, _SIGNIFICANT, _ASTRAY = 512, 2.0, 0.1
 #: Squared mean over variance above which a gamma law is taken for normal; least mean in points.
 _NORMAL, _LEAST = 1e3, 1e-9
+#: Variance of the noise, in points², below which whole counts are read off it as they are.
+_KNOWN = 1e-6
 #: Draws of the joint error, and numbers that are drawn at a time.
 DRAWS, _AT_A_TIME = 32, 1 << 20
 #: Cells at most: beyond, it would take many minutes.
@@ -142,6 +144,8 @@ def _settled(
 ) -> tuple[Field, Field] | None:
     """Means of the cells (shape), and the precision that each has of its own (grid); None if they do not settle."""
     spread_left, alone = _cavities(metric)
+    if alone < _KNOWN:
+        return None
     start = np.zeros(metric.grid) if total is None else precision.inside * (total / precision.size)
     pulled = precision.of_noise(field - start)
     seen = field[metric.inside]

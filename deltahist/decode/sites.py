@@ -1,7 +1,7 @@
 """What single cells say by themselves: a prior for counts that is learnt nearby, and the moments it leaves.
 
 A count is zero, or exponential with one of a few means: heavy tails and many zeros, as people live. How often each of
-them holds is learnt from the cells around, by the steps of expectation and maximisation (docs/theory.md, section 12).
+them holds is learnt from the cells around, by the steps of expectation and maximisation (docs/theory.md, section 8).
 """
 
 from __future__ import annotations
@@ -87,12 +87,19 @@ def _held(shares: Field, likelihood: Field) -> Field:
 def _nearby(held: Field) -> Field:
     """Shares around each cell, its own not counted, and a little of the whole map's."""
     own = _weight_of_itself(held.ndim - 1)
+    # Nothing is mirrored at the borders: cells there would count themselves.
+    others = _window(np.ones(held.shape[1:])) - own
     out = np.empty_like(held)
     for part, here in zip(out, held, strict=True):
-        around = scipy.ndimage.gaussian_filter(here, _NEAR, mode="reflect")
-        part[...] = (1 - _WHOLE) * np.maximum(around - own * here, 0.0) / (1 - own) + _WHOLE * here.mean()
+        around = np.maximum(_window(here) - own * here, 0.0) / np.maximum(others, _LEAST)
+        part[...] = (1 - _WHOLE) * around + _WHOLE * here.mean()
     out /= out.sum(axis=0)
     return out
+
+
+def _window(field: Field) -> Field:
+    """Weighted sums around each cell; there is nothing beyond the map."""
+    return np.asarray(scipy.ndimage.gaussian_filter(field, _NEAR, mode="constant"))
 
 
 def _weight_of_itself(ndim: int) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
-from deltahist.decode.moments import CLOSED, Moments, Terms
+from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Moments, Terms
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
@@ -226,7 +226,8 @@ class TreeDecoder(Decoder):
                 box[tuple(slice(c, c + s + 1) for c, s in zip(corner, sides, strict=True))] = 1.0
                 weight = decoder.coefficients(box.ravel())
                 part = weight * weight * decoder.draw_variance
-                found.append((part * part * decoder.draw_kurtosis).sum() / part.sum() ** 2)
+                whole = max(part.sum(), LEAST_SQUARED)
+                found.append((part * part * decoder.draw_kurtosis).sum() / whole**2)
             out[sides] = np.mean(found)
         return out
 

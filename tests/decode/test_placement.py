@@ -102,9 +102,9 @@ def test_intervals_of_squares_at_any_place_hold(kind):
     }[kind]()
     release, corners = release_of(points), squares(rng)
     truth = ((points[:, None] >= corners[:, :2]) & (points[:, None] < corners[:, 2:])).all(axis=2).sum(axis=0)
-    found = dh.answer(release, corners)
-    held = ((found["low"] <= truth) & (truth <= found["high"])).mean()
-    assert held >= 0.88
+    for nonnegative in (True, False):
+        found = dh.answer(release, corners, nonnegative=nonnegative)
+        assert ((found["low"] <= truth) & (truth <= found["high"])).mean() >= 0.88
     error = np.sqrt(np.mean((found["estimate"] - truth) ** 2))
     assert np.sqrt(np.mean(found["std_error"] ** 2)) <= 4 * error
     if kind == "clumped":  # noise alone would not do

@@ -1,37 +1,13 @@
-"""Non-negative estimates: the nearest feasible cells, with a certificate, and intervals that still cover."""
-
-import warnings
+"""The nearest feasible cells, with a certificate."""
 
 import cvxpy as cp
 import numpy as np
 import pytest
-import scipy.fft
 
 import deltahist as dh
-from deltahist.decode import Metric, box_sums, nonnegative, projection
-from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, Tents, tuned
-
-
-def waves(metric):
-    """The metric's covariance as a matrix, from its definition."""
-    size = int(np.prod(metric.grid))
-    columns = [metric.filter(e.reshape(metric.grid), metric.variance).ravel() for e in np.eye(size)]
-    return np.array(columns).T
-
-
-def random_metric(rng, shape, periodic, known, pad=0):
-    grid = tuple(n + pad for n in shape)
-    inside = tuple(slice(0, n) for n in shape)
-    frequencies = [np.minimum(np.arange(n), n - np.arange(n)) if periodic else np.arange(n) for n in grid]
-    if periodic:
-        frequencies[-1] = frequencies[-1][: grid[-1] // 2 + 1]
-    variance = 0.2 + sum(
-        f.reshape([-1 if i == a else 1 for i in range(len(grid))]) for a, f in enumerate(frequencies)
-    )
-    variance = variance.astype(float)
-    if known:
-        variance.flat[0] = 0
-    return Metric(variance, grid, periodic, inside)
+from deltahist.decode import nonnegative, projection
+from tests.decode.test_metric import random_metric, waves
+from tests.decode.test_posterior import STRATEGIES, clumpy
 
 
 def exact(metric, field, total):
@@ -140,26 +116,6 @@ def test_what_is_not_reached_is_said(monkeypatch):
     assert found.cells.sum() == pytest.approx(50)
 
 
-def clumpy(n, rng):
-    """Clusters on a mostly empty map, as people live."""
-    centres = rng.integers(0, n, (6, 2))
-    points = np.concatenate(
-        [c + rng.normal(0, n / 40, (int(300 / (i + 1)), 2)) for i, c in enumerate(centres)]
-    )
-    return np.histogram2d(*points.clip(0, n - 0.01).T, bins=n, range=[(0, n), (0, n)])[0].astype(int)
-
-
-STRATEGIES = {
-    "flow": (lambda near: tuned(near), {"epsilon": 1.0}),
-    "flow of blocks": (lambda near: Flow(near.domain, 2), {"epsilon": 1.0}),
-    "tents": (Tents.tuned, {"epsilon": 1.0}),
-    "spectral": (Spectral, {"rho": 0.05}),
-    "identity": (lambda near: Identity(near.domain), {"epsilon": 1.0}),
-    "hierarchical": (lambda near: Hierarchical(near.domain, 4), {"epsilon": 1.0}),
-    "cumulative": (lambda near: Cumulative(near.domain), {"rho": 0.05}),
-}
-
-
 @pytest.mark.parametrize(
     ("name", "n", "most"),
     [
@@ -183,52 +139,3 @@ def test_large_grids_are_certified_in_few_steps(name, n, most):
     found = release.projection
     assert found.distance <= projection.CLOSE
     assert found.steps <= most
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_they_are_nearer_on_a_mostly_empty_map_and_intervals_cover(name, record_property):
-    """Ten releases, 300 ranges: on all strategies nearer than unbiased estimates, and covered at least nominally.
-
-    Coverage of correlated answers of ten releases varies by a few per cent; two are allowed below 95%.
-    """
-    make, budget = STRATEGIES[name]
-    domain = dh.Domain((0, 0, 32, 32), (32, 32))
-    near = dh.Neighbourhood(domain, 1)
-    counts = clumpy(32, np.random.default_rng(4))
-    work = dh.workloads.all_ranges(domain).sample(300, seed=2)
-    truth = box_sums(counts.astype(float), work.spans(domain))
-    strategy, plain, positive, covered, before = make(near), [], [], [], []
-    for seed in range(10):
-        release = dh.publish(counts, near, strategy, rng=np.random.default_rng(seed), **budget)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dh.DeltaHistWarning)
-            found = dh.answer(release, work, nonnegative=True)
-        unbiased = dh.answer(release, work)
-        assert (found["low"] <= found["estimate"]).all()
-        assert (found["estimate"] <= found["high"]).all()
-        assert found["low"].min() >= 0
-        assert found["high"].max() <= counts.sum() + 1e-6
-        assert release.cells(nonnegative=True).min() >= 0
-        assert release.cells(nonnegative=True).sum() == pytest.approx(counts.sum())
-        plain.append((unbiased["estimate"] - truth) ** 2)
-        positive.append((found["estimate"] - truth) ** 2)
-        covered.append((found["low"] - 1e-9 <= truth) & (truth <= found["high"] + 1e-9))
-        before.append((unbiased["low"] - 1e-9 <= truth) & (truth <= unbiased["high"] + 1e-9))
-    assert np.mean(positive) < 0.9 * np.mean(plain)
-    assert np.mean(covered) >= np.mean(before)
-    assert np.mean(covered) > 0.93
-    record_property("coverage", float(np.mean(covered)))
-
-
-def test_the_metric_of_simulated_noise_is_that_of_the_noise():
-    domain = dh.Domain((0, 0, 24, 24), (24, 24))
-    near = dh.Neighbourhood(domain, 1)
-    release = dh.publish(np.ones((24, 24), int), near, Flow(domain), 1.0, rng=np.random.default_rng(1))
-    own = release.decoder.metric()
-    assert own.variance[0, 0] == 0
-    # Plain flows have the grid Laplacian's spectrum; long waves are trusted beyond it, by a power of 1/2 at least.
-    noise = release.cells() - 1
-    power = scipy.fft.dctn(noise, norm="ortho") ** 2
-    short = (slice(16, None), slice(16, None))
-    assert power[short].mean() == pytest.approx(own.variance[short].mean(), rel=0.4)
-    assert own.variance[0, 1] < 0.02 * own.variance[short].mean()

@@ -1,0 +1,123 @@
+"""Metrics: their waves against dense matrices, how often each frequency stands, and how noise falls off."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.fft
+
+import deltahist as dh
+from deltahist.decode import Metric
+from deltahist.decode.metric import trusted
+from deltahist.strategies import Flow, Identity, Spectral, tuned
+
+SHAPES = [(9,), (8,), (5, 4), (4, 7), (1, 6)]
+#: Periodic or cosines, and cells beyond the domain.
+KINDS = [(False, 0), (True, 0), (True, 2)]
+
+
+def waves(metric):
+    """The metric's covariance as a matrix, from its definition."""
+    size = int(np.prod(metric.grid))
+    columns = [metric.filter(e.reshape(metric.grid), metric.variance).ravel() for e in np.eye(size)]
+    return np.array(columns).T
+
+
+def random_metric(rng, shape, periodic, known, pad=0):
+    grid = tuple(n + pad for n in shape)
+    inside = tuple(slice(0, n) for n in shape)
+    frequencies = [np.minimum(np.arange(n), n - np.arange(n)) if periodic else np.arange(n) for n in grid]
+    if periodic:
+        frequencies[-1] = frequencies[-1][: grid[-1] // 2 + 1]
+    variance = 0.2 + sum(
+        f.reshape([-1 if i == a else 1 for i in range(len(grid))]) for a, f in enumerate(frequencies)
+    )
+    variance = variance.astype(float)
+    if known:
+        variance.flat[0] = 0
+    return Metric(variance, grid, periodic, inside)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("periodic", "pad"), KINDS)
+def test_copies_are_the_waves_of_the_whole_transform(shape, periodic, pad):
+    """Sums over frequencies, each as often as it stands, are traces of the dense matrix."""
+    metric = random_metric(np.random.default_rng(5), shape, periodic, False, pad)
+    covariance = waves(metric)
+    for power in (1, 2):
+        trace = np.trace(np.linalg.matrix_power(covariance, power))
+        assert (metric.copies * metric.variance**power).sum() == pytest.approx(trace)
+    assert metric.copies.sum() == np.prod(metric.grid)
+
+
+def test_copies_of_a_full_transform_whatever_the_parity():
+    for grid in itertools.product((1, 2, 3, 4, 5), repeat=2):
+        field = np.random.default_rng(6).normal(size=grid)
+        half = np.fft.rfftn(field)
+        metric = Metric(np.ones(half.shape), grid, True, tuple(slice(0, n) for n in grid))
+        whole = (np.abs(np.fft.fftn(field)) ** 2).sum()
+        assert (metric.copies * np.abs(half) ** 2).sum() == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(("periodic", "pad"), KINDS)
+def test_a_stack_is_filtered_field_by_field(periodic, pad):
+    rng = np.random.default_rng(7)
+    metric = random_metric(rng, (6, 5), periodic, False, pad)
+    assert metric.axes == (-2, -1)
+    stack = rng.normal(size=(3, *metric.grid))
+    kept = stack.copy()
+    whole = metric.filter(stack, metric.variance)
+    assert np.allclose(whole, [metric.filter(each, metric.variance) for each in stack])
+    assert np.array_equal(stack, kept)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("periodic", [True, False])
+def test_the_slope_is_the_power_with_which_variance_falls_off(power, periodic):
+    shape = (64, 48)
+    ends = (np.pi * 63 / 64, np.pi * 47 / 48)
+    along = [np.linspace(0, end, n) for end, n in zip(ends, shape, strict=True)]
+    if periodic:
+        along = [2 * np.pi * np.fft.fftfreq(64), 2 * np.pi * np.fft.rfftfreq(48)]
+    omega = np.hypot(2 * np.sin(along[0] / 2)[:, None], 2 * np.sin(along[1] / 2))
+    variance = 3 * omega**power
+    variance[0, 0] = 5.0
+    metric = Metric(variance, shape, periodic, (slice(0, 64), slice(0, 48)))
+    # The mean of a power over an octave is not the power of the mean: a tenth.
+    assert trusted(metric).slope == pytest.approx(power, abs=0.1)
+    for given in (None, 1.0):
+        found = trusted(metric, given)
+        assert (found.variance <= variance * (1 + 1e-12)).all()
+        assert found.variance[0, 0] == 5.0  # the total is no wave
+        assert found.variance.max() == pytest.approx(variance.max())
+    ratio = np.log(trusted(metric, 1.0).variance / variance)[omega > 0]
+    assert np.allclose(ratio, np.log(omega[omega > 0] / omega.max()))
+
+
+def test_the_noise_of_flows_is_blue_and_that_of_cells_white():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 32, 32), (32, 32)), 1)
+    slope = {
+        name: dh.Mechanism(near, strategy, budget).decoder.metric().slope
+        for name, strategy, budget in [
+            ("cells", Identity(near.domain), dh.Budget(1)),
+            ("flow", tuned(near), dh.Budget(1)),
+            ("spectral", Spectral(near), dh.Budget(rho=1)),
+        ]
+    }
+    assert slope["cells"] == pytest.approx(0, abs=0.2)
+    assert slope["flow"] > 1
+    assert slope["spectral"] > 1
+
+
+def test_the_metric_of_simulated_noise_is_that_of_the_noise():
+    domain = dh.Domain((0, 0, 24, 24), (24, 24))
+    near = dh.Neighbourhood(domain, 1)
+    release = dh.publish(np.ones((24, 24), int), near, Flow(domain), 1.0, rng=np.random.default_rng(1))
+    own = release.decoder.metric()
+    assert own.variance[0, 0] == 0
+    # Plain flows have the grid Laplacian's spectrum; long waves are trusted beyond it, by a power of 1/2 at least.
+    noise = release.cells() - 1
+    power = scipy.fft.dctn(noise, norm="ortho") ** 2
+    short = (slice(16, None), slice(16, None))
+    assert power[short].mean() == pytest.approx(own.variance[short].mean(), rel=0.4)
+    assert own.variance[0, 1] < 0.02 * own.variance[short].mean()

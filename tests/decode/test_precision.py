@@ -1,0 +1,81 @@
+"""Linear equations in a metric's precision: against dense matrices from the plain definitions."""
+
+import numpy as np
+import pytest
+
+from deltahist.decode import Metric
+from deltahist.decode.precision import Precision
+from tests.decode.test_metric import KINDS, SHAPES, random_metric, waves
+
+
+def dense(precision, cells):
+    """M + D on changes: its matrix, and the matrix P whose columns span the changes (size, changes)."""
+    metric = precision.metric
+    inverse = np.divide(1.0, metric.variance, out=np.zeros_like(metric.variance), where=metric.variance > 0)
+    noise = waves(Metric(inverse, metric.grid, metric.periodic, metric.inside))
+    inside = np.zeros(metric.grid, dtype=bool)
+    inside[metric.inside] = True
+    span = np.eye(inside.size)[:, inside.ravel()]
+    if precision.total_known:
+        span = span[:, 1:] - span[:, :1]
+    return noise + np.diag(cells.ravel()), span
+
+
+def solved(precision, cells, right):
+    """The change x with Pᵀ (M + D) x = Pᵀ right."""
+    matrix, span = dense(precision, cells)
+    return (span @ np.linalg.solve(span.T @ matrix @ span, span.T @ right.ravel())).reshape(right.shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("periodic", "pad"), KINDS)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_solutions_are_those_of_the_dense_equations(shape, known, periodic, pad, kind):
+    rng = np.random.default_rng(1)
+    precision = Precision(random_metric(rng, shape, periodic, known, pad), known)
+    grid = precision.metric.grid
+    cells = rng.uniform(0, 1, grid) ** 4 * 30
+    right = rng.normal(0, 3, (3, *grid)).astype(kind)
+    found = precision.solve(cells, right, None, 1e-8)
+    assert found.dtype == kind
+    for each, own in zip(found, right, strict=True):
+        assert np.allclose(each, solved(precision, cells, own.astype(float)), atol=2e-4)
+    beyond = np.ones(grid, dtype=bool)
+    beyond[precision.metric.inside] = False
+    assert not found[:, beyond].any()
+    if known:
+        assert np.allclose(found.reshape(3, -1).sum(axis=1), 0, atol=1e-4)
+
+
+def test_a_start_and_a_stack_change_nothing():
+    rng = np.random.default_rng(2)
+    precision = Precision(random_metric(rng, (6, 5), True, True, 1), True)
+    cells, right = rng.uniform(0.1, 5, precision.metric.grid), rng.normal(size=(2, *precision.metric.grid))
+    stack = precision.solve(cells, right, None, 1e-12)
+    start = precision.change(rng.normal(size=precision.metric.grid))
+    for each, own in zip(stack, right, strict=True):
+        assert np.allclose(precision.solve(cells, own, start, 1e-12), each, atol=1e-6)
+    before = start.copy()
+    precision.solve(cells, right[0], start, 1e-12)
+    assert np.array_equal(start, before)
+
+
+@pytest.mark.parametrize("within", [0.2, 1e-3])
+def test_it_ends_as_near_as_it_is_asked(within):
+    """The preconditioned residual estimates the squared distance: right but for a factor of the preconditioner's."""
+    rng = np.random.default_rng(3)
+    precision = Precision(random_metric(rng, (12, 12), False, True), True)
+    cells, right = rng.uniform(0, 1, (12, 12)) ** 3 * 50, rng.normal(0, 5, (12, 12))
+    found = precision.solve(cells, right, None, within)
+    away = found - solved(precision, cells, right)
+    matrix, _ = dense(precision, cells)
+    assert away.ravel() @ matrix @ away.ravel() <= 20 * within
+
+
+def test_nothing_is_asked_and_nothing_known():
+    precision = Precision(random_metric(np.random.default_rng(4), (4, 3), False, True), True)
+    right = np.stack([np.zeros((4, 3)), np.ones((4, 3)), np.eye(4, 3)])
+    found = precision.solve(np.zeros((4, 3)), right, None, 1e-10)
+    assert not found[:2].any()  # a constant is along no change
+    assert np.allclose(found[2], solved(precision, np.zeros((4, 3)), right[2]), atol=1e-5)

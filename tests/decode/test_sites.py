@@ -1,0 +1,115 @@
+"""What single cells say: moments against quadrature of the plain definition, and what is learnt of the cells around."""
+
+import numpy as np
+import pytest
+
+from deltahist.decode import sites as module
+from deltahist.decode.sites import MEANS, even_shares, sites
+
+
+def by_quadrature(seen, spread, shares):
+    """Mean and variance of a count whose prior is the mixture, seen with normal noise."""
+    mode, width = np.maximum(seen, 0.0), np.sqrt(spread)
+    # Where the density of any part may be: around what was seen, and close above zero where that lies far below.
+    close = spread / max(-seen, width)
+    knots = np.unique(
+        np.concatenate([mode + width * np.linspace(-12, 12, 97), close * np.geomspace(1e-3, 60, 120), [0.0]])
+    )
+    knots = knots[knots >= 0]
+    x, weight = np.polynomial.legendre.leggauss(20)
+    half = np.diff(knots)[:, None] / 2
+    at = (knots[:-1, None] + half * (1 + x)).ravel()
+    weights = (half * weight).ravel()
+    # Relative to the noise at zero, so that no density is lost far below.
+    log_noise = (2 * seen * at - at**2) / (2 * spread)
+    parts = np.log(shares[1:, None] / MEANS[:, None]) - at / MEANS[:, None] + log_noise
+    most = max(parts.max(), np.log(shares[0]))
+    density = np.exp(parts - most).sum(axis=0)
+    whole = np.exp(np.log(shares[0]) - most) + weights @ density
+    mean = weights @ (density * at) / whole
+    square = weights @ (density * (at - mean) ** 2) + np.exp(np.log(shares[0]) - most) * mean**2
+    return mean, square / whole
+
+
+def alone(seen, spread, shares, monkeypatch):
+    """Moments with the shares as they are given: nothing is learnt."""
+    monkeypatch.setattr(module, "_STEPS", 0)
+    seen, spread = np.atleast_1d(seen).astype(float), np.broadcast_to(np.float64(spread), np.shape(seen))
+    return sites(seen, spread, np.repeat(shares[:, None], len(seen), axis=1))
+
+
+@pytest.mark.parametrize("spread", [1e-4, 0.1, 1.0, 30.0, 1e4, 1e8])
+@pytest.mark.parametrize("away", [-300.0, -40.0, -31.0, -29.0, -8.0, -1.0, 0.0, 0.3, 3.0, 40.0, 1e4])
+def test_moments_are_those_of_the_prior_times_the_noise(spread, away, monkeypatch):
+    rng = np.random.default_rng(1)
+    for shares in (even_shares((1,))[:, 0], rng.dirichlet(np.full(8, 0.3)) + 1e-9):
+        shares = shares / shares.sum()
+        seen = away * np.sqrt(spread)
+        found = alone([seen], spread, shares, monkeypatch)
+        mean, variance = by_quadrature(seen, spread, shares)
+        # Far below zero the asymptote serves, whose first neglected term is 2 / away².
+        assert found.mean[0] == pytest.approx(mean, rel=4 / 30**2, abs=1e-8)
+        assert found.variance[0] == pytest.approx(variance, rel=16 / 30**2, abs=1e-6 * spread + 2e-12)
+
+
+def test_the_quadrature_knows_a_case_by_heart():
+    """Where only the exponential of mean one is left and noise is small beside it, the count is nearly normal."""
+    shares = np.array([1e-300, 1.0, *np.full(6, 1e-300)])
+    assert by_quadrature(50.0, 4.0, shares) == pytest.approx((50.0 - 4.0, 4.0), rel=1e-9)
+
+
+@pytest.mark.parametrize("spread", [1e-12, 1e-6, 1e12, 1e18])
+@pytest.mark.parametrize("seen", [-1.0, 0.0, 1e-6, 1.0, 1e9])
+def test_nothing_overflows(seen, spread, monkeypatch):
+    """A million standard errors below zero, a thousand million above."""
+    found = alone([seen], spread, even_shares((1,))[:, 0], monkeypatch)
+    for moment in (found.mean, found.variance):
+        assert np.isfinite(moment).all()
+        assert (moment >= 0).all()
+    if seen == 1e9 and spread <= 1:
+        assert found.mean[0] == pytest.approx(seen)
+
+
+def test_the_mean_grows_with_what_is_seen(monkeypatch):
+    seen = np.linspace(-60, 200, 2001)
+    found = alone(seen, 9.0, even_shares((1,))[:, 0], monkeypatch)
+    assert (np.diff(found.mean) > -1e-9 * found.mean[1:]).all()
+
+
+def test_shares_are_learnt_from_the_cells_around_and_add_up():
+    seen = np.zeros((40, 40))
+    seen[:, 20:] = 50.0
+    found = sites(seen, np.ones_like(seen), even_shares(seen.shape))
+    assert np.allclose(found.shares.sum(axis=0), 1)
+    assert (found.shares[0, :, :12] > 0.4).all()
+    assert (found.shares[0, :, 28:] < 0.02).all()
+    # A cell that is seen alike is pulled to what is around.
+    lone = seen.copy()
+    lone[10, 5] = lone[10, 35] = 2.0
+    moments = sites(lone, np.ones_like(seen), found.shares)
+    assert moments.mean[10, 5] < moments.mean[10, 35]
+
+
+@pytest.mark.parametrize("shape", [(50,), (30, 30), (1, 50), (3, 4)])
+@pytest.mark.parametrize("place", ["in the middle", "in a corner"])
+def test_a_cell_does_not_teach_itself(shape, place):
+    """One cell of another kind: it learns of its kind what the whole map has of it, its neighbours more."""
+    held = np.zeros((8, *shape))
+    held[0] = 1.0
+    at = tuple(n // 2 if place == "in the middle" else 0 for n in shape)
+    held[(0, *at)], held[(3, *at)] = 0.0, 1.0
+    shares = module._nearby(held)
+    assert shares[(3, *at)] == pytest.approx(module._WHOLE / np.prod(shape), rel=1e-6)
+    beside = (*at[:-1], at[-1] + 1)
+    assert shares[(3, *beside)] > 0.5 * module._weight_of_itself(len(shape))
+    assert np.allclose(shares.sum(axis=0), 1)
+
+
+def test_the_weight_of_a_cell_in_its_window_is_that_of_the_window():
+    import scipy.ndimage
+
+    for ndim in (1, 2):
+        lone = np.zeros((41,) * ndim)
+        lone[(20,) * ndim] = 1.0
+        window = scipy.ndimage.gaussian_filter(lone, module._NEAR, mode="reflect")
+        assert module._weight_of_itself(ndim) == pytest.approx(window.max())
