@@ -63,9 +63,10 @@ def test_cavities_are_those_of_cells_that_are_alike(periodic, pad):
     covariance = waves(metric)
     assert noise == pytest.approx(np.trace(covariance) / len(covariance))
     for precision in (0.01, 0.3, 10.0):
-        left = np.mean(np.diag(np.linalg.inv(np.linalg.inv(covariance) + precision * np.eye(len(covariance)))))
+        joined = np.linalg.inv(covariance) + precision * np.eye(len(covariance))
+        left = np.diag(np.linalg.inv(joined)).mean()
         by_others = left / (1 - precision * left)
-        assert np.exp(spread_left(np.log(left))) == pytest.approx(by_others, rel=0.02)  # a table between 200 places
+        assert np.exp(spread_left(np.log(left))) == pytest.approx(by_others, rel=0.02)  # between 200 places
 
 
 def test_means_are_near_those_of_the_joint_law(monkeypatch):
