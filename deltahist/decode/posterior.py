@@ -78,7 +78,7 @@ class Posterior:
 
         Priors that are learnt from few cells pull towards what is around. What of it shows in the estimates is
         measured (`excess`); for what their noise hides there stands a share of the unbiased error, more of it the
-        whiter the noise (docs/decoding.md). Nothing is known less than the unbiased answers know it.
+        whiter the noise (docs/theory.md, section 8). No more is added than makes the unbiased variance.
         """
         white = max(_BLUE - self.slope, 0.0)
         times, share = _TIMES[0] + _TIMES[1] * white, _SHARE[0] + _SHARE[1] * white
@@ -112,9 +112,10 @@ def posterior(
     metric : of their noise. total : number of points, or None if it is not known.
     noise : draws noise of the field (grid), without the total.
     """
-    if (total is not None and total <= 0) or not metric.variance.any() or field.size > MOST_CELLS:
+    seen = field[metric.inside]
+    if (total is not None and total <= 0) or not metric.variance.any() or seen.size > MOST_CELLS:
         return None
-    if metric.slope < _BLUE and not _stands_out(field[metric.inside], metric, noise):
+    if metric.slope < _BLUE and not _stands_out(seen, metric, noise):
         return None
     precision = Precision(metric, total is not None)
     found = _settled(field, metric, total, precision)
@@ -126,7 +127,7 @@ def posterior(
         if not cells.any():
             return None
         cells *= total / cells.sum()
-    errors, excess = _errors(precision, own, noise, field[metric.inside] - cells)
+    errors, excess = _errors(precision, own, noise, seen - cells)
     if excess > _ASTRAY:
         return None
     return Posterior(cells, errors, metric.slope, excess)

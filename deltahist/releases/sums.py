@@ -91,7 +91,10 @@ class Summed:
 
         The sum is made not negative, not its parts: each of them would add a bias of its own.
         """
-        return posterior(self._field, self._metric, self.total, self.decoder.noise)
+        found = posterior(self._field, self._metric, self.total, self.decoder.noise)
+        if found is not None:
+            found.cells.flags.writeable = False
+        return found
 
     @functools.cached_property
     def projection(self) -> Projection:
