@@ -121,10 +121,8 @@ def _distance(
     The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
     distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is no more.
     """
-    variance = metric.variance
-    weight = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
-    rest = cells - field - metric.filter(multipliers, variance)
-    return float((rest * metric.filter(rest, weight)).sum() + 2 * (multipliers * cells).sum())
+    rest = cells - field - metric.filter(multipliers, metric.variance)
+    return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
 
 
 def _balanced(step: float, cells: NDArray[np.float64], multipliers: NDArray[np.float64]) -> float:
