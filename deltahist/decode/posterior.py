@@ -74,6 +74,9 @@ class Posterior:
     slope: float
     excess: float
 
+    def __post_init__(self) -> None:
+        self.cells.flags.writeable = False
+
     def variance(self, held: Callable[[Field], Field]) -> Field:
         """Variance of the errors of linear answers (m,): `held` gives them for a field of cells (shape)."""
         total: Field | float = 0.0

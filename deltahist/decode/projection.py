@@ -33,6 +33,9 @@ class Projection:
     distance: float
     steps: int
 
+    def __post_init__(self) -> None:
+        self.cells.flags.writeable = False
+
 
 def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None) -> Projection:
     """The nearest cells that are not negative and add up to the total, in the noise's metric.
