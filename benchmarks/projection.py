@@ -42,7 +42,6 @@ def plain_splitting(
     most[metric.inside] = np.inf
     step = 2 * max(metric.grid) / float(metric.variance.mean())
     pull = step * metric.variance / (1 + step * metric.variance)
-    weight = np.divide(1.0, metric.variance, out=np.zeros_like(metric.variance), where=metric.variance > 0)
     cells, rest = np.clip(field, 0.0, most), np.zeros_like(field)
     for done in range(1, 6001):
         smooth = field + metric.filter(cells - rest - field, pull)
@@ -52,7 +51,7 @@ def plain_splitting(
         if done % 20 == 0:
             away = cells * (total / cells.sum())
             away[metric.inside] -= nearest
-            if float((away * metric.filter(away, weight)).sum()) <= CLOSE:
+            if float((away * metric.filter(away, metric.precision)).sum()) <= CLOSE:
                 break
     return done
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deltahist.decode import decoder
+from deltahist.decode import Decoder, decoder
 from deltahist.errors import InputError
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.neighbourhood import Neighbourhood
@@ -33,8 +34,8 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
 
     Looked at are: whole-number answers, exact and linear; the adjoint; groups that hold every noise draw once; noise
     that enters as said (`scatter`, `gather`, `changes`); the sensitivity in both norms against all edges; the matrix
-    and the gram matrix; a description that makes the same strategy again; and a decoder that is unbiased and knows
-    its error.
+    and the gram matrix; a description that makes the same strategy again; and a decoder that is unbiased, knows
+    its error, and has its estimates in the field from which non-negative ones are found.
 
     On more than 2,048 cells random counts stand for the matrix, and the sensitivity is not compared: check the same
     class on a small domain as well.
@@ -270,6 +271,26 @@ def _check_decoder(strategy: Strategy) -> None:
         raise _wrong(
             strategy, f"{kind} states other errors than its own coefficients give", "they must be the same"
         )
+    _check_field(strategy, found, values)
+
+
+def _check_field(strategy: Strategy, found: Decoder, values: NDArray[np.float64]) -> None:
+    kind, field = type(found).__name__, found.field(values, None)
+    noise = found.noise(np.random.default_rng(18))
+    if noise.shape != field.shape:
+        raise _wrong(strategy, f"noise of {kind} has shape {noise.shape}", f"its field has {field.shape}")
+    # The general metric is of the domain, and not simulated here.
+    metric = None if type(found).metric is Decoder.metric else found.metric()
+    grid = strategy.domain.shape if metric is None else metric.grid
+    if grid != field.shape:
+        raise _wrong(
+            strategy,
+            f"metric of {kind} is of a grid {grid}, its field of {field.shape}",
+            "a decoder whose field is larger than the domain must give its metric",
+        )
+    cells = field if metric is None else field[metric.inside]
+    if not np.allclose(cells, found.estimate(values, None), atol=1e-6):
+        raise _wrong(strategy, f"field of {kind} does not hold its estimates", "it must, where the domain is")
 
 
 def _wrong(strategy: Strategy, what: str, rule: str) -> InputError:

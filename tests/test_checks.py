@@ -327,6 +327,27 @@ def test_a_wrong_decoder_is_named():
         dh.check_strategy(Pairs(LINE), NEAR)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (
+            {"field": lambda self, values, total: np.zeros(12)},
+            r"metric of Other is of a grid \(8,\), its field of \(12,\)",
+        ),
+        ({"noise": lambda self, rng: np.zeros(12)}, r"noise of Other has shape \(12,\)"),
+        ({"field": lambda self, values, total: np.zeros(8)}, "field of Other does not hold its estimates"),
+    ],
+)
+def test_a_field_that_does_not_go_with_its_metric_is_named(wrong, named):
+    class Same(dh.strategies.Identity):
+        texts = ("same",)
+
+    decodes(Same)(type("Other", (CellsDecoder,), wrong))
+    dh.register(Same)
+    with pytest.raises(dh.InputError, match=named):
+        dh.check_strategy(Same(LINE), NEAR)
+
+
 def test_names_are_taken_once():
     dh.register(Pairs)
     dh.register(Pairs)  # importing a module twice is no harm

@@ -107,7 +107,10 @@ class Decoder:
         return cells.reshape(self.domain.shape)
 
     def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
-        """Estimates on the grid of `metric`, which holds the domain; here they are the same."""
+        """Estimates on the grid of `metric`, which holds the domain; here they are the same.
+
+        A decoder with another grid gives its `metric` as well.
+        """
         return self.estimate(values, total)
 
     def metric(self) -> Metric:

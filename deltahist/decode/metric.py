@@ -59,6 +59,12 @@ class Metric:
         return tuple(range(-len(self.grid), 0))
 
     @property
+    def precision(self) -> NDArray[np.float64]:
+        """One over the variance of each wave; 0 where that is 0: such waves do not move."""
+        variance = self.variance
+        return np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+
+    @property
     def copies(self) -> NDArray[np.float64]:
         """How many waves of the whole grid each frequency stands for: a real transform leaves out those that mirror."""
         out = np.ones(self.variance.shape)

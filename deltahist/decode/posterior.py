@@ -59,12 +59,23 @@ MOST_CELLS = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Cells that are not negative (shape) and add up to the total, and draws of their joint error (draws, *shape)."""
+    """Counts as they may be: their mean, and draws of its joint error.
+
+    Parameters
+    ----------
+    cells : in points (shape), not negative; they add up to the total if that is known.
+    errors : draws of their joint error, in points (draws, *shape).
+    slope : of the noise's spectrum (`Metric.slope`): the whiter the noise, the more is left to the prior.
+    excess : what residuals show of bias, as a share of the variance of unbiased answers.
+    """
 
     cells: Field
     errors: NDArray[np.float32]
     slope: float
     excess: float
+
+    def __post_init__(self) -> None:
+        self.cells.flags.writeable = False
 
     def variance(self, held: Callable[[Field], Field]) -> Field:
         """Variance of the errors of linear answers (m,): `held` gives them for a field of cells (shape)."""
@@ -214,7 +225,7 @@ def _errors(
         number = min(batch, DRAWS - first)
         drawn = np.stack([noise(rng) for _ in range(number)])
         right = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
-        # Single precision is far below what forty draws can tell.
+        # Single precision is far below what so few draws can tell.
         solved = precision.solve(own, right.astype(np.float32), None, _DRAWN * own.size)
         out[first : first + number] = solved[(slice(None), *metric.inside)]
         for i in range(number):

@@ -31,8 +31,7 @@ class Precision:
 
     def __init__(self, metric: Metric, total_known: bool) -> None:
         self.metric, self.total_known = metric, total_known
-        variance = metric.variance
-        self.waves = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+        self.waves = metric.precision
         self.inside = np.zeros(metric.grid)
         self.inside[metric.inside] = 1.0
         self.size = float(self.inside.sum())

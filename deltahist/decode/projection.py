@@ -33,6 +33,9 @@ class Projection:
     distance: float
     steps: int
 
+    def __post_init__(self) -> None:
+        self.cells.flags.writeable = False
+
 
 def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None) -> Projection:
     """The nearest cells that are not negative and add up to the total, in the noise's metric.
@@ -121,10 +124,8 @@ def _distance(
     The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
     distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is no more.
     """
-    variance = metric.variance
-    weight = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
-    rest = cells - field - metric.filter(multipliers, variance)
-    return float((rest * metric.filter(rest, weight)).sum() + 2 * (multipliers * cells).sum())
+    rest = cells - field - metric.filter(multipliers, metric.variance)
+    return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
 
 
 def _balanced(step: float, cells: NDArray[np.float64], multipliers: NDArray[np.float64]) -> float:

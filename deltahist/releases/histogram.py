@@ -81,17 +81,12 @@ class Release(BaseRelease):
     @functools.cached_property
     def posterior(self) -> Posterior | None:
         """Counts as they may be, not negative: their mean and its errors; None where that is not sure of itself."""
-        found = posterior(self._field, self._metric, self.total, self.decoder.noise)
-        if found is not None:
-            found.cells.flags.writeable = False
-        return found
+        return posterior(self._field, self._metric, self.total, self.decoder.noise)
 
     @functools.cached_property
     def projection(self) -> Projection:
         """The nearest non-negative cells with their certificate: what stands in where there is no `posterior`."""
-        found = nonnegative(self._field, self._metric, self.total)
-        found.cells.flags.writeable = False
-        return found
+        return nonnegative(self._field, self._metric, self.total)
 
     @property
     def _field(self) -> NDArray[np.float64]:

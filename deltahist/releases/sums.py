@@ -83,7 +83,9 @@ class Summed:
 
     @functools.cached_property
     def _cells(self) -> Field:
-        return np.sum([each.cells() for each in self.releases], axis=0)
+        cells: Field = np.sum([each.cells() for each in self.releases], axis=0)
+        cells.flags.writeable = False
+        return cells
 
     @functools.cached_property
     def posterior(self) -> Posterior | None:
@@ -91,10 +93,7 @@ class Summed:
 
         The sum is made not negative, not its parts: each of them would add a bias of its own.
         """
-        found = posterior(self._field, self._metric, self.total, self.decoder.noise)
-        if found is not None:
-            found.cells.flags.writeable = False
-        return found
+        return posterior(self._field, self._metric, self.total, self.decoder.noise)
 
     @functools.cached_property
     def projection(self) -> Projection:

@@ -165,6 +165,16 @@ def test_nonnegative_sums_of_unlike_amounts_know_their_error():
         assert each.cells(nonnegative=True).sum() == pytest.approx(2 * counts.sum())
 
 
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_cells_of_a_sum_are_kept_and_cannot_be_changed(monkeypatch, nonnegative):
+    summed = series(made(2)).summed
+    with pytest.raises(ValueError, match="read-only"):
+        summed.cells(nonnegative=nonnegative)[0] = 0
+    monkeypatch.setattr("deltahist.releases.sums.posterior", lambda *_: None)
+    with pytest.raises(ValueError, match="read-only"):
+        series(made(2)).summed.cells(nonnegative=nonnegative)[0] = 0
+
+
 def test_means_and_steps_of_nonnegative_answers_say_what_they_are():
     gaps = series({step: release for step, release in made().items() if step != 1})
     assert set(dh.answer(gaps.present().per_step(), ASKED, nonnegative=True)["estimator"]) == {
