@@ -273,3 +273,25 @@ def test_whole_noise_is_held_by_whole_numbers(scale, draws):
     if variance[0] <= 16:  # the exact law is used: no other number of integers comes nearer
         best = min(abs(total[(k >= -b) & (k <= a)].sum() - 0.95) for a in range(60) for b in (a, a + 1))
         assert abs(held - 0.95) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["flow", "hierarchical"])
+def test_nonnegative_answers_are_known_no_less_than_unbiased_ones_and_the_public_total_exactly(name):
+    near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1)
+    counts = np.random.default_rng(5).poisson(300, (16, 16))
+    release = dh.publish(counts, near, name, 0.5, rng=np.random.default_rng(3))
+    assert release.posterior is not None
+    work = [[0, 0, 16, 16], *([x, y, x + 4, y + 7] for x in range(12) for y in range(9))]
+    found, unbiased = dh.answer(release, work, nonnegative=True), dh.answer(release, work)
+    assert found["std_error"][0] == 0
+    assert (found["std_error"] <= unbiased["std_error"]).all()
+
+
+def test_nonnegative_intervals_know_that_places_in_cut_cells_are_not_known():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1)
+    counts = np.random.default_rng(5).poisson(300, (16, 16))
+    release = dh.publish(counts, near, "flow", 20.0, rng=np.random.default_rng(3))
+    assert release.posterior is not None
+    found = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)], nonnegative=True)
+    assert (found["placement_error"] > 3 * found["noise_error"]).all()
+    assert (found["high"] - found["low"] > 3 * found["placement_error"]).all()

@@ -96,8 +96,9 @@ def trusted(metric: Metric, power: float | None = None) -> Metric:
 
     Cutting off negative cells adds a little to every empty cell, always in the same direction: over a box this
     grows with the area, while noise grows more slowly. The variance of long waves is therefore lowered, by a
-    power that depends on how the noise itself falls off where it is None; it is raised nowhere, so that the
-    certificate still bounds the error in standard errors.
+    power that depends on how the noise itself falls off where it is None, and that of the mean, where the total is not
+    known, to that of the longest wave; it is raised nowhere, so that the certificate still bounds the error in standard
+    errors.
     """
     waves = np.zeros(metric.variance.shape)
     for axis, n in enumerate(metric.grid):
@@ -114,6 +115,8 @@ def trusted(metric: Metric, power: float | None = None) -> Metric:
         power = float(np.clip(_TRUSTED_POWER - slope, *_TILT))
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
+    # The mean of a map is its longest wave, in which what is cut off adds up most of all.
+    variance.flat[0] = min(variance.flat[0], variance[some][np.argmin(waves[some])])
     return replace(metric, variance=variance, slope=slope)
 
 

@@ -94,7 +94,7 @@ class Posterior:
         white = max(_BLUE - self.slope, 0.0)
         times, share = _TIMES[0] + _TIMES[1] * white, _SHARE[0] + _SHARE[1] * white
         found = times**2 * own + (share**2 + self.excess) * unbiased
-        return np.minimum(found, np.maximum(own, unbiased))
+        return np.minimum(found, unbiased)
 
     def interval(self, estimate: Field, variance: Field, level: float) -> tuple[Field, Field]:
         """How far an interval of a given level reaches below and above estimates (m,), of this variance (`doubted`).

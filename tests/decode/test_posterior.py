@@ -528,4 +528,4 @@ def test_there_is_none_without_points_noise_or_room(monkeypatch):
     assert posterior(field, replace(metric, variance=np.zeros((4, 4))), None, noise) is None
     assert posterior(field, metric, None, noise) is not None
     assert even_shares((2, 3)).sum() == pytest.approx(6)
-    assert isinstance(posterior(field, metric, 16.0, noise), Posterior)
+    assert isinstance(posterior(field, metric, 65.0, noise), Posterior)
