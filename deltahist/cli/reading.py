@@ -167,7 +167,9 @@ def plot(
     if zones.regions is not None and plain:
         raise InputError("--plain is given with --regions: it is about cells; leave one of them out")
     if plain and estimates.nonnegative:
-        raise InputError("--plain is given with --nonnegative: it draws unbiased estimates; leave one of them out")
+        raise InputError(
+            "--plain is given with --nonnegative: it draws unbiased estimates; leave one of them out"
+        )
     console.check_target(out, release, *filter(None, [zones.regions, *(look.context or [])]))
     published = open_release(release, estimates.nonnegative)
     ways: dict[str, Any] = look.keywords(published.domain, zones.regions is not None)

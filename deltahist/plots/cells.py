@@ -77,7 +77,9 @@ def plot_map(
     ax, domain = own_axes(ax), release.domain
     one_of(("area", "cell"), per=per)
     if plain and nonnegative:
-        raise InputError("plain is given with nonnegative: it draws unbiased estimates; leave one of them out")
+        raise InputError(
+            "plain is given with nonnegative: it draws unbiased estimates; leave one of them out"
+        )
     positive = release.draws_nonnegative(False if plain and nonnegative is None else nonnegative)
     if domain.ndim == 1:
         if context:
