@@ -143,8 +143,8 @@ def plot(
 ) -> None:
     """Draw the published map and, beside it, what protection is left at which distance.
 
-    The map has the non-negative estimate of every cell; with --unbiased, or of more than 32,768 cells, unbiased ones,
-    merged until they stand out from the noise. Above it stands which they are.
+    The map has the non-negative estimate of every cell; with --unbiased, of more than 32,768 cells, or where they are
+    not sure of themselves, unbiased ones, merged until they stand out from the noise. Above it stands which they are.
 
     With --regions the map has a colour for each region, hatched where nothing stands out from the noise,
     and beside it are all values with their intervals, as `query` gives them. Below every picture stands what was
@@ -166,6 +166,10 @@ def plot(
         raise InputError("--only is 'curve' with --regions: the curve has no regions; leave one of them out")
     if zones.regions is not None and plain:
         raise InputError("--plain is given with --regions: it is about cells; leave one of them out")
+    if plain and estimates.nonnegative:
+        raise InputError(
+            "--plain is given with --nonnegative: it draws unbiased estimates; leave one of them out"
+        )
     console.check_target(out, release, *filter(None, [zones.regions, *(look.context or [])]))
     published = open_release(release, estimates.nonnegative)
     ways: dict[str, Any] = look.keywords(published.domain, zones.regions is not None)

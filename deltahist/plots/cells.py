@@ -53,7 +53,7 @@ def plot_map(
     ax : where to draw; a new figure when None.
     plain : draw every cell's own unbiased estimate, noise and all; what is below one standard error is pale.
     nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged; by default non-negative
-        ones of up to 32,768 cells (`Release.shows_nonnegative`).
+        ones of up to 32,768 cells, where they are calibrated (`Release.draws_nonnegative`).
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     axes : labelled in "km" (the plane's units without a CRS) or "degrees".
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
@@ -65,7 +65,8 @@ def plot_map(
     Raises
     ------
     InputError
-        On another `per` or `axes`, degrees without a CRS, or a context of which nothing lies on the map.
+        On another `per` or `axes`, `plain` with `nonnegative`, degrees without a CRS, or a context of which nothing
+        lies on the map.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
@@ -75,7 +76,11 @@ def plot_map(
     """
     ax, domain = own_axes(ax), release.domain
     one_of(("area", "cell"), per=per)
-    positive = release.shows_nonnegative(False if plain and nonnegative is None else nonnegative)
+    if plain and nonnegative:
+        raise InputError(
+            "plain is given with nonnegative: it draws unbiased estimates; leave one of them out"
+        )
+    positive = release.draws_nonnegative(False if plain and nonnegative is None else nonnegative)
     if domain.ndim == 1:
         if context:
             raise InputError(

@@ -152,6 +152,10 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Whether exports and pictures show non-negative estimates: what was asked, or if that is None, the usual."""
         return bool(asked)
 
+    def draws_nonnegative(self, asked: bool | None = None) -> bool:
+        """Whether pictures have them: as `shows_nonnegative`, but where single cells are mostly noise not unasked."""
+        return self.shows_nonnegative(asked)
+
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
         """A row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
         return cells_frame(self, nonnegative=nonnegative)

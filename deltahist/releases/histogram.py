@@ -117,6 +117,10 @@ class Release(BaseRelease):
         usual = bool(self.strategy.determines_cells) and self.domain.size <= MOST_NONNEGATIVE
         return usual if asked is None else asked
 
+    def draws_nonnegative(self, asked: bool | None = None) -> bool:
+        """What was asked; else as `shows_nonnegative`, but not the nearest cells: their specks are noise."""
+        return self.shows_nonnegative(asked) and (asked is not None or self.posterior is not None)
+
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Estimates of all cells (`cells`) and their standard errors; of the nearest cells, those of the unbiased."""
         if nonnegative and self.posterior is not None:

@@ -181,7 +181,7 @@ def _map(release: BaseRelease) -> str:
     figure, ax = _figure()
     release.plot(ax)
     what = "Map of the published estimates of points per cell."
-    kind = release.estimator(release.shows_nonnegative())
+    kind = release.estimator(release.draws_nonnegative())
     return _in_page(figure, "map", what, f"The published map. Estimates: {kind}.")
 
 

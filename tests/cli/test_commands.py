@@ -572,6 +572,7 @@ def test_pictures_of_regions_are_written(folder, tmp_path, capsys):
         (["--name", "ward"], "--name is 'ward', but it names --regions, which is missing"),
         (["--regions", "w.gpkg", "--only", "curve"], "--only is 'curve' with --regions"),
         (["--regions", "w.gpkg", "--plain"], "--plain is given with --regions: it is about cells"),
+        (["--plain", "--nonnegative"], "--plain is given with --nonnegative: it draws unbiased estimates"),
         (["--context", "road.gpkg"], "--context is 'road.gpkg': there is no such file"),
     ],
 )

@@ -1,5 +1,7 @@
 """Maps of cells: what is drawn is what was published, with units, merged where it is noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,22 @@ def test_a_map_shows_nonnegative_estimates_unless_others_are_asked_for_and_says_
     assert "Estimates: unbiased" in large.get_title()
     asked = plot_map(town, per="cell", nonnegative=True)
     assert np.array_equal(asked.images[0].get_array(), usual.images[0].get_array())
+
+
+def test_a_map_of_nearest_cells_is_merged_unless_they_are_asked_for(town, monkeypatch):
+    """Where the calibrated estimates are not sure of themselves, specks of noise are not shown as places."""
+    monkeypatch.setattr("deltahist.releases.histogram.posterior", lambda *given: None)
+    unsure = replace(town)
+    usual, asked = (plot_map(unsure, per="cell", nonnegative=asked) for asked in (None, True))
+    assert np.array_equal(usual.images[0].get_array(), merged_cells(unsure).T)
+    assert "Estimates: unbiased" in usual.get_title()
+    assert np.array_equal(asked.images[0].get_array(), unsure.cells(nonnegative=True).T)
+    assert "Estimates: non-negative (nearest cells)" in asked.get_title()
+
+
+def test_plain_cells_are_unbiased(town):
+    with pytest.raises(InputError, match="plain is given with nonnegative: it draws unbiased estimates; leave one"):
+        plot_map(town, plain=True, nonnegative=True)
 
 
 def test_a_speck_of_noise_is_pale(make):
