@@ -115,7 +115,10 @@ class Posterior:
 def posterior(
     field: Field, metric: Metric, total: float | None, noise: Callable[[np.random.Generator], Field]
 ) -> Posterior | None:
-    """The counts' approximate posterior, or None where the method does not settle.
+    """The counts' approximate posterior, or None where the method is not sure of itself.
+
+    So it is with more than `MOST_CELLS`, where noise is nearly white and no cell stands out from it, where the cells
+    do not settle, and where what is left of the field is more than noise.
 
     Parameters
     ----------
