@@ -88,7 +88,8 @@ def main() -> None:
     parser.add_argument("--sides", default=SIDES)
     parser.add_argument("--strategies", default="flow,spectral")
     chosen = parser.parse_args()
-    print(f"{'strategy':<13} {'side':>5} {'steps':>6} {'seconds':>8} {'distance':>9} {'calibrated':>11}  plain splitting")
+    columns = f"{'steps':>6} {'seconds':>8} {'distance':>9} {'calibrated':>11}  plain splitting"
+    print(f"{'strategy':<13} {'side':>5} {columns}")
     for name in chosen.strategies.split(","):
         make, budget = STRATEGIES[name]
         for n in map(int, chosen.sides.split(",")):
