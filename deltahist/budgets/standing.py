@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from deltahist.budgets.chains import CHAIN, Paid
 from deltahist.budgets.costs import ATTO, Total, rule_of
 from deltahist.budgets.nano import held
-from deltahist.errors import NANO, InputError
+from deltahist.budgets.purse_log import State
+from deltahist.errors import NANO, DamagedFile, InputError
 from deltahist.neighbourhood.profile import ANY, limits_of
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def audit(accounts: Accounts) -> Iterator[str]:
     """What cannot be right in a ledger: one line for each thing.
 
     No account has spent more than its limit, in any window; no charge is negative; all that chains and keys paid for
-    was charged; every row belongs to an account, and every account is of a kind that is known.
+    was charged; nobody has two purses; every row belongs to an account, and every account is of a kind that is known.
     """
     rules = accounts.rules()
     for table, names in accounts.owners().items():
@@ -122,8 +123,17 @@ def audit(accounts: Accounts) -> Iterator[str]:
         except (AssertionError, KeyError, TypeError, ValueError) as problem:
             yield f"account {name!r} has a rule that cannot be read: {problem!r}"
             continue
-        if standing.kind != "purses":
-            yield from _account(accounts, standing)
+        yield from (_purses if standing.kind == "purses" else _account)(accounts, standing)
+
+
+def _purses(accounts: Accounts, standing: Standing) -> Iterator[str]:
+    state = State()
+    try:
+        state.read_all(standing.account, accounts.entries(standing.account))
+    except DamagedFile as problem:
+        yield str(problem)
+    if state.twice:
+        yield f"account {standing.account!r} has {state.twice:,} purses of people who have another one"
 
 
 def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:

@@ -29,6 +29,9 @@ class _Whom:
     limit: Annotated[
         str | None, option("E", "What each person may spend who is new: all owners of records join with it.")
     ] = None
+    restored: Annotated[
+        bool, flag("--restored", "An older copy of the database was put back: take it instead of the one that is lost.")
+    ] = False
 
     def people(self, question: Question) -> People:
         """The people, the new ones among them too."""
@@ -50,6 +53,8 @@ class _Whom:
             ledger=self.ledger,
             name=self.account,
             place=question.place,
+            crs=question.crs,
+            restored=self.restored,
             **{unit: limit},  # type: ignore[arg-type]
         )
         if limit is not None:

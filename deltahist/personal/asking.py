@@ -56,9 +56,11 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
             f"for {purses.unit}"
         )
     asked, values = terminal.records(query)
+    if people.location is not None:
+        terminal.check_place(asked, people.location)
     expression = asked.rows(**values)
     request = None if key is None else _request(purses.name, check_text(key=key), expression, terminal)
-    with purses.turn() as turn:
+    with people.turn() as turn:
         kept = None if request is None else request.answered(turn.accounts)
         if kept is not None:
             return terminal.again(kept[0])

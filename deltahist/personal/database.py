@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +15,31 @@ from deltahist.counts.sql.engines import Engine, Snapshot, open_engine
 from deltahist.counts.sql.kinds import DTYPES, as_arrow, as_kinds, kind_of
 from deltahist.counts.sql.texts import check_column
 from deltahist.errors import InputError, one_of, whole
+from deltahist.personal.names import all_different, names_of, owners_named
 from deltahist.personal.query import OWNER, Query, check_names, free_name
 
-#: Who has which number, and which tables hold the numbers of persons themselves.
-_PERSON, _RECORDS = "deltahist_person", "deltahist_records"
-#: Which account of a ledger these numbers are for.
+#: Who has which number, who is about to have one, and which tables hold the numbers of persons themselves.
+_PERSON, _COMING, _RECORDS = "deltahist_person", "deltahist_coming", "deltahist_records"
+#: Which account of a ledger these numbers are for; the state of the register, and the one that is coming.
 _ACCOUNT = "deltahist_account"
 _TABLES = (
     f"CREATE TABLE IF NOT EXISTS {_PERSON} (name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE)",
     f"CREATE TABLE IF NOT EXISTS {_RECORDS} (name TEXT PRIMARY KEY, owner TEXT NOT NULL)",
-    f"CREATE TABLE IF NOT EXISTS {_ACCOUNT} (token TEXT PRIMARY KEY)",
+    f"CREATE TABLE IF NOT EXISTS {_COMING} (name TEXT NOT NULL, number INTEGER NOT NULL)",
+    f"CREATE TABLE IF NOT EXISTS {_ACCOUNT} (token TEXT PRIMARY KEY, state TEXT, coming TEXT)",
 )
 _SQL = {"truth": "BOOLEAN", "whole": "BIGINT", "number": "DOUBLE PRECISION", "text": "TEXT", "time": "TIMESTAMP",
         "date": "DATE"}  # fmt: skip
 #: Persons are numbers of 31 bits where they are stored.
 _MOST_PERSONS = (1 << 31) - 1
+
+
+class Standing(NamedTuple):
+    """What a database knows of its account: the token of it, the state of its register, and the one that is coming."""
+
+    account: str | None = None
+    state: str | None = None
+    coming: str | None = None
 
 
 class Database:
@@ -65,11 +76,11 @@ class Database:
         self._engine.close()
 
     @property
-    def account(self) -> str | None:
-        """The token of the account in which its persons have their budgets; None if they have none yet."""
+    def standing(self) -> Standing:
+        """Which account its persons have their budgets in."""
         with self.snapshot() as look:
-            tokens = look.fetch(unbound(_ACCOUNT, {"token": "string"}))["token"].to_pylist()
-        return min(tokens, default=None)
+            found = look.fetch(_standing()).to_pylist()
+        return min((Standing(*row.values()) for row in found), default=Standing())
 
     def belong_to(self, account: str) -> None:
         """Keep the token of the account in which its persons have their budgets."""
@@ -77,6 +88,30 @@ class Database:
 
         with self._engine.change() as change:
             change.append(_ACCOUNT, pa.table({"token": pa.array([account], pa.string())}))
+
+    def announce(self, names: Sequence[str], numbers: NDArray[np.int64], state: str | None) -> None:
+        """Keep who is coming (m,), with which number, and the state of the register that they come with.
+
+        Whoever else was coming comes no more.
+
+        Parameters
+        ----------
+        state : of hexadecimal digits.
+        """
+        import pyarrow as pa
+
+        rows = pa.table({"name": pa.array(names, pa.string()), "number": pa.array(numbers, pa.int32())})
+        with self._engine.change() as change:
+            change.execute(f"DELETE FROM {_COMING}")
+            change.append(_COMING, rows)
+            change.execute(f"UPDATE {_ACCOUNT} SET coming = " + ("NULL" if state is None else f"'{state}'"))
+
+    def settle(self) -> None:
+        """Register who is coming."""
+        with self._engine.change() as change:
+            change.execute(f"INSERT INTO {_PERSON} SELECT name, number FROM {_COMING}")
+            change.execute(f"DELETE FROM {_COMING}")
+            change.execute(f"UPDATE {_ACCOUNT} SET state = COALESCE(coming, state), coming = NULL")
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """One consistent look at the database, whatever is written meanwhile."""
@@ -109,7 +144,7 @@ class Database:
             check_column(owner, schema.names)
             kind = schema[owner]
             if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
-                raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text or whole numbers")
+                raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text, whole numbers or UUIDs")
             persons = _persons()
             persons = persons.select(**{free_name("name", schema): persons["name"], OWNER: persons["number"]})
             key = persons.columns[0]
@@ -138,29 +173,25 @@ class Database:
         InputError
             If a name is empty or repeats, or has another number.
         """
-        listed, first = _names(names), whole("persons are numbered from 0", least=0, first=first)
-        if len(set(listed)) < len(listed):
-            raise InputError(f"names of {len(listed):,} persons repeat: each person is registered once")
+        listed = all_different(names_of(names))
+        first = whole("persons are numbered from 0", least=0, first=first)
         if first + len(listed) > _MOST_PERSONS:
             raise InputError(f"first is {first}: there can be {_MOST_PERSONS:,} persons")
-        import pyarrow as pa
-
         given = np.arange(first, first + len(listed), dtype=np.int64)
         known = self.numbers(listed)
         wrong = np.flatnonzero((known >= 0) & (known != given))
         if len(wrong):
             raise InputError(f"person {listed[wrong[0]]!r} is registered already: a name is one person's")
         fresh = known < 0
-        rows = pa.table({"name": pa.array(listed, pa.string()), "number": pa.array(given, pa.int32())})
-        with self._engine.change() as change:
-            change.append(_PERSON, rows.filter(pa.array(fresh)))
+        self.announce([name for name, is_new in zip(listed, fresh, strict=True) if is_new], given[fresh], None)
+        self.settle()
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Numbers (m,) of persons by name; -1 for those who are not registered."""
         import ibis
         import pyarrow as pa
 
-        listed = _names(names)
+        listed = names_of(names)
         if not listed:
             return np.zeros(0, dtype=np.int64)
         at = pa.array(np.arange(len(listed)), pa.int64())
@@ -172,12 +203,11 @@ class Database:
         out[found["at"].to_numpy()] = found["number"].to_numpy()
         return out
 
-    def persons(self) -> int:
-        """How many numbers of persons there may be: one more than the largest."""
-        persons = _persons()
+    def persons(self) -> tuple[list[str], NDArray[np.int64]]:
+        """Names and numbers (m,) of all who are registered."""
         with self.snapshot() as look:
-            (largest,) = look.fetch(persons.aggregate(largest=persons["number"].max()))["largest"].to_pylist()
-        return 0 if largest is None else largest + 1
+            found = look.fetch(_persons())
+        return found["name"].to_pylist(), found["number"].to_numpy().astype(np.int64)
 
     def strangers(self, table: str, owner: str) -> list[str]:
         """Owners of a table's records who are not registered, in the order of their names.
@@ -293,33 +323,15 @@ class Database:
         return True
 
 
+@functools.cache
+def _standing() -> Any:
+    """The table of what belongs to which account; asked for with every question."""
+    return unbound(_ACCOUNT, {"token": "string", "state": "string", "coming": "string"})
+
+
 def _persons() -> Any:
     """The table of who has which number."""
     return unbound(_PERSON, {"name": "string", "number": "int32"})
-
-
-def owners_named(owners: Any) -> list[str]:
-    """Names of the owners in a frame, texts or whole numbers; InputError otherwise: 7 and 7.0 would be two persons.
-
-    >>> owners_named(np.array([7, 8]))
-    ['7', '8']
-    """
-    listed = owners.tolist()
-    for owner in listed:
-        if isinstance(owner, float | bool):
-            raise InputError(
-                f"an owner is {owner!r}, of type {type(owner).__name__}: it must be text or a whole number, since 7 "
-                'and 7.0 would be two persons; turn the column into one of these first (astype("Int64"))'
-            )
-    return [str(owner) for owner in listed]
-
-
-def _names(names: Iterable[str]) -> list[str]:
-    listed = list(names)
-    for name in listed:
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise InputError(f"a person is called {name!r}: names are texts that are not empty")
-    return listed
 
 
 def _as_kind(column: Any, name: str, kind: str) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
@@ -18,12 +18,12 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed
 from deltahist.budgets.purses import Purses, Turn
 from deltahist.errors import NANO, InputError
-from deltahist.personal.database import Database, owners_named
+from deltahist.personal.database import Database
+from deltahist.personal.names import all_different, names_of, owners_named
+from deltahist.personal.places import Place
 from deltahist.personal.query import Query
 from deltahist.personal.records import Records
-
-#: Where a ledger keeps which database an account is for.
-_BASE = "database"
+from deltahist.personal.register import Register
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +41,17 @@ class People:
     owner : the column that says whose a record is.
     ledger : a Ledger, or where one is; it is made if it does not exist. name : of the account in it.
     epsilon, rho : the budget of people who come without one; at most one of both. Without it, who joins needs one.
-    place : columns that say where a record is, the same in all questions; () if none does. As long as it is not said
-        (None), people with a radius of their own are in no answer: any column may be a place.
+    place : columns that say where a record is, x before y, the same in all questions; () if none does. As long as it is
+        not said (None), people with a radius of their own are in no answer: any column may be a place.
+    crs : of the columns of the place; None if they are in the units of maps without a CRS, and the radii with them.
+    restored : whether an older copy of the database was put back: it is taken in the place of the one that is lost.
+        Who has joined since is not in it, must join again, and has the purse of before.
 
     Raises
     ------
     InputError
-        If the table or a column is not there, the account was opened in another unit, or what it needs (the extra
+        If the table or a column is not there, the account was opened in another unit, the database and the ledger do
+        not know the same people (an older copy?), the place was another one before, or what it needs (the extra
         "duckdb" or "postgresql") is not installed.
 
     Examples
@@ -72,6 +76,8 @@ class People:
     epsilon: float | Fraction | None = field(default=None, kw_only=True)
     rho: float | Fraction | None = field(default=None, kw_only=True)
     place: Sequence[str] | None = field(default=None, kw_only=True)
+    crs: str | None = field(default=None, kw_only=True)
+    restored: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.epsilon is not None or self.rho is not None:
@@ -81,7 +87,11 @@ class People:
         if not isinstance(self.ledger, Ledger):
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         self._first_query  # noqa: B018
-        self._bind()
+        location = self.location
+        self._register.bind(self.restored)
+        if location is not None:
+            with self.turn() as turn:
+                location.keep(turn, self.name, self.table)
 
     @property
     def base(self) -> Database:
@@ -98,6 +108,21 @@ class People:
         else:
             unit = "epsilon" if self.rho is None else "rho"
         return Purses(self.ledger, self.name, unit)
+
+    @cached_property
+    def location(self) -> Place | None:
+        """Where records are; None as long as it is not said."""
+        if self.place is None and self.crs is not None:
+            raise InputError(f"crs is {self.crs!r} without place: say which columns are in it, place=(x, y)")
+        return None if self.place is None else Place(self.place, self.crs)
+
+    @cached_property
+    def _register(self) -> Register:
+        return Register(self.base, self.purses)
+
+    def turn(self) -> AbstractContextManager[Turn]:
+        """All purses, alone, once the database is known to have the same people as the ledger; private."""
+        return self._register.turn()
 
     @property
     def records(self) -> Records:
@@ -128,23 +153,24 @@ class People:
             On names that repeat or are no texts, a budget in another unit, none at all, or below a billionth; if
             somebody has joined with another budget or radius. Nobody joins then.
         """
-        listed = _names(names)
-        limits, radii = self._limits(len(listed), epsilon, rho), _radii(len(listed), radius)
-        with self.purses.turn() as turn:
-            self._check_known(turn)
-            numbers = self.base.numbers(listed)
-            known = numbers >= 0
-            self._same(turn, listed, numbers, limits, radii)
-            fresh = [name for name, is_known in zip(listed, known, strict=True) if not is_known]
-            first = turn.join(limits[~known], radii[~known]).start
-        # The purses come first: a number without a name is nobody's, a name without a purse could never pay.
-        try:
-            self.base.register(fresh, first)
-        except InputError:
-            if (self.base.numbers(fresh) < 0).all():
-                raise
-            # Somebody else let one of them join at the same time: that one is known now.
-            self.join(names, epsilon=epsilon, rho=rho, radius=radius)
+        listed = all_different(names_of(names, "somebody"))
+        self._join(listed, self._limits(len(listed), epsilon, rho), _radii(len(listed), radius))
+
+    def _join(self, names: list[str], limits: Any = None, radii: Any = None) -> None:
+        """Let people join with limits and radii, or those who are new with the default, and nobody else with less."""
+        with self.turn() as turn:
+            marks = self._register.marks(turn, names)
+            numbers = turn.find(marks)
+            fresh = numbers < 0
+            if limits is None:
+                limits, radii = self._default(names, fresh), np.full(len(names), np.nan)
+            else:
+                self._same(turn, names, numbers, limits, radii)
+            numbers[fresh] = turn.join(limits[fresh], radii[fresh], marks[fresh])
+            self._register.enter(turn, names, numbers)
+        # The next turn registers them.
+        with self.turn():
+            pass
 
     def enrol(self) -> int:
         """Let all owners of records join who have not done so, with the default budget; the number of them, private.
@@ -153,7 +179,7 @@ class People:
         """
         strangers = self.base.strangers(self.table, self.owner)
         if strangers:
-            self.join(strangers)
+            self._join(names_of(strangers))
         return len(strangers)
 
     def insert(self, frame: Any) -> None:
@@ -171,16 +197,11 @@ class People:
         """
         if self.owner not in frame:
             raise InputError(f"the frame has no column {self.owner!r}, which says whose each record is")
-        owners = owners_named(frame[self.owner].dropna().drop_duplicates())
+        owners = list(dict.fromkeys(owners_named(frame[self.owner].dropna())))
         numbers = self.base.numbers(owners)
         strangers = [name for name, number in zip(owners, numbers, strict=True) if number < 0]
         if strangers:
-            if self.epsilon is None and self.rho is None:
-                raise InputError(
-                    f"{len(strangers):,} owners have not joined ({strangers[0]!r} is one): let them join with a budget "
-                    "first, or give these people a default one, epsilon=1"
-                )
-            self.join(strangers)
+            self._join(strangers)
         self.base.insert(self.table, frame)
 
     def spent(self, names: Sequence[str]) -> list[Fraction]:
@@ -198,13 +219,25 @@ class People:
         return self._purse(names)[1]
 
     def _purse(self, names: Sequence[str]) -> tuple[list[Fraction], list[Fraction]]:
-        numbers = self.base.numbers(_names(names))
-        if (numbers < 0).any():
-            raise InputError(f"{names[int(np.argmin(numbers))]!r} has not joined")
-        with self.purses.turn() as turn:
+        listed = names_of(names)
+        with self.turn() as turn:
+            numbers = turn.find(self._register.marks(turn, listed))
+            if (numbers < 0).any():
+                raise InputError(f"{listed[int(np.argmin(numbers))]!r} has not joined")
             spent, limits = turn.spent[numbers].tolist(), turn.limits[numbers].tolist()
         left = (limit - gone for limit, gone in zip(limits, spent, strict=True))
         return [Fraction(nano, NANO) for nano in spent], [Fraction(nano, NANO) for nano in left]
+
+    def _default(self, names: list[str], fresh: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Billionths that each may spend where nothing was said, as needed for those who are new."""
+        if not fresh.any():
+            return np.zeros(len(names), dtype=np.int64)
+        if self.epsilon is None and self.rho is None:
+            raise InputError(
+                f"{fresh.sum():,} owners have not joined ({names[int(np.argmax(fresh))]!r} is one): let them join with "
+                "a budget first, or give these people a default one, epsilon=1"
+            )
+        return self._limits(len(names), None, None)
 
     def _limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
         """Billionths that each may spend."""
@@ -256,77 +289,9 @@ class People:
                 "out"
             )
 
-    def _bind(self) -> None:
-        """Tie the account to the database: a person's number means another one's purse in any other account.
-
-        Raises InputError if either belongs to something else already.
-        """
-        purses = self.purses
-        with purses.turn() as turn:
-            kept, there = turn.accounts.fact(self.name, _BASE), self.base.account
-            if kept is None and there is None:
-                kept = secrets.token_hex(16)
-                turn.accounts.store(self.name, _BASE, kept)
-            elif kept is not None and there is None and len(turn.limits):
-                raise InputError(
-                    f"the people of account {self.name!r} are in another database (is this a new one?): they would "
-                    "have two budgets each; go on with that one, or take another account, name="
-                )
-            elif there not in (None, kept):
-                raise InputError(
-                    f"the people of this database have their budgets in another account than {self.name!r} of "
-                    f"{self.ledger!r} (a new ledger?): what they have spent is not known here; go on with that one"
-                )
-            self._check_known(turn)
-            self._keep_place(turn)
-        if there is None:
-            try:
-                self.base.belong_to(kept)
-            except InputError:  # another process has just done so
-                if self.base.account != kept:
-                    raise
-
-    def _keep_place(self, turn: Turn) -> None:
-        """Keep which columns say where: who took part by one answer would be told by another.
-
-        Raises InputError if others were said before.
-        """
-        if self.place is None:
-            return
-        what, said = f"place {self.table}", sorted(self.place)
-        kept = turn.accounts.fact(self.name, what)
-        if kept is None:
-            turn.accounts.store(self.name, what, said)
-        elif kept != said:
-            raise InputError(
-                f"place is {said} in {self.table!r}, and was {kept} before: a radius is about the columns that were "
-                "said first; say these"
-            )
-
-    def _check_known(self, turn: Turn) -> None:
-        """Raise InputError if the database knows more people than the account: purses come before names."""
-        if self.base.persons() > len(turn.limits):
-            raise InputError(
-                f"the database knows people that account {self.name!r} of the ledger does not: they belong to another "
-                "account or ledger (is this one an old copy?), whose purses would be taken for theirs; go on with that "
-                "one"
-            )
-
     @cached_property
     def _first_query(self) -> Query:
-        return self.base.query(self.table, self.owner, tuple(self.place or ()))
-
-
-def _names(names: Any) -> list[str]:
-    listed = list(names) if not isinstance(names, str) else [names]
-    for name in listed:
-        if not isinstance(name, str) or not name:
-            raise InputError(f"somebody is called {name!r}: names of people are texts, and not empty")
-    if len(set(listed)) < len(listed):
-        seen: set[str] = set()
-        twice = next(name for name in listed if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise InputError(f"{twice!r} is named twice: each person joins once")
-    return listed
+        return self.base.query(self.table, self.owner, self.location.columns if self.location else ())
 
 
 def _fits(given: Any, number: int) -> bool:

@@ -13,7 +13,7 @@ from deltahist.personal.records import Records
 
 #: Longest file that is read.
 _LONGEST = 1 << 20
-_KEYS = ("table", "owner", "place", "steps", "answer")
+_KEYS = ("table", "owner", "place", "crs", "steps", "answer")
 #: What each kind of answer takes, and what it needs. Budgets may be given to all.
 _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "count": ((), ()),
@@ -34,7 +34,7 @@ class Question:
     ----------
     steps : each a mapping of one step to what it takes, such as {"where": "hour >= 22"}.
     answer : {"kind": "count", "epsilon": 0.1}, with what that kind takes besides.
-    table, owner, place : of the records, if the file says so.
+    table, owner, place, crs : of the records, if the file says so; crs of the columns of the place.
 
     Raises
     ------
@@ -50,6 +50,7 @@ class Question:
     table: str | None = None
     owner: str | None = None
     place: tuple[str, ...] | None = None
+    crs: str | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> Question:
@@ -82,12 +83,13 @@ class Question:
             _checked_step(step)
         _check_answer(answer)
         place = said.get("place")
-        for name in ("table", "owner"):
+        for name in ("table", "owner", "crs"):
             if not isinstance(said.get(name, ""), str):
                 raise InputError(f"{name} is {said[name]!r}: it must be text")
         if place not in (None, []) and not _are_texts(place):
             raise InputError(f"place is {place!r}: it must be a list of columns")
-        return cls(tuple(steps), answer, said.get("table"), said.get("owner"), place if place is None else tuple(place))
+        place = None if place is None else tuple(place)
+        return cls(tuple(steps), answer, said.get("table"), said.get("owner"), place, said.get("crs"))
 
     @property
     def kind(self) -> str:

@@ -20,6 +20,7 @@ from deltahist.domain.operations import Operation
 from deltahist.errors import NANO, InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.personal.places import Place
 from deltahist.personal.query import Expression, Query
 from deltahist.personal.terminals import Terminal, Used
 from deltahist.planning import mechanism_for
@@ -116,6 +117,10 @@ class Map(Terminal["Mapped"]):
 
     def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:
         return not query.by_place and set(self.axes) <= query.untouched
+
+    def check_place(self, query: Query, place: Place) -> None:
+        if set(self.axes) <= query.untouched:
+            place.check(self.axes, self.crs or self.near.domain.crs)
 
     def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
         for name in self.axes:

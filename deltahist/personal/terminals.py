@@ -23,6 +23,7 @@ from deltahist.decode import interval
 from deltahist.decode.moments import Moments
 from deltahist.errors import InputError, positive
 from deltahist.personal.answers import LEVEL, Answer, Answers
+from deltahist.personal.places import Place
 from deltahist.personal.query import Expression, Query
 from deltahist.privacy import Law
 from deltahist.publishers.histogram import draw
@@ -94,6 +95,10 @@ class Terminal(ABC, Generic[_Given]):
         """Whether people with a radius of their own, of whom only places are hidden, may take part: if nothing that is
         asked of these records depends on place (docs/privacy/personal.md, section 5)."""
         return not query.by_place and not any(map(query.depends_on_place, values))
+
+    def check_place(self, query: Query, place: Place) -> None:
+        """Raise InputError if places are read otherwise than people's radii are measured."""
+        return
 
     def read(
         self, columns: Mapping[str, NDArray[Any]]

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.budgets import purses
+from deltahist.budgets import purse_log, purses
 from deltahist.personal import terminals
 from deltahist.privacy import Law
 from deltahist.publishers.histogram import draw
@@ -107,13 +107,13 @@ def _multiplier_ignored(patch):
 
 def _charges_forgotten(patch):
     """Every question finds the purses full."""
-    read = purses._State.read
+    read = purse_log.State.read
 
     def forgetful(self, entry):
         read(self, entry)
         self._columns[1][:] = 0
 
-    patch.setattr(purses._State, "read", forgetful)
+    patch.setattr(purse_log.State, "read", forgetful)
 
 
 def _noise_halved(patch):
