@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.budgets import purses as module
+from deltahist.budgets import purse_log, purses as module
 from deltahist.budgets.accounts import Entry
 from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.packing import pack
@@ -49,7 +49,7 @@ def broken(purses, change):
 def test_purses_are_as_a_plain_list_keeps_them(tmp_path_factory, events, longest):
     path, people = tmp_path_factory.mktemp("purses") / "l", []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_LONGEST", longest)
+        patch.setattr(purse_log, "_LONGEST", longest)
         patch.setattr(module, "_PAGE", 3)
         purses = Purses(path, "people")
         other = Purses(path, "people")
@@ -101,7 +101,7 @@ def test_an_error_leaves_everything_as_it_was(purses, change):
 
 def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     purses.join([5, 6])
-    whole = module._State._charge
+    whole = purse_log.State._charge
 
     def half_way(state, *columns):
         whole(state, *columns)
@@ -110,7 +110,7 @@ def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     def charge():
         with purses.turn() as turn:
             turn.charge([1, 1], 2)
-            monkeypatch.setattr(module._State, "_charge", half_way)
+            monkeypatch.setattr(purse_log.State, "_charge", half_way)
 
     with pytest.raises(KeyboardInterrupt):
         charge()
@@ -166,7 +166,7 @@ def test_an_account_that_somebody_joined_is_not_withdrawn(purses):
 
 
 def test_a_log_does_not_grow(purses, monkeypatch):
-    monkeypatch.setattr(module, "_LONGEST", 5)
+    monkeypatch.setattr(purse_log, "_LONGEST", 5)
     purses.join([10**9] * 3)
     other = Purses(purses.ledger, "people")
     for _ in range(40):
@@ -178,7 +178,7 @@ def test_a_log_does_not_grow(purses, monkeypatch):
 
 
 def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
-    monkeypatch.setattr(module, "_LONGEST", 0)
+    monkeypatch.setattr(purse_log, "_LONGEST", 0)
     for radius in (5.0, np.nan, 1.0):
         purses.join([100], [radius])
     for _ in range(2):
@@ -187,7 +187,8 @@ def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
     assert held(Purses(purses.ledger, "people"))[1] == held(purses)[1] == [20, 40, 60]
 
 
-OPENED = pack(np.array([9, 9]), np.array([0, 0]), np.array([np.nan, 2.0]))
+OPENED = pack(np.array([9, 9]), np.array([0, 0]), np.array([np.nan, 2.0]), np.zeros(32, np.uint8))
+MARK = np.zeros(16, np.uint8)
 ONE, TWO = np.array([1]), np.array([1, 1], dtype=np.uint8)
 
 
@@ -207,8 +208,9 @@ ONE, TWO = np.array([1]), np.array([1, 1], dtype=np.uint8)
             "persons that there are not",
         ),
         (Entry(1, "charge", 0, pack(ONE, TWO, np.array([1, 1], dtype=np.uint32))), "one of them twice"),
-        (Entry(1, "join", 1, pack(np.array([1]), np.array([2]), np.array([0.0]))), "spent more"),
-        (Entry(1, "join", 1, pack(np.array([1]), np.array([0, 0]), np.array([0.0]))), "different lengths"),
+        (Entry(1, "join", 1, pack(np.array([1]), np.array([2]), np.array([0.0]), MARK)), "spent more"),
+        (Entry(1, "join", 1, pack(np.array([1]), np.array([0, 0]), np.array([0.0]), MARK)), "different lengths"),
+        (Entry(1, "join", 1, pack(np.array([1]), np.array([0]), np.array([0.0]), MARK[1:])), "different lengths"),
         (Entry(1, "join", 1, pack(ONE)), "does not know"),
     ],
 )

@@ -91,7 +91,7 @@ def test_persons_are_numbered_once(database):
     with pytest.raises(InputError, match="person 'ann' is registered already"):
         database.register(["zoe", "ann"], 7)
     assert database.numbers(["zoe"]).tolist() == [-1]
-    with pytest.raises(InputError, match="names of 2 persons repeat"):
+    with pytest.raises(InputError, match="'zoe' is named twice"):
         database.register(["zoe", "zoe"], 7)
     with pytest.raises(InputError, match="a person is called ''"):
         database.register([""], 7)
@@ -152,7 +152,7 @@ def test_a_column_that_is_called_like_the_hidden_one_is_refused(address):
     with pytest.raises(InputError, match="'_person', which is kept for the numbers of persons: rename it"):
         database.query("mine", "who")
     with pytest.raises(
-        InputError, match="owner is 'who', of type float64: it must hold text or whole numbers"
+        InputError, match="owner is 'who', of type float64: it must hold text, whole numbers or UUIDs"
     ):
         database.query("other", "who")
 
