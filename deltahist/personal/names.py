@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from numbers import Integral
 from operator import index
 from typing import Any
 from uuid import UUID
+
+import numpy as np
 
 from deltahist.errors import InputError
 
@@ -26,14 +27,13 @@ def owners_named(owners: Any) -> list[str]:
     InputError
         On anything else, or a text that is no name. Decimal("1"), 1.0, True and b"1" would be other persons than 1.
 
-    >>> import numpy as np
     >>> owners_named(np.array([7, 8]))
     ['7', '8']
     """
     # Arrays of NumPy that are no objects would give times as whole numbers.
-    listed = owners.astype(object).tolist() if getattr(owners.dtype, "kind", "") in "mM" else owners.tolist()
+    listed = list(owners) if getattr(owners.dtype, "kind", "") in "mM" else owners.tolist()
     for kind in dict.fromkeys(map(type, listed)):
-        if not issubclass(kind, str | Integral | UUID) or issubclass(kind, bool | Enum):
+        if not issubclass(kind, str | Integral | UUID) or issubclass(kind, bool | np.timedelta64):
             wrong = next(owner for owner in listed if type(owner) is kind)
             raise InputError(
                 f"an owner is {wrong!r}, of type {kind.__name__}: it must be text, a whole number or a UUID, since one "
@@ -67,4 +67,7 @@ def all_different(names: list[str]) -> list[str]:
 
 
 def _name(owner: Any) -> str:
-    return owner if isinstance(owner, str) else str(owner if isinstance(owner, UUID) else index(owner))
+    # Kinds of texts and numbers that print otherwise, as those of an Enum do, are what they are.
+    if isinstance(owner, str):
+        return str.__str__(owner)
+    return str(owner if isinstance(owner, UUID) else index(owner))

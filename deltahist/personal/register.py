@@ -120,10 +120,13 @@ class Register:
         there, state = self.base.standing, turn.accounts.fact(self.purses.name, _STATE)
         if there.account != turn.accounts.fact(self.purses.name, _BASE):
             self._refuse_stranger()
-        if there.state != state and there.coming == state:
-            self.base.settle()
+        if there.state == state:
             return True
-        return there.state == state
+        # A ledger without a state is of before anybody joined.
+        if state is None or there.coming != state:
+            return False
+        self.base.settle()
+        return True
 
     def _check_people(self, turn: Turn) -> None:
         """Raise InputError if the database knows somebody whom the ledger does not, or others under its numbers."""

@@ -1,0 +1,136 @@
+"""One person, one name: by whatever type, frame or database it comes."""
+
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum, IntEnum
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import deltahist as dh
+from deltahist.personal.database import Database
+from deltahist.personal.names import names_of, owners_named
+from tests.personal.city import city, frame
+
+SOMEBODY = UUID("550e8400-e29b-41d4-a716-446655440000")
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Text(str, Enum):  # noqa: UP042 - it prints as Text.TWO
+    TWO = "2"
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        [1, 2],
+        ["1", "2"],
+        np.array([1, 2], dtype=np.int8),
+        np.array([1, 2], dtype=np.uint64),
+        np.array(["1", "2"]),
+        pd.array([1, 2], dtype="Int64"),
+        pd.array([1, 2], dtype=pd.ArrowDtype(pa.int32())),
+        pd.array(["1", "2"], dtype=pd.ArrowDtype(pa.string())),
+        pd.array(["1", "2"], dtype="string"),
+        pd.Categorical(["1", "2"]),
+        pd.Series([np.int64(1), "2"], dtype=object),
+        pd.Series([Number.ONE, Text.TWO], dtype=object),
+    ],
+    ids=lambda owners: str(getattr(owners, "dtype", type(owners[0]))),
+)
+def test_one_person_has_one_name_in_all_frames(tmp_path, owners):
+    people = city(tmp_path)
+    people.join(["1", "2"], epsilon=3)
+    rows = frame([("", "bus", 8, 1.0), ("", "bus", 8, 1.0)]).assign(who=owners)
+    people.insert(rows)
+    people.records.count(epsilon=1)
+    assert people.left(["1", "2"]) == [2, 2]
+    with people.turn() as turn:
+        assert len(turn.limits) == 2
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        *(1.0, np.float32(1), True, np.True_, Decimal(1), Decimal("1.0"), b"1", bytearray(b"1"), 1 + 0j),
+        *(date(2020, 1, 1), datetime(2020, 1, 1), pd.Timestamp("2020-01-01"), np.datetime64("2020-01-01")),
+        *(pd.Timedelta(1), pd.Period("2020"), np.timedelta64(1), (1,), object()),
+    ],
+    ids=lambda owner: f"{type(owner).__name__} {owner!s:.12}",
+)
+def test_what_could_be_two_names_is_refused(tmp_path, owner):
+    """Also where another owner of the frame equals it: 1 == True == Decimal(1)."""
+    people = city(tmp_path)
+    for owners in (pd.Series([owner], dtype=object), pd.Series([1, owner], dtype=object), pd.Series([owner])):
+        rows = frame([("", "bus", 8, 1.0)] * len(owners)).assign(who=owners)
+        with pytest.raises(dh.InputError, match=r"an owner is .*, of type \w+: it must be text, a whole number or a"):
+            people.insert(rows)
+    with people.turn() as turn:
+        assert not len(turn.limits)
+    with pytest.raises(dh.InputError, match=r"somebody is called"):
+        people.join([owner])
+
+
+def test_times_are_no_whole_numbers():
+    for owners in (np.array(["2020-01-01"], dtype="M8[ns]"), np.array([1], dtype="m8[ns]")):
+        with pytest.raises(dh.InputError, match="it must be text, a whole number or a UUID"):
+            owners_named(owners)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\ud800"])
+def test_texts_that_are_no_names(tmp_path, name):
+    people = city(tmp_path)
+    rows = frame([("", "bus", 8, 1.0)]).assign(who=pd.Series([name], dtype=object))
+    for act in (lambda: people.join([name]), lambda: people.insert(rows)):
+        with pytest.raises(dh.InputError, match=r"is called .*: "):
+            act()
+    with pytest.raises(dh.InputError, match="a person is called 7"):
+        names_of([7])
+
+
+def test_uuids_have_one_form(tmp_path):
+    people = city(tmp_path, [(SOMEBODY, "bus", 8, 1.0), (str(SOMEBODY), "bus", 8, 1.0)])
+    people.records.count(epsilon=0.25)
+    assert people.spent([str(SOMEBODY)]) == [0.5]
+
+
+OWNERS = {
+    "SMALLINT": "1", "INTEGER": "1", "BIGINT": "1", "TEXT": "'1'", "VARCHAR(9)": "'1'", "UUID": f"'{SOMEBODY}'",
+}  # fmt: skip
+OTHERS = {
+    "REAL": "1", "DOUBLE PRECISION": "1", "NUMERIC(9, 2)": "1", "BOOLEAN": "TRUE", "DATE": "'2020-01-01'",
+    "TIMESTAMP": "'2020-01-01'", "TIMESTAMPTZ": "'2020-01-01'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["duckdb", "postgresql"])
+def test_one_person_has_one_name_in_all_databases(tmp_path, postgres_url, where):
+    address = ":memory:" if where == "duckdb" else postgres_url
+    database = Database.open(address)
+    blob = {"BLOB" if where == "duckdb" else "BYTEA": "'1'"}
+    everything = {**OWNERS, **OTHERS, **blob}
+    with database._engine.change() as change:
+        for number, (kind, value) in enumerate(everything.items()):
+            change.execute(f"CREATE TABLE t{number} (who {kind}, n INTEGER)")
+            change.execute(f"INSERT INTO t{number} VALUES ({value}, 1)")
+    for number, kind in enumerate(everything):
+        if kind not in OWNERS:
+            with pytest.raises(dh.InputError, match="it must hold text, whole numbers or UUIDs"):
+                dh.People(database, f"t{number}", owner="who", ledger=tmp_path / "l", epsilon=9)
+            continue
+        people = dh.People(database, f"t{number}", owner="who", ledger=tmp_path / "l", epsilon=9)
+        assert people.enrol() == (number == 0 or kind == "UUID")
+        people.records.count(epsilon=1)
+    assert people.spent(["1", str(SOMEBODY)]) == [len(OWNERS) - 1, 1]
+    # The same persons in frames.
+    database.create_records("trip", {"n": "whole"}, owner="who")
+    people = dh.People(database, "trip", owner="who", ledger=tmp_path / "l", epsilon=9)
+    people.insert(pd.DataFrame({"who": pd.Series([1, "1", np.int8(1), SOMEBODY], dtype=object), "n": 1}))
+    assert len(database.persons()[0]) == 2
+    database.close()
