@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
@@ -87,11 +87,10 @@ class People:
         if not isinstance(self.ledger, Ledger):
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         self._first_query  # noqa: B018
-        location = self.location
+        self.location  # noqa: B018
         self._register.bind(self.restored)
-        if location is not None:
-            with self.turn() as turn:
-                location.keep(turn, self.name, self.table)
+        with self.turn():
+            pass
 
     @property
     def base(self) -> Database:
@@ -120,9 +119,13 @@ class People:
     def _register(self) -> Register:
         return Register(self.base, self.purses)
 
-    def turn(self) -> AbstractContextManager[Turn]:
-        """All purses, alone, once the database is known to have the same people as the ledger; private."""
-        return self._register.turn()
+    @contextmanager
+    def turn(self) -> Iterator[Turn]:
+        """All purses, alone, once database and ledger are known to have the same people and places; private."""
+        with self._register.turn() as turn:
+            if self.location is not None:
+                self.location.keep(turn, self.name, self.table)
+            yield turn
 
     @property
     def records(self) -> Records:

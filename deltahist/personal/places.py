@@ -76,6 +76,8 @@ class Place:
         said = {"columns": list(self.columns), "crs": self.crs}
         all_kept = turn.accounts.facts(account, _FACT)
         kept = all_kept.pop(_FACT + table, None)
+        if kept == said:
+            return
         if kept is not None:
             was = Place(**kept)
             if was.columns == self.columns and _alike(was.crs, self.crs):

@@ -94,7 +94,11 @@ def test_what_is_a_place_is_said_once_somebody_has_paid(tmp_path):
     opened(base, tmp_path, None)
     for crs in (FEET, METRES):  # nobody has paid: it may be mended
         people = opened(base, tmp_path, ("x", "y"), crs)
+    stale = opened(base, tmp_path, ("x", "y"), FEET)
+    people = opened(base, tmp_path, ("x", "y"), METRES)
     people.records.count(epsilon=0.1)
+    with pytest.raises(dh.InputError, match=r"was \['x', 'y'\] in EPSG:32618 before"):
+        stale.records.count(epsilon=0.1)
     opened(base, tmp_path, None)
     opened(base, tmp_path, ["x", "y"], METRES)
     for place, crs in ((("y", "x"), METRES), (("x", "y"), FEET), (("x", "y"), None), (("x",), None), ((), None)):
