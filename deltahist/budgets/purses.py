@@ -21,6 +21,7 @@ from deltahist.errors import NANO, InputError, one_of
 #: Purses that one entry tells of.
 _PAGE = 1 << 20
 
+
 @dataclass(frozen=True, eq=False)
 class Purses:
     """Limits of persons, and what each has spent, in one account of a ledger.

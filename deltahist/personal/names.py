@@ -44,8 +44,8 @@ def owners_named(owners: Any) -> list[str]:
 
 
 def names_of(names: Iterable[Any], who: str = "a person") -> list[str]:
-    """Return names as a list; InputError on what is no text, empty, or more than databases hold."""
-    listed = list(names)
+    """Return one name or several as a list; InputError on what is no text, is empty, or does not fit a database."""
+    listed = [names] if isinstance(names, str) else list(names)
     for name in listed:
         if not isinstance(name, str) or not name or "\0" in name:
             raise InputError(f"{who} is called {name!r}: names are texts that are not empty")

@@ -87,10 +87,11 @@ class People:
         if not isinstance(self.ledger, Ledger):
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         self._first_query  # noqa: B018
-        self.location  # noqa: B018
+        location = self.location
         self._register.bind(self.restored)
-        with self.turn():
-            pass
+        if location is not None:
+            with self.turn():  # which keeps it
+                pass
 
     @property
     def base(self) -> Database:
@@ -147,8 +148,8 @@ class People:
         ----------
         names : (m,) texts, all different.
         epsilon, rho : budget of each, or (m,) budgets, in the unit of these people; their default when None.
-        radius : of each person's neighbourhood, or (m,) radii, on the ground in metres (in the map's units where it has
-            no CRS, whatever the units of the columns are); none when None.
+        radius : of each person's neighbourhood, or (m,) radii, on the ground in metres (in the units of the columns
+            where the place has no CRS); none when None.
 
         Raises
         ------

@@ -40,9 +40,13 @@ class Place:
     def __post_init__(self) -> None:
         columns = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
         if len(columns) > 2 or len(set(columns)) < len(columns):
-            raise InputError(f"place is {list(columns)}: it must be the column of x, or those of x and y, or none")
+            raise InputError(
+                f"place is {list(columns)}: it must be the column of x, or those of x and y, or none"
+            )
         if self.crs is not None and len(columns) < 2:
-            raise InputError(f"crs is {self.crs!r} of the places {list(columns)}: it needs a column of x and one of y")
+            raise InputError(
+                f"crs is {self.crs!r} of the places {list(columns)}: it needs a column of x and one of y"
+            )
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "crs", None if self.crs is None else _canonical(self.crs))
 
@@ -110,5 +114,7 @@ def _alike(one: str | None, other: str | None) -> bool:
 
 
 def _said(columns: Sequence[str], crs: str | None) -> str:
-    unit = "units of the map" if crs is None else crs if len(crs) < 80 else f"{read_crs(crs).name} ({crs[:60]}…)"
+    unit = (
+        "units of the map" if crs is None else crs if len(crs) < 80 else f"{read_crs(crs).name} ({crs[:60]}…)"
+    )
     return f"{list(columns)} in {unit}"

@@ -69,7 +69,9 @@ def test_what_could_be_two_names_is_refused(tmp_path, owner):
     people = city(tmp_path)
     for owners in (pd.Series([owner], dtype=object), pd.Series([1, owner], dtype=object), pd.Series([owner])):
         rows = frame([("", "bus", 8, 1.0)] * len(owners)).assign(who=owners)
-        with pytest.raises(dh.InputError, match=r"an owner is .*, of type \w+: it must be text, a whole number or a"):
+        with pytest.raises(
+            dh.InputError, match=r"an owner is .*, of type \w+: it must be text, a whole number or a"
+        ):
             people.insert(rows)
     with people.turn() as turn:
         assert not len(turn.limits)
@@ -81,6 +83,12 @@ def test_times_are_no_whole_numbers():
     for owners in (np.array(["2020-01-01"], dtype="M8[ns]"), np.array([1], dtype="m8[ns]")):
         with pytest.raises(dh.InputError, match="it must be text, a whole number or a UUID"):
             owners_named(owners)
+
+
+def test_one_name_may_come_alone(tmp_path):
+    people = city(tmp_path)
+    people.join("Ada")
+    assert people.left("Ada") == people.left(["Ada"]) == [1]
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800"])
@@ -101,7 +109,8 @@ def test_uuids_have_one_form(tmp_path):
 
 
 OWNERS = {
-    "SMALLINT": "1", "INTEGER": "1", "BIGINT": "1", "TEXT": "'1'", "VARCHAR(9)": "'1'", "UUID": f"'{SOMEBODY}'",
+    "SMALLINT": "1", "INTEGER": "1", "BIGINT": "1", "TEXT": "'1'", "VARCHAR(9)": "'1'", "CHAR(5)": "'1'",
+    "UUID": f"'{SOMEBODY}'",
 }  # fmt: skip
 OTHERS = {
     "REAL": "1", "DOUBLE PRECISION": "1", "NUMERIC(9, 2)": "1", "BOOLEAN": "TRUE", "DATE": "'2020-01-01'",

@@ -60,7 +60,9 @@ def test_a_map_with_its_axes_swapped_is_refused(tmp_path):
     people = city(tmp_path, ("x", "y"))
     visit(people, 40.0, 60.0)
     square = dh.Neighbourhood(dh.Domain((0, 0, 1000, 1000), (10, 10)), 100)
-    with pytest.raises(dh.InputError, match=r"\['y', 'x'\] in units of the map, .* about \['x', 'y'\] in units"):
+    with pytest.raises(
+        dh.InputError, match=r"\['y', 'x'\] in units of the map, .* about \['x', 'y'\] in units"
+    ):
         map_of(people, square, "y", "x")
     assert people.spent(["Eve", "Bob"]) == [0, 0]
     map_of(people, square)
@@ -101,7 +103,13 @@ def test_what_is_a_place_is_said_once_somebody_has_paid(tmp_path):
         stale.records.count(epsilon=0.1)
     opened(base, tmp_path, None)
     opened(base, tmp_path, ["x", "y"], METRES)
-    for place, crs in ((("y", "x"), METRES), (("x", "y"), FEET), (("x", "y"), None), (("x",), None), ((), None)):
+    for place, crs in (
+        (("y", "x"), METRES),
+        (("x", "y"), FEET),
+        (("x", "y"), None),
+        (("x",), None),
+        ((), None),
+    ):
         with pytest.raises(dh.InputError, match=r"was \['x', 'y'\] in EPSG:32618 before: .* say these"):
             opened(base, tmp_path, place, crs)
 
@@ -109,7 +117,9 @@ def test_what_is_a_place_is_said_once_somebody_has_paid(tmp_path):
 def test_radii_are_metres_in_all_tables_or_in_none(tmp_path):
     people = city(tmp_path, ("x", "y"), METRES)
     people.base.create_records("trip", {"x": "number", "y": "number"}, owner="who")
-    with pytest.raises(dh.InputError, match=r"\['x', 'y'\] in units of the map in 'trip', .* EPSG:32618 in 'visit'"):
+    with pytest.raises(
+        dh.InputError, match=r"\['x', 'y'\] in units of the map in 'trip', .* EPSG:32618 in 'visit'"
+    ):
         opened(people.base, tmp_path, ("x", "y"), None, "trip")
     opened(people.base, tmp_path, (), None, "trip")
     opened(people.base, tmp_path, ("x", "y"), "EPSG:4326", "trip")
@@ -142,13 +152,23 @@ def test_a_file_says_in_which_crs_the_places_are(tmp_path, capsys):
 
     def ask(said, crs=METRES):
         (tmp_path / "map.toml").write_text(question.format(said, crs))
-        line = ["ask", tmp_path / "map.toml", "--database", tmp_path / "city.duckdb", "--ledger", tmp_path / "l"]
+        line = [
+            "ask",
+            tmp_path / "map.toml",
+            "--database",
+            tmp_path / "city.duckdb",
+            "--ledger",
+            tmp_path / "l",
+        ]
         return main([str(part) for part in [*line, "--out", tmp_path / "m.parquet", "--overwrite"]])
 
     assert ask(f'crs = "{METRES}"') == 0
     capsys.readouterr()
     assert ask(f'crs = "{METRES}"', "EPSG:32617") == 2
-    assert "in EPSG:32617, and these people's radii are about ['x', 'y'] in EPSG:32618" in capsys.readouterr().err
+    assert (
+        "in EPSG:32617, and these people's radii are about ['x', 'y'] in EPSG:32618"
+        in capsys.readouterr().err
+    )
     assert ask("") == 2
     assert "and was ['x', 'y'] in EPSG:32618 before" in capsys.readouterr().err
     assert ask("crs = 32618") == 2

@@ -70,6 +70,25 @@ def test_a_question_from_a_file_is_paid_for_by_those_it_is_about(folder, capsys)
     found.base.close()
 
 
+def test_a_copy_that_was_put_back_is_taken_once_it_is_said(folder, capsys):
+    import duckdb
+
+    copy = (folder / "city.duckdb").read_bytes()
+    assert ask(folder, "night.toml", "--limit", "0.25") == 0
+    for rows in ([], ["Dan", "Eve"]):
+        (folder / "city.duckdb").write_bytes(copy)
+        with duckdb.connect(folder / "city.duckdb") as connection:
+            connection.executemany("INSERT INTO visit VALUES (?, 23, 'bus', 1, 1)", [["Ada"], *([who] for who in rows)])
+        capsys.readouterr()
+        assert ask(folder, "night.toml") == 2
+        assert "open this one once with restored=True (--restored)" in capsys.readouterr().err
+        assert ask(folder, "night.toml", "--limit", "0.25", "--restored") == 0
+        assert ask(folder, "night.toml") == 0
+    found = people(folder)
+    assert [float(each) for each in found.spent(["Ada", "Bob", "Dan", "Eve"])] == [0.25] * 4
+    found.base.close()
+
+
 def people_price(release):
     """What one record of somebody without a radius costs: to appear anywhere."""
     made = release.mechanism

@@ -48,7 +48,9 @@ def test_a_restored_copy_gives_nobody_a_second_purse(tmp_path):
     people.records.where("kind = 'tram'").count(epsilon=1)
     for _ in range(3):
         again = copy_of(backup)
-        with pytest.raises(dh.InputError, match=r"older copy, .* open this one once with restored=True") as caught:
+        with pytest.raises(
+            dh.InputError, match=r"older copy, .* open this one once with restored=True"
+        ) as caught:
             opened(again, people.ledger)
         assert "has the purse of before" in str(caught.value)
         found = opened(again, people.ledger, restored=True)
@@ -93,7 +95,9 @@ def test_a_database_that_is_lost_is_made_anew(tmp_path):
     people.records.count(epsilon=1)
     new = Database.open(":memory:")
     new.create_records("trip", {"kind": "text", "hour": "whole", "fare": "number"}, owner="who")
-    with pytest.raises(dh.InputError, match=r"in another database .* where that one is lost open this one once with"):
+    with pytest.raises(
+        dh.InputError, match=r"in another database .* where that one is lost open this one once with"
+    ):
         opened(new, people.ledger)
     found = opened(new, people.ledger, restored=True)
     found.insert(frame([("Bob", "bus", 8, 1.0), ("Ada", "bus", 8, 1.0)]))
@@ -175,7 +179,8 @@ def test_many_join_at_once(tmp_path):
     again = opened(people.base, people.ledger)
     names = [["Ada", "Bob", "Cyd"], ["Cyd", "Bob", "Dan"], ["Dan", "Ada", "Eve"]]
     threads = [
-        threading.Thread(target=who.join, args=(some,)) for who, some in zip(itertools.cycle([people, again]), names)
+        threading.Thread(target=who.join, args=(some,))
+        for who, some in zip(itertools.cycle([people, again]), names)
     ]
     for thread in threads:
         thread.start()
@@ -252,7 +257,9 @@ def _histories(tmp_path_factory, monkeypatch_factory, events):
                 elif what == "copy":
                     databases.append(copy_of(databases[how % len(databases)]))
                 elif what in ("go on with", "restore"):
-                    people = opened(databases[how % len(databases)], people.ledger, restored=what == "restore")
+                    people = opened(
+                        databases[how % len(databases)], people.ledger, restored=what == "restore"
+                    )
                 else:
                     with patch.context() as crash:
                         crash.setattr(Database, what, interrupted)
