@@ -272,8 +272,8 @@ def _histories(tmp_path_factory, monkeypatch_factory, events):
         return paid, marks, spent
 
 
-@settings(max_examples=12)
-@given(st.lists(EVENTS, max_size=14))
+@settings(max_examples=8)
+@given(st.lists(EVENTS, max_size=12))
 def test_nobody_pays_more_than_their_limit_over_all_copies(tmp_path_factory, events):
     paid, marks, spent = _histories(tmp_path_factory, pytest.MonkeyPatch.context, events)
     assert max(paid.values()) <= 1
@@ -282,7 +282,7 @@ def test_nobody_pays_more_than_their_limit_over_all_copies(tmp_path_factory, eve
 
 
 @pytest.mark.slow
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(st.lists(EVENTS, max_size=40))
 def test_nobody_pays_more_than_their_limit_over_all_copies_and_longer(tmp_path_factory, events):
     paid, marks, spent = _histories(tmp_path_factory, pytest.MonkeyPatch.context, events)
