@@ -32,6 +32,10 @@ _LONGEST = 4096
 _SPREAD = 45
 #: Larger scales would let whole numbers of 64 bits overflow with a probability worth naming.
 _MOST_SCALE = 1 << 50
+#: A geometric variable of a larger scale is drawn up to this power of the base, which int64 holds.
+_MOST_DIGITS = 6
+#: Where a capped geometric variable ends: beyond every value that noise of a scale of at most 2^50 takes.
+CAP = _BASE**_MOST_DIGITS
 #: Smaller scales (the least float) are surely a slip, and their e^(−1 / scale) would need thousands of digits.
 _LEAST_SCALE = Fraction(1, 1 << 1074)
 #: Values drawn at a time, so that the working memory does not grow with the array.
@@ -190,6 +194,30 @@ def geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
     return out
 
 
+def capped_geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
+    """min(G, 2^60) with P(G ≥ k) = e^(−k / scale), of any scale, however large."""
+    if scale <= _MOST_SCALE:
+        return geometric(scale, number, words)
+    out = np.full(number, CAP, dtype=np.int64)
+    below = np.flatnonzero(_beyond_cap(scale).draw(number, words))
+    # Given that G is below the cap its digits are independent, as all digits of a geometric variable are.
+    out[below] = 0
+    for place in range(_MOST_DIGITS):
+        unit = _BASE**place
+        out[below] += unit * _digit_table(scale / unit).draw(len(below), words)
+    return out
+
+
+@functools.lru_cache(maxsize=64)
+def _beyond_cap(scale: Fraction) -> Table:
+    """0 with probability e^(−2^60 / scale), else 1."""
+
+    def exact(k: int, bits: int) -> tuple[int, int]:
+        return exp_bounds(CAP / scale, bits)
+
+    return Table(certified([exact(0, TABLE_BITS)], exact), exact)
+
+
 @functools.lru_cache(maxsize=64)
 def _digits(scale: Fraction) -> tuple[tuple[Table, ...], Table]:
     """Laws of the digits of a geometric variable, the last one first, and of what is left of it."""
@@ -231,12 +259,15 @@ def _digit_table(scale: Fraction) -> Table:
     def exact(k: int, bits: int) -> tuple[int, int]:
         if k == _BASE - 1:
             return 1 << bits, 1 << bits
-        more = bits + 64
+        more = bits + 64 + 2 * int(scale).bit_length()  # 1 − e^(−1 / scale) has as many zeros as the scale has bits
         part = complement(exp_bounds((k + 1) / scale, more), more)
         return ratio(part, complement(exp_bounds(_BASE / scale, more), more), bits)
 
-    powers = [complement(p, TABLE_BITS) for p in _powers(scale, _BASE)]
-    fast = [ratio(p, powers[-1], TABLE_BITS) for p in powers[:-1]]
+    if scale > _MOST_SCALE:
+        fast = [exact(k, TABLE_BITS) for k in range(_BASE - 1)]
+    else:
+        powers = [complement(p, TABLE_BITS) for p in _powers(scale, _BASE)]
+        fast = [ratio(p, powers[-1], TABLE_BITS) for p in powers[:-1]]
     # The last threshold is one: no word is beyond it, so it need not stand in the table.
     return Table(certified(fast, exact), exact)
 

@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, exact, whole
-from deltahist.noise.discrete import Shape, discrete_gaussian, discrete_laplace, geometric
+from deltahist.noise.discrete import (
+    CAP,
+    Shape,
+    capped_geometric,
+    discrete_gaussian,
+    discrete_laplace,
+    geometric,
+)
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import (
     TABLE_BITS,
@@ -80,10 +87,13 @@ class Lattice:
     implies backwards: a value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer), or moves
     towards zero, or jumps (docs/gradual.md).
 
+    It serves levels down to 2^−50 and values within ±2^60; levels may lie as near to each other as wanted.
+
     Raises
     ------
     InputError
-        On a level that is not finite and above zero, one that does not rise (or fall), or values that are not whole.
+        On a level that is not finite, below 2^−50 or not above zero, one that does not rise (or fall), or values that
+        are not whole or lie beyond ±2^60.
 
     >>> process = Lattice()
     >>> coarse = process.start(0.5, 5, rng=np.random.default_rng(2))
@@ -149,7 +159,8 @@ def _first(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
     if scale * _SPREAD > _LONGEST:
         inwards = _inwards(a, b).draw(number, words) == 0
         out = np.zeros(number, dtype=np.int64)
-        out[inwards] = 1 + geometric(scale, int(inwards.sum()), words)
+        # A step beyond every value leads nowhere: how far beyond does not matter.
+        out[inwards] = 1 + capped_geometric(scale, int(inwards.sum()), words)
         return out
     table = _first_table(a, b)
     out = table.draw(number, words)
@@ -355,6 +366,11 @@ def _whole(values: ArrayLike) -> Integers:
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
         raise InputError(f"values are of type {array.dtype}: they must be whole numbers")
+    if array.size and max(int(array.max()), -int(array.min())) >= CAP:
+        far = max(int(array.max()), int(array.min()), key=abs)
+        raise InputError(
+            f"values hold {far}: they must lie within ±2^60, as noise of a scale of at most 2^50 does (are they noise?)"
+        )
     return array.astype(np.int64, copy=False)
 
 

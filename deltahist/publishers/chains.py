@@ -76,9 +76,9 @@ def refine_draws(before: Additive, after: Additive, draws: Draws, rng: np.random
 
 
 def check_refines(before: Additive, after: Additive) -> None:
-    """InputError if noise cannot be refined so far, or so little: before anything is charged."""
+    """InputError if noise cannot be refined so far, or so little: a trial on a zero, before anything is charged."""
     for _, process, level, finer in _moves(before, after):
-        process.refine(np.zeros(0, dtype=np.int64), level, finer)
+        process.refine(np.zeros(1, dtype=np.int64), level, finer)
 
 
 def tighten_draws(before: Additive, after: Additive, draws: Draws, rng: np.random.Generator | None) -> Draws:

@@ -67,6 +67,11 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
         raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
     if zipfile.is_zipfile(path):  # what is no state is called that, not a state that others can read
         check_secret(path, "state")
+        if path.stat().st_nlink > 1:
+            raise InputError(
+                f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each of them would refine the "
+                f"same noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them); nothing was drawn or spent"
+            )
     try:
         with zipfile.ZipFile(path) as parts:
             fits_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")

@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from deltahist import InputError
-from deltahist.noise import process
+from deltahist.noise import discrete, process
+from deltahist.noise.discrete import CAP, capped_geometric
 from deltahist.noise.entropy import source
 from deltahist.noise.exact import Table
 from deltahist.noise.process import Brownian, Lattice, _gaussian_around
@@ -74,6 +75,49 @@ def test_marginals_after_refining_and_tightening(a, b):
         far = int(np.abs(values).max()) + 1
         k = np.arange(-far, far + 1)
         assert fits(np.bincount(values + far, minlength=len(k)), mass(level, k))
+
+
+@pytest.mark.parametrize("step", [Fraction(1, 2**54), Fraction(1, 10**30), Fraction(1, 10**400)])
+@pytest.mark.parametrize("level", [Fraction(1), Fraction(1, 1000), Fraction(1, 2**50)])
+def test_the_least_steps_move_nothing(level, step):
+    """A value moves with a chance of about `step` times a few of its scales: at most 10⁻⁹ for all of them together."""
+    coarse = Lattice().start(level, 2000, rng=np.random.default_rng(3))
+    finer = level * (1 + step)
+    assert np.array_equal(Lattice().refine(coarse, level, finer), coarse)
+    assert np.array_equal(Lattice().tighten(coarse, finer, level), coarse)
+
+
+@pytest.mark.parametrize(
+    "scale", [Fraction(1, 2**3), Fraction(1), Fraction(2**40), Fraction(10**60), Fraction(10**700)]
+)
+def test_a_geometric_variable_ends_at_the_cap(scale):
+    """Of scale s · 2^60: at the cap with the chance e^(−1/s), below it geometric: quarters by the formula."""
+    law, n = (lambda part: np.exp(-part / float(scale))) if scale < 10**300 else (lambda part: 1.0), 40_000
+    drawn = capped_geometric(scale * CAP, n, source(np.random.default_rng(5)))
+    assert drawn.min() >= 0
+    edges = [0, CAP // 4, CAP // 2, 3 * CAP // 4, CAP]
+    expected = [law(edge / CAP) - law(after / CAP) for edge, after in itertools.pairwise(edges)] + [law(1)]
+    found = [((drawn >= edge) & (drawn < after)).mean() for edge, after in itertools.pairwise(edges)] + [
+        (drawn == CAP).mean()
+    ]
+    assert np.abs(np.array(found) - expected).max() < 5 / np.sqrt(n)  # 5 standard errors: below 1e-5
+
+
+def test_digits_below_the_cap_are_even_where_the_scale_is_huge(monkeypatch):
+    monkeypatch.setattr(
+        discrete, "_beyond_cap", lambda scale: Table(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
+    )
+    drawn = capped_geometric(Fraction(10**60), 40_000, source(np.random.default_rng(6)))
+    for place in range(6):
+        assert stats.chisquare(np.bincount(drawn >> 10 * place & 1023, minlength=1024)).pvalue > FALSE_ALARM
+
+
+def test_values_beyond_what_noise_can_be_are_refused():
+    for values in ([1 << 60], [-(1 << 60)], [-(1 << 63)], np.array([1 << 63], dtype=np.uint64)):
+        for change in (Lattice().refine, Brownian(9).refine):
+            with pytest.raises(InputError, match="within ±2"):
+                change(values, 1, 2)
+    assert Lattice().refine([(1 << 60) - 1], 1, 2).dtype == np.int64
 
 
 @pytest.mark.parametrize("x", [0, 1, -3, 12])
@@ -180,7 +224,9 @@ def test_what_refining_takes_away_does_not_depend_on_what_remains():
 # ------------------------------------------------------------------------------------------------- Gaussian
 
 
-@pytest.mark.parametrize(("share", "variance"), [(Fraction(1, 3), Fraction(9, 4)), (Fraction(7, 9), Fraction(70, 3))])
+@pytest.mark.parametrize(
+    ("share", "variance"), [(Fraction(1, 3), Fraction(9, 4)), (Fraction(7, 9), Fraction(70, 3))]
+)
 def test_gaussian_noise_around_any_centre(monkeypatch, share, variance):
     """Many of these are decided by bounds of e^−γ, since floats may not decide near the threshold."""
     monkeypatch.setattr(process, "exp_bounds", functools.cache(process.exp_bounds))  # all have one centre

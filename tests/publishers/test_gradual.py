@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.budgets.sqlite import hold
+from deltahist.noise import process
 from deltahist.publishers import chains, gradual, state as states
 from deltahist.publishers.gradual import once_more
 from deltahist.publishers.state import State, held
@@ -199,6 +201,30 @@ def test_a_link_leads_to_one_state(chain, tmp_path):
         pass
 
 
+def test_a_state_of_two_names_is_refused(chain, tmp_path):
+    """Each name has a lock of its own, and would be replaced by itself."""
+    path, release = chain
+    (tmp_path / "other.state").hardlink_to(path)
+    for name in (path, tmp_path / "other.state"):
+        with pytest.raises(dh.InputError, match=r"has 2 names \(hard links\)"):
+            dh.refine(release, name, epsilon=2)
+    (tmp_path / "other.state").unlink()
+    assert dh.refine(release, path, epsilon=2).guarantee.epsilon == 2
+
+
+def test_a_state_is_read_under_its_lock(chain, monkeypatch):
+    path, release = chain
+    load = State.load
+
+    def locked(read):
+        with pytest.raises(dh.InputError, match="in use"), hold(path, "state"):
+            pass
+        return load(read)
+
+    monkeypatch.setattr(states.State, "load", locked)
+    assert dh.refine(release, path, epsilon=2).guarantee.epsilon == 2
+
+
 def test_a_state_that_came_meanwhile_is_not_overwritten(chain, monkeypatch):
     """Two runs look for the file at the same time and find none: the second one to write does not replace it."""
     path, _ = chain
@@ -237,7 +263,11 @@ def test_a_process_that_dies_never_leads_to_another_draw(chain, monkeypatch, at)
     if at == "after the state":
         assert (once_more.values == drawn.release.values).all()
         assert State.load(path).token == drawn.token
-    assert dh.refine(once_more, path, epsilon=Fraction(21, 10)).mechanism.chain.amounts == (1, 2, Fraction(21, 10))
+    assert dh.refine(once_more, path, epsilon=Fraction(21, 10)).mechanism.chain.amounts == (
+        1,
+        2,
+        Fraction(21, 10),
+    )
 
 
 def test_a_link_to_a_state_stays_one(chain, tmp_path):
@@ -253,7 +283,10 @@ def test_a_link_to_a_state_stays_one(chain, tmp_path):
 def test_nothing_is_left_beside_a_state_but_its_lock(chain):
     path, release = chain
     dh.refine(release, path, epsilon=2)
-    assert sorted(p.name for p in path.parent.iterdir()) in (["city.state"], ["city.state", "city.state-lock"])
+    assert sorted(p.name for p in path.parent.iterdir()) in (
+        ["city.state"],
+        ["city.state", "city.state-lock"],
+    )
 
 
 def test_the_release_of_a_state_may_be_left_out(chain):
@@ -304,7 +337,9 @@ def test_a_state_that_was_used_already(chain, tmp_path):
     second = dh.refine(first, path, epsilon=2)
     with pytest.raises(dh.InputError, match=r"release 1 of chain \w+ was refined already, up to 2"):
         dh.refine(first, path, epsilon=3)
-    with pytest.raises(dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"):
+    with pytest.raises(
+        dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"
+    ):
         dh.refine(second, tmp_path / "copy.state", epsilon=3)
 
 
@@ -316,7 +351,9 @@ def test_damaged_states_are_refused(chain, tmp_path):
     for content in (b"", whole[:-30], whole[: len(whole) // 2], b"something else", bytes(5_000)):
         broken.write_bytes(content)
         broken.chmod(0o600)
-        with pytest.raises(dh.DamagedFile, match=r"broken.state' is truncated or no state: .*; nothing was drawn"):
+        with pytest.raises(
+            dh.DamagedFile, match=r"broken.state' is truncated or no state: .*; nothing was drawn"
+        ):
             dh.refine(release, broken, epsilon=2)
     flipped = bytearray(whole)
     flipped[middle] ^= 1
@@ -329,7 +366,11 @@ def test_damaged_states_are_refused(chain, tmp_path):
     ("description", "left_out", "message"),
     [
         ({"version": 99}, None, "of version 99: this program reads versions up to 1"),
-        ({"format": "deltahist-rappor-state"}, None, "is 'deltahist-rappor-state': it must be 'deltahist-state'"),
+        (
+            {"format": "deltahist-rappor-state"},
+            None,
+            "is 'deltahist-rappor-state': it must be 'deltahist-state'",
+        ),
         ({}, "description", "is truncated or no state: 'description'"),
         ({}, "draws", "contradicts itself: it has no 'draws'"),
     ],
@@ -387,11 +428,15 @@ def test_a_folder_that_is_missing(tmp_path):
 
 @pytest.fixture(params=["durable", "in memory"])
 def account(request, tmp_path):
-    return dh.Account.total(epsilon=3, ledger=tmp_path / "l" if request.param == "durable" else None, name="people")
+    return dh.Account.total(
+        epsilon=3, ledger=tmp_path / "l" if request.param == "durable" else None, name="people"
+    )
 
 
 def start(path, account, **how):
-    return dh.publish(COUNTS, SQUARE, "identity", epsilon=how.pop("epsilon", 1), state=path, account=account, **how)
+    return dh.publish(
+        COUNTS, SQUARE, "identity", epsilon=how.pop("epsilon", 1), state=path, account=account, **how
+    )
 
 
 def test_refining_charges_the_difference(tmp_path, account):
@@ -428,7 +473,9 @@ def test_a_copy_of_a_state_is_not_paid_for_twice(tmp_path, account):
     shutil.copy(tmp_path / "s", tmp_path / "copy")
     dh.refine(release, tmp_path / "s", epsilon=2, account=account)
     for epsilon in (2, 2.5):
-        with pytest.raises(dh.InputError, match=r"has been used already, as its account knows \(is it a copy\?\)"):
+        with pytest.raises(
+            dh.InputError, match=r"has been used already, as its account knows \(is it a copy\?\)"
+        ):
             dh.refine(release, tmp_path / "copy", epsilon=epsilon, account=account)
     assert account.spent == 2
     assert State.load(tmp_path / "copy").chain.number == 1
@@ -528,6 +575,40 @@ def test_levels_that_are_too_near_are_not_charged(tmp_path):
     assert account.spent == Fraction(1, 100)
 
 
+@pytest.mark.parametrize("name", [*CHAINS, "users of three points"])
+def test_the_least_step_keeps_the_noise(name, tmp_path):
+    """A step to the next float hardly ever moves a draw, with a chance below 10⁻⁶ each; nothing wraps around."""
+    points, users = np.random.default_rng(2).uniform(0, 8, (40, 2)), np.arange(40) // 3
+    three = dh.count(points, SQUARE.domain, user=users, max_per_user=3)
+    publish, unit = CHAINS.get(name, (lambda **how: dh.publish(three, SQUARE, "identity", **how), "epsilon"))
+    account = dh.Account.total(**{unit: 10})
+    release = publish(**{unit: 0.001}, state=tmp_path / "s", account=account, **WEAK)
+    for amount in (np.nextafter(0.001, 1), 0.001 * (1 + 1e-12), 0.001 + 1e-9):
+        finer = Fraction(float(amount))
+        if unit == "rho" and finer < Fraction(0.001) * (1 + Fraction(1, 10**13)):  # its lattice would show
+            spent = account.spent
+            with pytest.raises(dh.InputError, match="too near to each other"):
+                dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK)
+            assert account.spent == spent
+            continue
+        before, release = (
+            release,
+            dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK),
+        )
+        assert np.abs(release.values - before.values).max() <= 1e-2 * np.abs(before.values).max()
+
+
+def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):
+    release = start(tmp_path / "s", account)
+    spent = account.spent
+    monkeypatch.setattr(
+        process, "capped_geometric", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw"))
+    )
+    with pytest.raises(dh.InputError, match="no draw"):
+        dh.refine(release, tmp_path / "s", epsilon=1 + 1e-9, account=account)
+    assert account.spent == spent
+
+
 def test_it_is_charged_before_noise_is_drawn(tmp_path, account, monkeypatch):
     release = start(tmp_path / "s", account)
     monkeypatch.setattr(gradual, "refine_draws", lambda *_: pytest.fail(f"spent {account.spent}"))
@@ -579,7 +660,9 @@ def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
     near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
     release = dh.publish(np.zeros(4, dtype=int), near, "identity", rho=Fraction(1, 50))
     drawn = []
-    monkeypatch.setattr(gradual, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0)
+    monkeypatch.setattr(
+        gradual, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0
+    )
     copy = dh.tighten(release, rho=Fraction(1, 100))
     (before,), (after,) = release.laws, copy.laws
     assert drawn == [after.parameter * (1 + Fraction(1, 1 << 30)) - before.parameter]
@@ -587,12 +670,18 @@ def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
 
 def test_releases_that_do_not_keep_their_noise():
     release = dh.publish(COUNTS, SQUARE, FLOW, epsilon=1)
-    with pytest.raises(dh.InputError, match="does not keep what further noise would have to be added to; give"):
+    with pytest.raises(
+        dh.InputError, match="does not keep what further noise would have to be added to; give"
+    ):
         dh.tighten(release, epsilon=0.5)
     release = dh.publish(COUNTS, SQUARE, "identity", rho=1)
-    with pytest.raises(dh.InputError, match="its Gaussian noise is too small for a copy so near; take less, give"):
+    with pytest.raises(
+        dh.InputError, match="its Gaussian noise is too small for a copy so near; take less, give"
+    ):
         dh.tighten(release, rho=0.5)
-    with pytest.raises(dh.InputError, match=r"epsilon is 2, but the release has 1: a more private copy has less"):
+    with pytest.raises(
+        dh.InputError, match=r"epsilon is 2, but the release has 1: a more private copy has less"
+    ):
         dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=2)
     with pytest.raises(dh.InputError, match="rho is given, but the release spent epsilon"):
         dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), rho=0.5)
@@ -609,7 +698,12 @@ def test_a_copy_of_an_earlier_release_is_not_made_of_a_later_state(chain):
 
 def test_which_strategies_add_linearly():
     """Where it is said, the sum of two noises enters as the sum of what they do."""
-    for strategy in (FLOW, BLOCKS, dh.strategies.Flow(SQUARE.domain, widths=()), dh.strategies.Identity(SQUARE.domain)):
+    for strategy in (
+        FLOW,
+        BLOCKS,
+        dh.strategies.Flow(SQUARE.domain, widths=()),
+        dh.strategies.Identity(SQUARE.domain),
+    ):
         one, two = (rng(seed).integers(-50, 50, strategy.draws) for seed in (1, 2))
         same = (strategy.scatter(one + two) == strategy.scatter(one) + strategy.scatter(two)).all()
         assert same == strategy.scatters_linearly

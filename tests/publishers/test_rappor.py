@@ -127,6 +127,26 @@ def test_new_reports_cost_more_than_one_and_at_most_their_sum(monkeypatch):
     assert last < largest_ratio(*laws) <= last * odds(start.report)
 
 
+def test_a_refined_report_beside_a_new_one_costs_more_than_the_sum(monkeypatch):
+    """Only ε_∞ bounds them (docs/privacy/rappor.md has the figures); without the refinement the sum does."""
+    refined, new = [], []
+    first, then = {"f": F(47, 50), "p": F(9, 20), "q": F(99, 100)}, {"f": F(7, 100), "p": F(19, 50), "q": F(51, 100)}
+    start = Rappor(bits=2, hashes=1, cohorts=1, **first)
+    for text in map(texts_of_filters(start).get, [(1, 0), (0, 1)]):
+        script, clients = clients_of(monkeypatch, text, start, 5)
+        said = [clients.report().bits, clients.report().bits]
+        clients = clients.relax(clients.mechanism.relaxed(**then), weak_protection_accepted=True)
+        refined.append(script.law(*said, clients.refine().bits))
+        script, clients = clients_of(monkeypatch, text, start, 4)
+        said = [clients.report().bits]
+        clients = clients.relax(clients.mechanism.relaxed(**then), weak_protection_accepted=True)
+        new.append(script.law(*said, clients.report().bits))
+    together = odds(start.report) * odds(clients.mechanism.report)
+    assert largest_ratio(*new) <= together < largest_ratio(*refined) < odds(clients.mechanism.permanent)
+    assert math.log(together) == pytest.approx(0.6529, abs=1e-4)
+    assert math.log(largest_ratio(*refined)) == pytest.approx(0.6813, abs=1e-4)
+
+
 # ------------------------------------------------------------------------------ Laplace noise that is cut
 
 

@@ -1,0 +1,255 @@
+"""Every entry point of noise draws from the system's entropy, unless a seeded generator is given.
+
+An entry point is a public function or method of the private rooms that takes `rng`. Two calls are alike by chance with
+a probability below 1e-9 each.
+"""
+
+import importlib
+import inspect
+import os
+import pkgutil
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.mechanisms.rappor import Rappor
+from deltahist.noise import discrete, entropy, euclidean, process
+from deltahist.personal.database import Database
+from deltahist.personal.people import People
+from deltahist.publishers import chains, histogram
+from deltahist.publishers.diffusion import Diffusion
+from deltahist.publishers.rappor import Clients
+
+SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
+LINE = dh.Neighbourhood(dh.Domain((0, 64), (64,)), 1)
+COUNTS, POINTS = np.arange(64).reshape(8, 8), np.linspace(0.5, 63.5, 200)
+TEXTS = ["cafe", "museum"] * 100
+FORMS = {form: Rappor(f=0.8, p=0.3, q=0.7, form=form) for form in ("channels", "laplace")}
+UNITS = {"Laplace": {"epsilon": 0.01}, "Gaussian": {"rho": 0.001}}
+WEAK = {"weak_protection_accepted": True}
+
+
+def in_chain(**amount):
+    mechanism = dh.Mechanism(SQUARE, dh.strategies.Identity(SQUARE.domain), dh.Budget(**amount))
+    return mechanism.in_chain(dh.mechanisms.chain.Chain("0" * 32, (mechanism.budget.amount,)))
+
+
+def finer(mechanism, times):
+    amount = mechanism.budget.amount * times
+    if times > 1:
+        return mechanism.in_chain(mechanism.chain.finer(amount))
+    return mechanism.in_chain(dh.mechanisms.chain.Chain("0" * 32, mechanism.chain.amounts, amount))
+
+
+def refined(publish, folder, **amount):
+    """The second release of a chain, whose first one always is the same."""
+    first = folder / "first.state"
+    if not first.exists():
+        publish(**amount, state=first)
+    copy = folder / "copy.state"
+    copy.write_bytes(first.read_bytes())
+    copy.chmod(0o600)
+    return dh.refine(None, copy, **{unit: 4 * value for unit, value in amount.items()}).values
+
+
+def copied(publish, folder, with_state, **amount):
+    """A more private copy of one release."""
+    state = folder / "release.state"
+    if not state.exists():
+        publish(**amount, state=state).save(folder / "release.parquet")
+    coarser = {unit: value / 4 for unit, value in amount.items()}
+    release = dh.load(folder / "release.parquet")
+    return dh.tighten(release, **coarser, state=state if with_state else None).values
+
+
+def clients(form):
+    return Clients(TEXTS, FORMS[form], np.zeros(len(TEXTS), dtype=int), **WEAK)
+
+
+def kept(folder, form, told=False, relaxed=False):
+    """Clients whose draws so far are always the same."""
+    file = folder / f"{told}{relaxed}.state"
+    if not file.exists():
+        made = clients(form)
+        if told:
+            made.report()
+        if relaxed:
+            made = made.relax(FORMS[form].relaxed(f=0.4, p=0.2, q=0.8), **WEAK)
+        made.save(file)
+    copy = folder / "clients.state"
+    copy.write_bytes(file.read_bytes())
+    copy.chmod(0o600)
+    return Clients.load(copy)
+
+
+def of_people(folder):
+    base = Database.open(":memory:")
+    base.create_records("trip", {"kind": "text"}, owner="who")
+    ledger = folder / f"{len(list(folder.iterdir()))}.ledger"
+    people = People(base, "trip", owner="who", ledger=ledger, epsilon=1, place=())
+    import pandas as pd
+
+    people.insert(pd.DataFrame({"who": ["Ada", "Bob"], "kind": ["bus", "tram"]}))
+    return np.array([people.records.count(epsilon=0.0001).estimate for _ in range(4)], dtype=float)
+
+
+#: Entry point -> its calls, by what is particular to each of them; they take a folder of their own.
+CALLS = {
+    "noise.discrete.discrete_laplace": {
+        "table": lambda folder: discrete.discrete_laplace(40, 50),
+        "digits": lambda folder: discrete.discrete_laplace(10**6, 50),
+    },
+    "noise.discrete.discrete_gaussian": {
+        "table": lambda folder: discrete.discrete_gaussian(40, 50),
+        "rejection": lambda folder: discrete.discrete_gaussian(10**6, 50),
+    },
+    "noise.process.Lattice.start": {"": lambda folder: process.Lattice().start(0.01, 50)},
+    "noise.process.Lattice.refine": {
+        "table": lambda folder: process.Lattice().refine(np.full(99, 500), 0.1, 1),
+        "digits": lambda folder: process.Lattice().refine(np.full(99, 500_000), 0.0001, 0.001),
+    },
+    "noise.process.Lattice.tighten": {"": lambda folder: process.Lattice().tighten(np.zeros(99, int), 1, 0.01)},
+    "noise.process.Brownian.start": {"": lambda folder: process.Brownian(9).start(1, 50)},
+    "noise.process.Brownian.refine": {
+        "": lambda folder: process.Brownian(20).refine(np.full(50, 10**7), Fraction(1, 10), 1)
+    },
+    "noise.process.Brownian.tighten": {
+        "": lambda folder: process.Brownian(20).tighten(np.full(50, 10**7), 1, Fraction(1, 10))
+    },
+    "noise.euclidean.Euclidean.start": {"": lambda folder: euclidean.Euclidean(2).start(1, 9)},
+    "noise.euclidean.Euclidean.refine": {"": lambda folder: euclidean.Euclidean(2).refine(np.ones((9, 2)), 1, 99)},
+    "noise.euclidean.Euclidean.tighten": {"": lambda folder: euclidean.Euclidean(2).tighten(np.ones((9, 2)), 99, 1)},
+    "noise.euclidean.Euclidean.jumps": {"": lambda folder: euclidean.Euclidean(2).jumps([1, 0], 1, 10**6)[0][:3]},
+    "noise.euclidean.Laplace.start": {"": lambda folder: euclidean.Laplace().start(1, 9)},
+    "noise.euclidean.Laplace.refine": {"": lambda folder: euclidean.Laplace().refine(np.ones(9), 1, 99)},
+    "noise.euclidean.Laplace.tighten": {"": lambda folder: euclidean.Laplace().tighten(np.ones(9), 99, 1)},
+    "publishers.histogram.draw": {
+        law.kind: lambda folder, law=law: histogram.draw(law, 50, None)
+        for law in (dh.privacy.Law("laplace", Fraction(1000)), dh.privacy.Law("gaussian", Fraction(10**6)))
+    },
+    "publishers.histogram.publish": {
+        name: lambda folder, how=how: dh.publish(COUNTS, SQUARE, "identity", **how).values
+        for name, how in UNITS.items()
+    }
+    | {"flow": lambda folder: dh.publish(COUNTS, SQUARE, dh.strategies.Flow(SQUARE.domain), epsilon=0.01).values},
+    "publishers.sorted.publish_sorted": {
+        name: lambda folder, how=how: dh.publish_sorted(POINTS, LINE, **how).values for name, how in UNITS.items()
+    },
+    "publishers.quantile.publish_quantile": {
+        noise: lambda folder, noise=noise, how=how: [
+            dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1, **how).value for _ in range(12)
+        ]
+        for noise, how in {
+            "inverse": {},
+            "global": {},
+            "smooth-student": {},
+            "smooth-laplace": {"probability": 0.001},
+            "smooth-lognormal": {"probability": 0.001},
+        }.items()
+    },
+    "publishers.chains.begin": {
+        name: lambda folder, how=how: dh.publish(
+            COUNTS, SQUARE, "identity", state=folder / f"{len(list(folder.iterdir()))}.state", **how
+        ).values
+        for name, how in UNITS.items()
+    },
+    "publishers.chains.start_draws": {
+        name: lambda folder, how=how: chains.start_draws(in_chain(**how), None) for name, how in UNITS.items()
+    },
+    "publishers.chains.refine_draws": {
+        name: lambda folder, how=how: chains.refine_draws(
+            in_chain(**how), finer(in_chain(**how), 4), np.full(64, 10**6), None
+        )
+        for name, how in UNITS.items()
+    },
+    "publishers.chains.tighten_draws": {
+        name: lambda folder, how=how: chains.tighten_draws(
+            in_chain(**how), finer(in_chain(**how), Fraction(1, 4)), np.full(64, 10**6), None
+        )
+        for name, how in UNITS.items()
+    },
+    "publishers.gradual.refine": {
+        name: lambda folder, how=how: refined(
+            lambda **rest: dh.publish(COUNTS, SQUARE, "identity", **rest), folder, **how
+        )
+        for name, how in UNITS.items()
+    },
+    "publishers.gradual.tighten": {
+        f"{name}, state {state}": lambda folder, how=how, state=state: copied(
+            lambda **rest: dh.publish(COUNTS, SQUARE, "identity", **rest), folder, state, **how
+        )
+        for name, how in UNITS.items()
+        for state in (False, True)
+    },
+    "publishers.diffusion.Diffusion.__init__": {
+        "key of its own": lambda folder: responses(None),
+        "key in a file": lambda folder: responses(folder / f"{len(list(folder.iterdir()))}.key"),
+    },
+    "publishers.rappor.Clients.__init__": {
+        form: lambda folder, form=form: clients(form)._permanent.bits for form in FORMS
+    }
+    | {"cohorts": lambda folder: Clients(TEXTS, FORMS["channels"], **WEAK).cohorts},
+    "publishers.rappor.Clients.report": {
+        form: lambda folder, form=form: kept(folder, form).report().bits for form in FORMS
+    },
+    "publishers.rappor.Clients.relax": {
+        form: lambda folder, form=form: (
+            kept(folder, form, told=True).relax(FORMS[form].relaxed(f=0.4, p=0.2, q=0.8), **WEAK)._permanent.bits
+        )
+        for form in FORMS
+    },
+    "publishers.rappor.Clients.refine": {
+        form: lambda folder, form=form: kept(folder, form, told=True, relaxed=True).refine().bits for form in FORMS
+    },
+    "personal": {"count": of_people},
+}
+#: They take a generator to look at it, or are the choice between generators themselves.
+NO_DRAWS = {"noise.entropy.source", "noise.entropy.Seeded.__init__", "publishers.histogram.check_protection"}
+
+
+def responses(state):
+    network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
+    mechanism = dh.DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
+    homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
+    return Diffusion(homes, mechanism, state=state).responses([("ann", "bob")])[["x", "y"]].to_numpy()
+
+
+def entry_points():
+    """Public functions and methods of the private rooms that take `rng`."""
+    for room in ("noise", "publishers", "personal", "counts", "budgets"):
+        package = importlib.import_module(f"deltahist.{room}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
+            for name, thing in vars(module).items():
+                if getattr(thing, "__module__", None) != module.__name__ or name.startswith("_"):
+                    continue
+                inner = vars(thing).items() if inspect.isclass(thing) else [("", thing)]
+                for method, function in inner:
+                    function = getattr(function, "__func__", function)
+                    public = not method.startswith("_") or method == "__init__"
+                    if inspect.isfunction(function) and public and "rng" in inspect.signature(function).parameters:
+                        yield ".".join(filter(None, (*found.name.split(".")[1:], name, method)))
+
+
+def test_every_entry_point_is_called_here():
+    """Models of weights draw futures of public numbers, and protocols draw nothing."""
+    public = ("budgets.allocation.", "noise.process.Process.")
+    found = {name for name in entry_points() if not name.startswith(public)} - NO_DRAWS
+    assert found == {name for name in CALLS if "." in name}
+
+
+@pytest.mark.parametrize(
+    ("entry", "case"), [(entry, case) for entry, cases in CALLS.items() for case in cases], ids=lambda text: text
+)
+def test_without_a_generator_noise_is_the_systems(entry, case, tmp_path, monkeypatch):
+    asked, system = [], os.urandom
+    monkeypatch.setattr(entropy.os, "urandom", lambda size: asked.append(size) or system(size))
+    monkeypatch.setattr(entropy, "Seeded", lambda rng: pytest.fail("a seeded generator draws"))
+    first = np.asarray(CALLS[entry][case](tmp_path))
+    used = len(asked)
+    assert used > 0
+    second = np.asarray(CALLS[entry][case](tmp_path))
+    assert len(asked) > used
+    assert not np.array_equal(first, second)
