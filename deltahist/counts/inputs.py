@@ -216,7 +216,7 @@ def _guess(head: bytes) -> str:
         return "csv"
     try:
         first = json.loads(head.lstrip().split(b"\n", 1)[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         return "geo"
     return "geo" if str(first.get("type", "")).startswith("Feature") else "jsonl"
 

@@ -5,41 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from deltahist.counts.inputs import Input, short
+from deltahist._confined import Child, Unreadable
+from deltahist.counts.inputs import Input
 from deltahist.counts.tables import Request, Table
 from deltahist.errors import InputError
 
 
 def open_layer(source: Input, request: Request) -> Table:
     """A layer of a file that GDAL reads."""
-    import pyogrio
-
     if source.path.suffix.lower() == ".shp":
         _check_length(source)
     try:
-        layers = [str(name) for name, _ in pyogrio.list_layers(source.vsi)]
-        if request.layer is None and len(layers) > 1:
-            raise InputError(f"input {source.name!r} has layers {', '.join(layers)}: choose one with layer=")
-        info = pyogrio.read_info(source.vsi, layer=request.layer)
-    except InputError:
-        raise
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as problem:
-        hint = _hint(source)
-        raise InputError(f"input {source.name!r} cannot be read: {short(problem)}{hint}") from None
-    names = [str(f) for f in info["fields"]]
+        child = Child("geo", source.path, member=source.member, layer=request.layer)
+    except Unreadable as problem:
+        raise InputError(f"input {source.name!r} cannot be read: {problem}{_hint(source)}") from None
+    said = child.description
+    if "names" not in said:
+        layers = ", ".join(said["layers"])
+        if request.layer is None:
+            raise InputError(f"input {source.name!r} has layers {layers}: choose one with layer=")
+        raise InputError(f"input {source.name!r} has layers {layers}, but no {request.layer!r}")
+    names = said["names"]
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         wanted = [names[i] for i in positions]
-        with pyogrio.open_arrow(
-            source.vsi, layer=request.layer, columns=wanted, batch_size=rows, use_pyarrow=True
-        ) as (meta, reader):
-            wanted += [meta["geometry_name"] or "wkb_geometry"] if geometry else []
-            for batch in reader:
-                yield [batch.column(name) for name in wanted], 0
+        for batch in child.batches(columns=wanted, geometry=geometry, rows=rows):
+            yield batch.columns, 0
 
-    known = info["features"] is not None and info["features"] >= 0
-    rows = int(info["features"]) if known else None
-    return Table(names, read, geometry=-1, crs=info["crs"], rows=rows)
+    return Table(names, read, geometry=-1, crs=said["crs"], rows=said["rows"])
 
 
 def _check_length(source: Input) -> None:

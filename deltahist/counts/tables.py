@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import datetime
+import importlib.util
 import io
 import json
-import warnings
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from deltahist._confined import Child
+from deltahist.counts.depth import ShallowJson
 from deltahist.counts.inputs import Input, readable, short
 from deltahist.domain.geometries import reads_as_number
 from deltahist.errors import InputError
@@ -20,6 +20,8 @@ _BUFFER = 1 << 20
 #: Bytes of text that are taken at a time. Of JSON, of which an object must fit, Arrow holds some thirty at once.
 _BLOCK, _JSON_BLOCK = 1 << 24, 1 << 20
 _DELIMITERS = "\t,;|"
+#: Rows for each byte of a Parquet file from which on they are no ordinary rows.
+_ROWS_PER_BYTE = 64
 
 
 @dataclass(frozen=True)
@@ -149,30 +151,68 @@ def open_parquet(source: Input, request: Request) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    content = source.seekable()
     try:
         # Pages are read as they are needed: a row group may be as large as the file.
-        file = pq.ParquetFile(source.seekable(), buffer_size=_BUFFER, pre_buffer=False)
-    except (pa.ArrowException, OSError) as problem:
+        file = pq.ParquetFile(content, buffer_size=_BUFFER, pre_buffer=False)
+    except (pa.ArrowException, OSError, ValueError) as problem:
         raise InputError(
             f"input {source.name!r} is no readable Parquet file: {short(problem)} (cut short?)"
         ) from None
     names = file.schema_arrow.names
-    geo = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
-    primary = None if geo is None else geo["primary_column"]
+    primary, crs = _geometry(file, source.name)
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         wanted = [*(names[i] for i in positions), *([primary] if geometry else [])]
-        with file:
-            for batch in file.iter_batches(batch_size=rows, columns=wanted):
-                yield [batch.column(name) for name in wanted], 0
+        for batch in _batches(source, content, file, wanted, rows):
+            yield [batch.column(name) for name in wanted], 0
 
     place = names.index(primary) if primary in names else None
-    crs = None
-    if place is not None:
+    return Table(names, read, geometry=place, crs=crs, rows=file.metadata.num_rows)
+
+
+def _batches(source: Input, content: Any, file: Any, columns: list[str], rows: int) -> Iterator[Any]:
+    """Batches of columns, read in a process of its own where a few bytes may stand for any number of them."""
+    size = source.path.stat().st_size if source.stream is None else content.size()
+    fixed = all(_is_fixed(file.schema_arrow.field(name).type) for name in columns)
+    with file:
+        if fixed and file.metadata.num_rows <= _ROWS_PER_BYTE * size:
+            yield from file.iter_batches(batch_size=rows, columns=columns)
+            return
+    held = None
+    if source.stream is not None:
+        content.seek(0)
+        held = content.read()
+    child = Child("parquet", source.path, member=source.member, content=held)
+    yield from child.batches(columns=columns, geometry=False, rows=rows)
+
+
+def _is_fixed(kind: Any) -> bool:
+    """Whether values of an Arrow type take a few bytes, all of them alike."""
+    import pyarrow as pa
+
+    types = pa.types
+    return types.is_primitive(kind) or types.is_decimal(kind)
+
+
+def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
+    """The column of geometries that a GeoParquet file names, and their CRS; (None, None) if it is no such file."""
+    said = (file.schema_arrow.metadata or {}).get(b"geo")
+    if said is None:
+        return None, None
+    try:
+        geo = json.loads(said)
+        primary = geo["primary_column"]
         # A GeoParquet file without a CRS is in longitude and latitude.
         crs = geo["columns"][primary].get("crs", "OGC:CRS84")
-        crs = json.dumps(crs) if isinstance(crs, dict) else crs
-    return Table(names, read, geometry=place, crs=crs, rows=file.metadata.num_rows)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise InputError(
+            f"input {name!r} says in its metadata that it has geometries, but what it says of them is damaged "
+            f"({type(problem).__name__}: {short(problem)}): write the file anew"
+        ) from None
+    if not isinstance(primary, str):
+        raise InputError(f"input {name!r} names {primary!r} as its column of geometries: it must be text")
+    return primary, json.dumps(crs) if isinstance(crs, dict) else crs
 
 
 # --- JSON lines -------------------------------------------------------------------------------------------
@@ -192,13 +232,14 @@ def open_json_lines(source: Input, request: Request) -> Table:
                 f"input {source.name!r} does not begin with an object of JSON: each line must be one, such as "
                 '{"x": 1, "y": 2}'
             )
-        schema = pj.read_json(io.BytesIO(head), read_options=pj.ReadOptions(block_size=_BLOCK)).schema
+        shallow = ShallowJson(io.BytesIO(head), source.name)
+        schema = pj.read_json(io.BytesIO(shallow.read()), read_options=pj.ReadOptions(block_size=_BLOCK)).schema
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         fields = [pa.field(schema.names[i], _json_type(schema.field(i), request)) for i in positions]
         parse = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
         block = pj.ReadOptions(block_size=_JSON_BLOCK)
-        with source.text() as stream, pj.open_json(stream, block, parse) as reader:
+        with ShallowJson(source.text(), source.name) as stream, pj.open_json(stream, block, parse) as reader:
             for batch in reader:
                 yield [batch.column(field.name) for field in fields], 0
 
@@ -224,71 +265,25 @@ def _json_type(field: Any, request: Request) -> Any:
 
 def open_excel(source: Input, request: Request) -> Table:
     """A sheet of a workbook; its cells become text, as they would in a file of text."""
-    cells = _sheet(source, request.layer)
-    with readable(source.name), closing(cells):
-        first = next(cells, None)
-    if first is None:
-        raise InputError(f"input {source.name!r} is empty: it has no rows")
-    names, header = _names([field or "" for field in first], request)
-
-    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
-        import pyarrow as pa
-
-        def batch(rows_read: list[list[str | None]]) -> tuple[list[Any], int]:
-            columns = ([row[i] if i < len(row) else None for row in rows_read] for i in positions)
-            return [pa.array(column, pa.string()) for column in columns], 0
-
-        held: list[list[str | None]] = []
-        with closing(_sheet(source, request.layer)) as again:
-            if header:
-                next(again)
-            for row in again:
-                held.append(row)
-                if len(held) == rows:
-                    yield batch(held)
-                    held = []
-        if held:
-            yield batch(held)
-
-    return Table(names, read, header)
-
-
-def _sheet(source: Input, layer: str | None) -> Generator[list[str | None]]:
-    """Rows of a sheet that are not empty."""
-    try:
-        import openpyxl
-    except ModuleNotFoundError:
+    if importlib.util.find_spec("openpyxl") is None:
         raise InputError(
             f"input {source.name!r} is an Excel workbook, and openpyxl, which reads them, is not installed: "
             "pip install 'deltahist[excel]', or save the sheet as CSV"
-        ) from None
-    with warnings.catch_warnings(), source.open() as file:
-        warnings.simplefilter("ignore")  # about styles and the like, which are no matter here
-        try:
-            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-        except (KeyError, ValueError) as problem:
-            raise InputError(f"input {source.name!r} is no readable workbook: {short(problem)}") from None
-        with closing(book):
-            sheets = [sheet.title for sheet in book.worksheets]
-            if layer not in sheets and (layer is not None or len(sheets) != 1):
-                raise InputError(
-                    f"input {source.name!r} has sheets {', '.join(sheets)}"
-                    + (": choose one with layer=" if layer is None else f", but no {layer!r}")
-                )
-            sheet = book[layer or sheets[0]]
-            sheet.reset_dimensions()  # what the file says of them is often wrong
-            for row in sheet.iter_rows(values_only=True):
-                cells = [_as_text(cell) for cell in row]
-                if any(cell is not None for cell in cells):
-                    yield cells
+        )
+    with readable(source.name):
+        child = Child("excel", source.path, member=source.member, layer=request.layer)
+    said = child.description
+    if "first" not in said:
+        raise InputError(
+            f"input {source.name!r} has sheets {', '.join(said['layers'])}"
+            + (": choose one with layer=" if request.layer is None else f", but no {request.layer!r}")
+        )
+    if said["first"] is None:
+        raise InputError(f"input {source.name!r} is empty: it has no rows")
+    names, header = _names([field or "" for field in said["first"]], request)
 
+    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+        for batch in child.batches(columns=positions, skip=int(header), rows=rows):
+            yield batch.columns, 0
 
-def _as_text(cell: Any) -> str | None:
-    """A cell as a file of text would have it."""
-    if cell is None or cell == "":
-        return None
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() and abs(cell) < 1 << 53 else repr(cell)
-    return cell.isoformat() if isinstance(cell, datetime.date | datetime.time) else str(cell)
+    return Table(names, read, header)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import warnings
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._confined import DRIVERS, Child
 from deltahist.domain.extents import looks_like_degrees
 from deltahist.domain.operations import Operation
 from deltahist.errors import InputError
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 #: GeoJSON is always in longitude and latitude (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
+#: Rows of a file of geometries that come at once.
+_ROWS = 1 << 14
 
 
 def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
@@ -64,7 +69,7 @@ def read_geometries(
 
     Parameters
     ----------
-    file : anything that GDAL reads, or GeoParquet.
+    file : GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet.
     name : what messages call it.
     layer : which one to read; needed if there are several with geometries.
 
@@ -88,30 +93,25 @@ def read_geometries(
 
 def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
     """The frame of a file, or of one of its layers."""
-    import geopandas as gpd
-    import pyarrow.parquet as pq
-    import pyogrio
-
+    suffix = file.suffix.lower()
     try:
-        if file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz"):
-            raise ValueError("it is a table of text without geometries")
         with warnings.catch_warnings():
-            # What the readers notice (repeated ids, empty geometries) is no matter here, and may quote the file.
+            # What the readers notice (empty geometries) is no matter here, and may quote the file.
             warnings.simplefilter("ignore")
-            if file.suffix.lower() in (".parquet", ".geoparquet"):
+            if suffix in (".parquet", ".geoparquet"):
                 layers: list[str] = []
                 if layer is None:
-                    frame, schema = gpd.read_parquet(file), pq.read_schema(file)
-                    return _with_gaps(frame, {field.name: str(field.type) for field in schema})
+                    return _from_parquet(Child("parquet", file))
             else:
-                # A table without geometries, such as the styles that a map was drawn with, is no choice.
-                layers = [str(each) for each, kind in pyogrio.list_layers(file) if kind is not None]
-                if layer in layers or (layer is None and len(layers) < 2):
-                    frame = gpd.read_file(file, layer=layer or next(iter(layers), None))
-                    info = pyogrio.read_info(file, layer=layer or next(iter(layers), None))
-                    return _with_gaps(frame, dict(zip(info["fields"], info["dtypes"], strict=True)))
-    except (pyogrio.errors.DataSourceError, ValueError, AttributeError, OSError) as problem:
-        raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {problem}") from None
+                child = Child("geo", file, member=_member(file, suffix), layer=layer, spatial=True)
+                layers = child.description["layers"]
+                if "names" in child.description:
+                    return _from_layer(child)
+                if not layers:
+                    raise ValueError("it is a table without geometries")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as problem:
+        said = " ".join(str(problem).split())[:300] or type(problem).__name__
+        raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
     if layer is None:
         raise InputError(
             f"{name} {str(file)!r} has the layers {', '.join(layers)}: choose one with layer=, or make a file of one"
@@ -122,16 +122,67 @@ def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
     )
 
 
-def _with_gaps(frame: gpd.GeoDataFrame, kinds: Mapping[str, str]) -> gpd.GeoDataFrame:
-    """Whole numbers and truths as such, of which readers make decimals where some are missing."""
-    if not hasattr(frame, "geometry"):
+def _member(file: Path, suffix: str) -> str | None:
+    """The one file of geometries in an archive; None if the file is none. ValueError if it is of another kind."""
+    if suffix in DRIVERS:
+        return None
+    rule = f"it must be one of {', '.join((*DRIVERS, '.parquet'))}, or a .zip of one of them"
+    if suffix != ".zip":
+        raise ValueError(f"its ending is {suffix!r}; {rule}")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = [Path(each) for each in archive.namelist()]
+    except zipfile.BadZipFile as problem:
+        raise ValueError(str(problem)) from None
+    found = [each for each in members if each.suffix.lower() in DRIVERS and "__MACOSX" not in each.parts]
+    if len(found) != 1:
+        raise ValueError(f"it is an archive of {len(found):,} files of geometries; {rule}")
+    return found[0].as_posix()
+
+
+def _from_parquet(child: Child) -> gpd.GeoDataFrame:
+    """The frame of a GeoParquet file; its values come from the process, and its metadata are read here."""
+    import geopandas as gpd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_batches(_some(child.batches(columns=None, geometry=False, rows=_ROWS)))
+    if b"geo" not in (table.schema.metadata or {}):
         raise ValueError("it is a table without geometries")
-    for column, kind in kinds.items():
-        if column in frame and frame[column].dtype == np.float64:
-            if kind.startswith(("int", "uint")):
-                frame[column] = frame[column].astype("Int64")
-            elif kind == "bool":
-                frame[column] = frame[column].astype("boolean")
+    pq.write_table(table, held := io.BytesIO())
+    held.seek(0)
+    return _with_gaps(gpd.read_parquet(held), table.schema)
+
+
+def _from_layer(child: Child) -> gpd.GeoDataFrame:
+    """The frame of a layer that GDAL reads in the process."""
+    import geopandas as gpd
+    import pyarrow as pa
+    import shapely
+
+    table = pa.Table.from_batches(_some(child.batches(columns=None, geometry=True, rows=_ROWS)))
+    last = table.num_columns - 1
+    geometry = shapely.from_wkb(table.column(last).to_numpy())
+    values = table.select(list(range(last)))
+    frame = values.to_pandas(date_as_object=False)
+    return _with_gaps(gpd.GeoDataFrame(frame, geometry=geometry, crs=child.description["crs"]), values.schema)
+
+
+def _some(batches: Iterator[Any]) -> list[Any]:
+    found = list(batches)
+    if not found:
+        raise ValueError("it has no rows")
+    return found
+
+
+def _with_gaps(frame: gpd.GeoDataFrame, schema: Any) -> gpd.GeoDataFrame:
+    """Whole numbers and truths as such, of which readers make other types where some are missing."""
+    for field in schema:
+        if field.name in frame and frame[field.name].dtype in (np.float64, object):
+            if str(field.type).startswith(("int", "uint")):
+                frame[field.name] = frame[field.name].astype("Int64")
+            elif str(field.type) == "bool":
+                frame[field.name] = frame[field.name].astype("boolean")
     return frame
 
 

@@ -1,0 +1,303 @@
+"""The process that reads one untrusted file within limits, and hands its rows on as Arrow batches.
+
+`Child` runs it by its path: it imports nothing of the package, and of libraries only what the file's format needs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import os
+import sqlite3
+import sys
+import warnings
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+#: Exit status after a problem that the last line of the standard error stream tells.
+FAILED = 3
+#: What is optional to pyogrio, not needed here, and takes most of its time to import.
+_OPTIONAL = ("geopandas", "pandas", "pyproj", "shapely")
+#: From this size on a geometry may be nested so deeply that reading it ends the process.
+_LARGE = 1 << 16
+#: Rows of a workbook that are handed on at once.
+_BUFFER = 1 << 20
+
+
+def main() -> None:
+    """Read a job from the standard input stream, answer with a description, and on request with batches."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not end up among the answers
+    requests = sys.stdin.buffer
+    job = json.loads(requests.readline())
+    content = requests.read(job["bytes"]) if job["bytes"] is not None else None
+    try:
+        reader = _READERS[job["format"]](job, content)
+        _limit(job["seconds"], job["memory"])
+        answers.write(json.dumps(reader.describe()).encode() + b"\n")
+        answers.flush()
+        if request := requests.readline():
+            _send(reader.batches(**json.loads(request)), answers)
+    except MemoryError as problem:
+        _fail("memory", problem)
+    except Exception as problem:
+        _fail("", problem)
+
+
+def _limit(seconds: float, memory: int) -> None:
+    """End this process by the system when it has computed for too long, and refuse it more memory than that."""
+    try:
+        import resource
+        import signal
+    except ImportError:  # not on every system
+        return
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with open("/proc/self/statm") if os.path.exists("/proc/self/statm") else io.StringIO("0") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = now + memory
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most < 0 else min(wanted, most), most))
+
+
+def _send(batches: Iterator[Any], answers: IO[bytes]) -> None:
+    import pyarrow as pa
+
+    writer = None
+    for batch in batches:
+        if writer is None:
+            writer = pa.ipc.new_stream(answers, batch.schema)
+        writer.write_batch(batch)
+    if writer is not None:
+        writer.close()
+    answers.flush()
+
+
+def _fail(kind: str, problem: BaseException) -> None:
+    said = " ".join(str(problem).split())[:500] or type(problem).__name__
+    sys.stderr.write("\n" + json.dumps({"kind": kind, "problem": said}) + "\n")
+    sys.stderr.flush()
+    os._exit(FAILED)
+
+
+def _open(job: dict[str, Any], content: bytes | None) -> IO[bytes]:
+    """The bytes of the file, of the member of the archive that it is, or those that came with the job."""
+    if content is not None:
+        return io.BytesIO(content)
+    if job["member"] is None:
+        return open(job["path"], "rb")
+    with zipfile.ZipFile(job["path"]) as archive:  # the file is closed with the member
+        return archive.open(job["member"])
+
+
+class Layers:
+    """The layers of a file, opened by one driver of GDAL and no other, without the network."""
+
+    def __init__(self, job: dict[str, Any], content: bytes | None) -> None:
+        for name in _OPTIONAL:
+            sys.modules[name] = None  # type: ignore[assignment]
+        import pyogrio
+        from pyogrio import _ogr
+
+        driver = job["driver"]
+        others = [name for name in pyogrio.list_drivers() if name != driver]
+        # Drivers are taken out where they are registered, which importing has just done.
+        pyogrio.set_gdal_config_options({"OGR_SKIP": ",".join(others)})
+        _ogr._register_drivers()
+        if list(pyogrio.list_drivers()) != [driver]:
+            raise OSError(f"GDAL cannot be told to read with its driver {driver} alone")
+        self._job = job
+        self._path = job["path"] if job["member"] is None else f"/vsizip/{{{job['path']}}}/{job['member']}"
+
+    def describe(self) -> dict[str, Any]:
+        """The names of the layers; fields, CRS and number of rows of the one that is chosen, or the only one."""
+        import pyogrio
+
+        if self._job["driver"] == "GPKG":
+            self._refuse_views()
+        # A table without geometries, such as the styles that a map was drawn with, may be no choice.
+        found = pyogrio.list_layers(self._path)
+        layers = [str(name) for name, kind in found if kind is not None or not self._job["spatial"]]
+        self._layer = self._job["layer"]
+        if self._layer is None and len(layers) == 1:
+            self._layer = layers[0]
+        if self._layer not in layers:
+            return {"layers": layers}
+        info = pyogrio.read_info(self._path, layer=self._layer)
+        rows = info["features"]
+        return {
+            "layers": layers,
+            "names": [str(name) for name in info["fields"]],
+            "crs": info["crs"],
+            "rows": None if rows is None or rows < 0 else int(rows),
+        }
+
+    def batches(self, columns: list[str] | None, geometry: bool, rows: int) -> Iterator[Any]:
+        """Batches of some columns, or all; the geometry, as WKB, is the last and is called "geometry"."""
+        import pyarrow as pa
+        from pyogrio.raw import open_arrow
+
+        with warnings.catch_warnings():
+            # What the reader notices (repeated ids, empty geometries) is no matter here.
+            warnings.simplefilter("ignore")
+            with open_arrow(
+                self._path, layer=self._layer, columns=columns, batch_size=rows, use_pyarrow=True, read_geometry=geometry
+            ) as (meta, reader):
+                own = meta["geometry_name"] or "wkb_geometry"
+                wanted = list(columns) if columns is not None else [n for n in reader.schema.names if n != own]
+                names = [*wanted, "geometry"] if geometry else wanted
+                for batch in reader:
+                    arrays = [batch.column(name) for name in wanted]
+                    if geometry:
+                        arrays.append(_checked(batch.column(own)))
+                    yield pa.RecordBatch.from_arrays(arrays, names)
+
+    def _refuse_views(self) -> None:
+        """Raise OSError if a layer, or a table that says what the layers are, is computed by a statement of SQL."""
+        if self._job["member"] is None:
+            base = sqlite3.connect(f"file:{_quoted(self._path)}?mode=ro", uri=True)
+        else:
+            base = sqlite3.connect(":memory:")
+            base.deserialize(_open(self._job, None).read())
+        try:
+            base.execute("PRAGMA trusted_schema = OFF")
+            made = list(base.execute("SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'table')"))
+            views = {str(name).lower() for kind, name, sql in made if kind == "view" or _computed(str(sql))}
+            if said := sorted(name for name in views if name.startswith(("gpkg_", "rtree_", "sqlite_"))):
+                raise OSError(f"{said[0]!r} in it must be a table, but is a view")
+            layers = {str(name).lower() for (name,) in base.execute("SELECT table_name FROM gpkg_contents")}
+        except sqlite3.Error as problem:
+            raise OSError(f"it is no readable GeoPackage ({problem})") from None
+        finally:
+            base.close()
+        if said := sorted(views & layers):
+            raise OSError(
+                f"its layer {said[0]!r} is a view, which may compute without end: save it as a layer of its own"
+            )
+
+
+def _computed(sql: str) -> bool:
+    """Whether a table is virtual, and not one of the spatial indices that GeoPackages have."""
+    words = sql.upper().split()
+    return words[:2] == ["CREATE", "VIRTUAL"] and "RTREE" not in sql.upper().partition(" USING ")[2].split("(")[0]
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
+
+
+def _checked(column: Any) -> Any:
+    """A column of geometries; those that are nested too deeply end the process here, where that does no harm."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if (pc.max(pc.binary_length(column)).as_py() or 0) > _LARGE:
+        sys.modules.pop("shapely", None)
+        import shapely
+
+        shapely.from_wkb(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
+    return column
+
+
+class Parquet:
+    """The columns of a Parquet file."""
+
+    def __init__(self, job: dict[str, Any], content: bytes | None) -> None:
+        import pyarrow.parquet  # noqa: F401 - before memory is limited
+
+        self._job, self._content = job, content
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing: the footer is read where the file is opened."""
+        return {}
+
+    def batches(self, columns: list[str] | None, geometry: bool, rows: int) -> Iterator[Any]:
+        """Batches of some columns, or all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        # Pages are read as they are needed: a row group may be as large as the file.
+        with _open(self._job, self._content) as source, pq.ParquetFile(
+            source, buffer_size=_BUFFER, pre_buffer=False
+        ) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=columns):
+                for column in batch.columns:
+                    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+                        _checked(column)
+                yield batch
+
+
+class Sheets:
+    """A sheet of a workbook; its cells become text, as they would in a file of text."""
+
+    def __init__(self, job: dict[str, Any], content: bytes | None) -> None:
+        import openpyxl  # noqa: F401 - before memory is limited
+        import pyarrow  # noqa: F401
+
+        self._job = job
+
+    def describe(self) -> dict[str, Any]:
+        """The names of the sheets, and the first row of the one that is chosen, or the only one."""
+        import openpyxl
+
+        warnings.simplefilter("ignore")  # about styles and the like, which are no matter here
+        book = openpyxl.load_workbook(_open(self._job, None), read_only=True, data_only=True)
+        sheets = [sheet.title for sheet in book.worksheets]
+        chosen = self._job["layer"]
+        if chosen is None and len(sheets) == 1:
+            chosen = sheets[0]
+        if chosen not in sheets:
+            return {"layers": sheets}
+        self._sheet = book[chosen]
+        self._sheet.reset_dimensions()  # what the file says of them is often wrong
+        return {"layers": sheets, "first": next(self._rows(None), None)}
+
+    def batches(self, columns: list[int], skip: int, rows: int) -> Iterator[Any]:
+        """Batches of columns by position, without the first rows."""
+        import pyarrow as pa
+
+        held: list[list[str | None]] = []
+        # A row is padded up to the last column that is read, not to the last that it has.
+        for number, row in enumerate(self._rows(max(columns, default=0) + 1)):
+            if number < skip:
+                continue
+            held.append([row[i] if i < len(row) else None for i in columns])
+            if len(held) == rows:
+                yield _texts(pa, held, len(columns))
+                held = []
+        if held:
+            yield _texts(pa, held, len(columns))
+
+    def _rows(self, width: int | None) -> Iterator[list[str | None]]:
+        """Rows that are not empty, up to a width."""
+        for row in self._sheet.iter_rows(values_only=True, max_col=width):
+            cells = [_as_text(cell) for cell in row]
+            if any(cell is not None for cell in cells):
+                yield cells
+
+
+def _texts(pa: Any, rows: list[list[str | None]], width: int) -> Any:
+    arrays = [pa.array([row[i] for row in rows], pa.string()) for i in range(width)]
+    return pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(width)])
+
+
+def _as_text(cell: Any) -> str | None:
+    """A cell as a file of text would have it."""
+    if cell is None or cell == "":
+        return None
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 1 << 53 else repr(cell)
+    return cell.isoformat() if isinstance(cell, datetime.date | datetime.time) else str(cell)
+
+
+_READERS: dict[str, Any] = {"geo": Layers, "parquet": Parquet, "excel": Sheets}
+
+if __name__ == "__main__":
+    main()
