@@ -14,6 +14,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
 #: Exit status after a problem that the last line of the standard error stream tells.
@@ -115,14 +116,18 @@ class Layers:
         """The names of the layers; fields, CRS and number of rows of the one that is chosen, or the only one."""
         import pyogrio
 
-        if self._job["driver"] == "GPKG":
-            self._refuse_views()
+        views = self._views() if self._job["driver"] == "GPKG" else set()
         # A table without geometries, such as the styles that a map was drawn with, may be no choice.
-        found = pyogrio.list_layers(self._path)
-        layers = [str(name) for name, kind in found if kind is not None or not self._job["spatial"]]
+        layers = [
+            str(name)
+            for name, kind in pyogrio.list_layers(self._path)
+            if kind is not None or not self._job["spatial"]
+        ]
         self._layer = self._job["layer"]
         if self._layer is None and len(layers) == 1:
             self._layer = layers[0]
+        if str(self._layer).lower() in views:
+            raise OSError("its layer is a view, which may compute without end: save it as a layer of its own")
         if self._layer not in layers:
             return {"layers": layers}
         info = pyogrio.read_info(self._path, layer=self._layer)
@@ -154,40 +159,33 @@ class Layers:
                         arrays.append(_checked(batch.column(own)))
                     yield pa.RecordBatch.from_arrays(arrays, names)
 
-    def _refuse_views(self) -> None:
-        """Raise OSError if a layer, or a table that says what the layers are, is computed by a statement of SQL."""
+    def _views(self) -> set[str]:
+        """The tables of a GeoPackage that are computed as they are read, in small letters.
+
+        Raises OSError if one of them says what the layers are.
+        """
         if self._job["member"] is None:
-            base = sqlite3.connect(f"file:{_quoted(self._path)}?mode=ro", uri=True)
+            base = sqlite3.connect(f"{Path(self._path).as_uri()}?mode=ro", uri=True)
         else:
             base = sqlite3.connect(":memory:")
             base.deserialize(_open(self._job, None).read())
         try:
             base.execute("PRAGMA trusted_schema = OFF")
             made = list(base.execute("SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'table')"))
-            views = {str(name).lower() for kind, name, sql in made if kind == "view" or _computed(str(sql))}
-            if said := sorted(name for name in views if name.startswith(("gpkg_", "rtree_", "sqlite_"))):
-                raise OSError(f"{said[0]!r} in it must be a table, but is a view")
-            layers = {str(name).lower() for (name,) in base.execute("SELECT table_name FROM gpkg_contents")}
         except sqlite3.Error as problem:
             raise OSError(f"it is no readable GeoPackage ({problem})") from None
         finally:
             base.close()
-        if said := sorted(views & layers):
-            raise OSError(
-                f"its layer {said[0]!r} is a view, which may compute without end: save it as a layer of its own"
-            )
+        views = {str(name).lower() for kind, name, sql in made if kind == "view" or _computed(str(sql))}
+        if said := sorted(name for name in views if name.startswith(("gpkg_", "sqlite_"))):
+            raise OSError(f"{said[0]!r} in it must be a table, but is a view")
+        return views
 
 
 def _computed(sql: str) -> bool:
     """Whether a table is virtual, and not one of the spatial indices that GeoPackages have."""
     words = sql.upper().split()
     return words[:2] == ["CREATE", "VIRTUAL"] and "RTREE" not in sql.upper().partition(" USING ")[2].split("(")[0]
-
-
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
 
 
 def _checked(column: Any) -> Any:
@@ -227,7 +225,10 @@ class Parquet:
         ) as file:
             for batch in file.iter_batches(batch_size=rows, columns=columns):
                 for column in batch.columns:
-                    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+                    if pa.types.is_dictionary(column.type):
+                        # What takes the rows writes every text out, and has no limit.
+                        column.dictionary_decode()
+                    elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
                         _checked(column)
                 yield batch
 
