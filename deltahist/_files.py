@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import stat
@@ -171,6 +172,20 @@ def read_columns(file: Any, path: str, names: list[str]) -> Any:
     if missing:
         raise DamagedFile(f"release file {path!r} has {missing:,} missing values: there must be none")
     return table
+
+
+def read_rows(path: Path, what: str) -> list[dict[str, Any]]:
+    """Read a small CSV file with a header: each row by the names of its columns.
+
+    Raises InputError if it is missing or no such text; `what` is what messages call it.
+    """
+    if not path.is_file():
+        raise InputError(f"{what} {str(path)!r} does not exist")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as text:
+            return list(csv.DictReader(text))
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise InputError(f"{what} {str(path)!r} cannot be read as CSV in UTF-8: {_first(problem)}") from None
 
 
 def write_whole(

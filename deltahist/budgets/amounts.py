@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from deltahist._files import read_rows
 from deltahist.errors import InputError
 
 
@@ -16,10 +16,7 @@ def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fra
     Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
     """
     file = Path(file)
-    if not file.is_file():
-        raise InputError(f"budgets {str(file)!r} does not exist")
-    with file.open(newline="", encoding="utf-8-sig") as text:
-        rows = list(csv.DictReader(text))
+    rows = read_rows(file, "budgets")
     if not rows or not {"step", unit} <= set(rows[0]):
         raise InputError(f"budgets {file.name!r} must have a header with the columns step and {unit}")
     names = [str(row["step"]).strip() for row in rows]

@@ -6,6 +6,7 @@ The file is made whole or not at all, looked at before it is used, and changed b
 from __future__ import annotations
 
 import contextlib
+import json
 import functools
 import os
 import random
@@ -150,6 +151,8 @@ class SQLiteFile:
         """Problems of the database, in the ledger's words."""
         try:
             yield
+        except json.JSONDecodeError as problem:
+            raise DamagedFile(f"{self._what} is damaged: a rule in it cannot be read ({problem})") from None
         except DBAPIError as problem:
             damaged = _code(problem) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
             raise (DamagedFile if damaged else InputError)(

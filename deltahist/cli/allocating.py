@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Annotated, Any
 
+from deltahist._files import read_rows
 from deltahist.cli import console, options
 from deltahist.cli.groups import Spending, Window, argument, option, spread
 from deltahist.errors import NANO, InputError
@@ -115,10 +116,7 @@ def _read_weights(file: Path) -> tuple[list[str], Any]:
 
     from deltahist.budgets.allocation.windows import check_weights
 
-    if not file.is_file():
-        raise InputError(f"{str(file)!r} does not exist")
-    with file.open(newline="", encoding="utf-8-sig") as text:
-        rows = list(csv.DictReader(text))
+    rows = read_rows(file, "weights")
     if not rows or "weight" not in rows[0]:
         raise InputError(
             f"{file.name!r} must have a header with the column weight (and maybe step), and rows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
@@ -138,7 +139,9 @@ def readable(name: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
+    except (
+        pa.ArrowException, OSError, EOFError, RuntimeError, UnicodeDecodeError, csv.Error, zipfile.BadZipFile, zlib.error,
+    ) as problem:  # fmt: skip
         raise InputError(f"input {name!r} cannot be read: {short(problem)} (cut short?)") from None
 
 

@@ -93,6 +93,8 @@ def read_geometries(
 
 def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
     """The frame of a file, or of one of its layers."""
+    from shapely.errors import ShapelyError
+
     suffix = file.suffix.lower()
     try:
         with warnings.catch_warnings():
@@ -109,7 +111,7 @@ def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
                     return _from_layer(child)
                 if not layers:
                     raise ValueError("it is a table without geometries")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError, ShapelyError) as problem:
         said = " ".join(str(problem).split())[:300] or type(problem).__name__
         raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
     if layer is None:
@@ -164,6 +166,7 @@ def _from_layer(child: Child) -> gpd.GeoDataFrame:
     last = table.num_columns - 1
     geometry = shapely.from_wkb(table.column(last).to_numpy())
     values = table.select(list(range(last)))
+    values.validate(full=True)  # texts that are none would be found at any time later
     frame = values.to_pandas(date_as_object=False)
     return _with_gaps(gpd.GeoDataFrame(frame, geometry=geometry, crs=child.description["crs"]), values.schema)
 
@@ -188,6 +191,8 @@ def _with_gaps(frame: gpd.GeoDataFrame, schema: Any) -> gpd.GeoDataFrame:
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | BaseGeometry | None:
     """What a text says of sources: none, boundary, left or right, or the union of a file's geometries."""
+    from shapely.errors import ShapelyError
+
     if text == "none":
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
@@ -202,7 +207,14 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
             f"{name} is {text!r}: it must be none, boundary, left or right (1-D), or a file of geometries "
             "(there is no such file)"
         )
-    return onto_map(read_geometries(file, domain, name), domain, f"{name} {str(file)!r}").union_all()
+    frame = onto_map(read_geometries(file, domain, name), domain, f"{name} {str(file)!r}")
+    try:
+        return frame.union_all()
+    except ShapelyError as problem:
+        raise InputError(
+            f"{name} {str(file)!r} has geometries that cannot be put together: {problem} (repair them first, for example "
+            "with `make_valid`)"
+        ) from None
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:

@@ -65,7 +65,7 @@ class Question:
             raise InputError(f"question {str(path)!r} is of {path.stat().st_size:,} bytes: it is no question file")
         try:
             return cls.of(tomllib.loads(path.read_text(encoding="utf-8-sig")))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        except (ValueError, RecursionError) as problem:  # damaged, too deep, a number of too many digits
             raise InputError(f"question {str(path)!r} cannot be read as TOML: {problem}") from None
 
     @classmethod

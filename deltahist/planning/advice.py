@@ -175,9 +175,10 @@ def read_users(file: str | Path, name: str = "file") -> dict[int, int]:
         figures = table[["points", "users"]].apply(pd.to_numeric)
         if not (figures == figures.round()).all(axis=None):
             raise ValueError("not all are whole numbers")
-    except (OSError, ValueError, KeyError) as problem:
-        raise InputError(f"{name} is {str(file)!r}: {rule} ({problem})") from None
-    return {int(k): int(n) for k, n in figures.groupby("points")["users"].sum().items()}
+        return {int(k): int(n) for k, n in figures.groupby("points")["users"].sum().items()}
+    except (OSError, ValueError, KeyError, OverflowError) as problem:
+        said = " ".join(str(problem).split())[:200]
+        raise InputError(f"{name} is {str(file)!r}: {rule} ({said})") from None
 
 
 def kept(users: Mapping[int, int], most: int) -> int:

@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from mutated.changes import change
@@ -35,7 +36,10 @@ def one(folder: Path, runner: Runner, form: Format, n: int) -> Outcome:
     file.write_bytes(content)
     file.chmod(0o600 if form.secret or file.suffix == ".ledger" else 0o644)
     line = form.lines[n % len(form.lines)]
-    return runner.run([{"FILE": str(file), "FOLDER": str(changes)}.get(part, part) for part in line])
+    outcome = runner.run([{"FILE": str(file), "FOLDER": str(changes)}.get(part, part) for part in line])
+    if n == 0 and outcome.status != 0 and not outcome.wrong:
+        return replace(outcome, wrong=f"as it was written it is not read: {outcome.said}")
+    return outcome
 
 
 def changed(folder: Path, form: Format, n: int) -> bytes:

@@ -39,8 +39,21 @@ def _publish(file, *more, bounds=_MAP):
 
 
 _USERS = ["--user", "u", "--max-per-user", "2", "--where", "kind = 'a'"]
-_RELEASE = (("inspect", "FILE"), ("query", "FILE", "--box", "2,2,6,6"), ("tighten", "FILE", "--epsilon", "0.1", *_TO))
-_LINE = (("inspect", "FILE"), ("query", "FILE", "--box", "2,6"))
+_SAVED = Path(__file__).parents[1] / "fixtures" / "v1"
+#: A box on the map of each of the saved releases.
+_BOXES = dict.fromkeys((
+    "identity", "flow", "wavelet_gaussian", "geometry_source", "hierarchical_shares", "chain", "copy", "users_dropped",
+    "cumulative_prefix",
+), "1,1,4,4") | dict.fromkeys((
+    "cuts", "optimal", "shifted", "cumulative_1d_left", "sorted", "sorted_chain", "sorted_left_users",
+), "2,6") | dict.fromkeys(("flow_tuned", "spectral_probability"), "562000,4482000,566000,4486000")  # fmt: skip
+
+
+def _release(name, box):
+    lines = ("inspect", "FILE"), ("query", "FILE", "--box", box), ("tighten", "FILE", "--epsilon", "0.1", *_TO)
+    return Format(f"release {name}", f"{name}.parquet", (*lines, ("export", "FILE", "--out", "out.csv")))
+
+
 _SHARE = ["share", "homes.csv", "--id", "user", "--x", "x", "--y", "y", "--alpha", "1", "--epsilon", "exp(3-d)"]
 _SHARE += ["--crs", "none"]
 _SHARED = ["--state", "share.key", "--out", "out.csv"]
@@ -60,9 +73,8 @@ FORMATS = (
     Format("users", "users.csv", (
         ("advise", *_METRES[:4], "--deltas", "2", "--epsilons", "1", "--max-per-user", "1,2", "--points-per-user", "FILE"),
     )),
-    *(Format(f"release {f}", f, _RELEASE) for f in ("map.parquet", "flow.parquet", "gauss.parquet")),
-    *(Format(f"release {f}", f, _LINE) for f in ("sorted.parquet",)),
-    Format("quantile", "median.json", (("inspect", "FILE"),)),
+    *(_release(*each) for each in _BOXES.items()),
+    *(Format(f"quantile {f}", f"quantile_{f}.json", (("inspect", "FILE"),)) for f in ("inverse", "smooth_laplace")),
     Format("series", "2020-03-02.parquet", (("query", "FOLDER", "--box", "2,2,6,6"),), folder="series"),
     Format("state", "chain.state", (("refine", "--state", "FILE", "--epsilon", "2", *_TO),), secret=True),
     Format("key", "share.key", (
@@ -82,6 +94,8 @@ FORMATS = (
 
 def write_all(folder: Path) -> None:
     """Write the valid files of all formats, and what their command lines need besides."""
+    for saved in _SAVED.iterdir():
+        (folder / saved.name).write_bytes(saved.read_bytes())
     rng = np.random.default_rng(1)
     points = pd.DataFrame({"x": rng.uniform(0, 10, 60).round(3), "y": rng.uniform(0, 10, 60).round(3)})
     points["u"], points["kind"] = [f"user {n}" for n in rng.integers(0, 20, 60)], list("abc") * 20
@@ -128,19 +142,13 @@ def _write_releases(folder, points):
     near = dh.Neighbourhood(domain, delta=1)
     counts = dh.count(points[["x", "y"]].to_numpy(), domain)
     dh.publish(counts, near, dh.strategies.Identity(domain), epsilon=1).save(folder / "map.parquet")
-    dh.publish(counts, near, dh.strategies.Flow(domain), epsilon=1).save(folder / "flow.parquet")
-    dh.publish(counts, near, dh.strategies.Identity(domain), rho=1).save(folder / "gauss.parquet")
-    state = ["--state", str(folder / "chain.state"), "--out", str(folder / "chain.parquet")]
-    line = ["--x", "x", "--bounds", "0,10", "--delta", "1", "--epsilon", "1"]
     days = ["--time", "day", "--start", "2020-03-01", "--until", "2020-03-03", "--every", "1d", "--window", "2"]
     points.assign(day=["2020-03-01", "2020-03-02", "2020-03-03"] * 20).to_csv(folder / "days.csv", index=False)
     source = str(folder / "p.csv")
-    stream = [*_XY, *_MAP, "--state", str(folder / "stream.ledger"), "--out", str(folder / "series")]
+    stream = [*_XY, *_MAP, "--state", str(folder / "days.ledger"), "--out", str(folder / "series")]
     account = ["--ledger", str(folder / "city.ledger"), "--account", "city", "--limit", "5"]
     for arguments in (
-        ["publish", source, *_XY, *_MAP, *state, *account],
-        ["publish", source, *line, "--sorted", "--out", str(folder / "sorted.parquet")],
-        ["quantile", source, *line, "--q", "0.5", "--out", str(folder / "median.json")],
+        ["publish", source, *_XY, *_MAP, *account, "--out", str(folder / "paid.parquet")],
         ["stream", str(folder / "days.csv"), *days, *stream],
     ):
         assert main(arguments) == 0, arguments

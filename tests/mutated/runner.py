@@ -57,7 +57,7 @@ class Runner:
             wrong = "it hangs" if not ready else "the process crashed"
             return Outcome(None, wrong, "", time.perf_counter() - begun, 0)
         status, output, said, seconds, memory = json.loads(answer)
-        return Outcome(status, _wrong(status, output, said, seconds, memory), said[-300:], seconds, memory)
+        return Outcome(status, _wrong(status, output, said, seconds, memory), said[-1500:], seconds, memory)
 
     def close(self) -> None:
         """End the process."""
