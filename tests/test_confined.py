@@ -38,7 +38,7 @@ def regions(path):
 @pytest.fixture
 def frame():
     rng = np.random.default_rng(1)
-    places = rng.uniform(0, 10, (30, 2)) + (600_000, 4_500_000)
+    places = rng.uniform(0, 10, (30, 2)) + np.array([600_000, 4_500_000])
     return gpd.GeoDataFrame({"a": range(30)}, geometry=shapely.points(places), crs="EPSG:32618")
 
 
@@ -48,7 +48,7 @@ def server():
     seen = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):  # noqa: N802
+        def do_GET(self):
             seen.append(self.path)
             self.send_error(404)
 
@@ -73,7 +73,8 @@ def _points(**members):
 
 
 def _vrt(source):
-    return f'<OGRVRTDataSource><OGRVRTLayer name="p"><SrcDataSource>{source}</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>'
+    layer = f'<OGRVRTLayer name="p"><SrcDataSource>{source}</SrcDataSource></OGRVRTLayer>'
+    return f"<OGRVRTDataSource>{layer}</OGRVRTDataSource>"
 
 
 @pytest.mark.parametrize("read", [count, regions])
@@ -84,7 +85,10 @@ def test_files_that_name_addresses_make_no_requests(tmp_path, server, monkeypatc
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("GDAL_HTTP_PROXY", "")
     link = {"type": "link", "properties": {"href": f"{address}/crs", "type": "esriwkt"}}
-    contents = [_vrt(f"/vsicurl/{address}/a.geojson"), f"<OGRWFSDataSource><URL>{address}/</URL></OGRWFSDataSource>"]
+    contents = [
+        _vrt(f"/vsicurl/{address}/a.geojson"),
+        f"<OGRWFSDataSource><URL>{address}/</URL></OGRWFSDataSource>",
+    ]
     contents += [_points(crs=link), _points(crs={"type": "url", "properties": {"url": f"{address}/crs"}})]
     for number, content in enumerate(contents):
         (tmp_path / f"p{number}.geojson").write_text(content)
@@ -94,7 +98,7 @@ def test_files_that_name_addresses_make_no_requests(tmp_path, server, monkeypatc
             assert number < 3 or read is count
     with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
         archive.writestr("p.geojson", contents[0])
-    with pytest.raises(dh.InputError, match="cannot be read|not a readable file"):
+    with pytest.raises(dh.InputError, match=r"cannot be read|not a readable file"):
         read(tmp_path / "p.zip")
     assert seen == []
 
@@ -115,7 +119,9 @@ def test_a_file_is_opened_by_the_driver_of_its_ending_alone(tmp_path, frame, rea
 
 # --- GeoPackages ------------------------------------------------------------------------------------------
 
-ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS fid, NULL AS geom FROM r"
+ENDLESS = (
+    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS fid, NULL AS geom FROM r"
+)
 
 
 def _with(path, frame, *statements):
@@ -175,7 +181,9 @@ def _repeated(path, rows, schema, length=1 << 20):
 def test_a_text_in_every_row_takes_no_more_memory_than_the_limit(tmp_path, schema):
     path = _repeated(tmp_path / "p.parquet", 1_000, schema)
     assert path.stat().st_size < 64_000
-    with pytest.raises(dh.InputError, match=r"'p.parquet' cannot be read: .*more memory than any ordinary file"):
+    with pytest.raises(
+        dh.InputError, match=r"'p.parquet' cannot be read: .*more memory than any ordinary file"
+    ):
         count(path, PLANE, x="x", y="y", user="u", max_per_user=1)
     assert count(path, PLANE, x="x", y="y").rows == 1_000  # a column that is not asked for is not read
 

@@ -1,7 +1,6 @@
 """Files of every format that were changed at random: read, or refused in one line, within 2 s and 1 GB."""
 
 import pytest
-
 from mutated.campaign import run
 from mutated.files import FORMATS
 

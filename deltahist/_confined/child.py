@@ -148,10 +148,17 @@ class Layers:
             # What the reader notices (repeated ids, empty geometries) is no matter here.
             warnings.simplefilter("ignore")
             with open_arrow(
-                self._path, layer=self._layer, columns=columns, batch_size=rows, use_pyarrow=True, read_geometry=geometry
+                self._path,
+                layer=self._layer,
+                columns=columns,
+                batch_size=rows,
+                read_geometry=geometry,
+                use_pyarrow=True,
             ) as (meta, reader):
                 own = meta["geometry_name"] or "wkb_geometry"
-                wanted = list(columns) if columns is not None else [n for n in reader.schema.names if n != own]
+                wanted = (
+                    list(columns) if columns is not None else [n for n in reader.schema.names if n != own]
+                )
                 names = [*wanted, "geometry"] if geometry else wanted
                 for batch in reader:
                     arrays = [batch.column(name) for name in wanted]
@@ -171,7 +178,9 @@ class Layers:
             base.deserialize(_open(self._job, None).read())
         try:
             base.execute("PRAGMA trusted_schema = OFF")
-            made = list(base.execute("SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'table')"))
+            made = list(
+                base.execute("SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'table')")
+            )
         except sqlite3.Error as problem:
             raise OSError(f"it is no readable GeoPackage ({problem})") from None
         finally:
@@ -185,7 +194,10 @@ class Layers:
 def _computed(sql: str) -> bool:
     """Whether a table is virtual, and not one of the spatial indices that GeoPackages have."""
     words = sql.upper().split()
-    return words[:2] == ["CREATE", "VIRTUAL"] and "RTREE" not in sql.upper().partition(" USING ")[2].split("(")[0]
+    return (
+        words[:2] == ["CREATE", "VIRTUAL"]
+        and "RTREE" not in sql.upper().partition(" USING ")[2].split("(")[0]
+    )
 
 
 def _checked(column: Any) -> Any:
@@ -220,9 +232,10 @@ class Parquet:
         import pyarrow.parquet as pq
 
         # Pages are read as they are needed: a row group may be as large as the file.
-        with _open(self._job, self._content) as source, pq.ParquetFile(
-            source, buffer_size=_BUFFER, pre_buffer=False
-        ) as file:
+        with (
+            _open(self._job, self._content) as source,
+            pq.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False) as file,
+        ):
             for batch in file.iter_batches(batch_size=rows, columns=columns):
                 for column in batch.columns:
                     if pa.types.is_dictionary(column.type):

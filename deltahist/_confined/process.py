@@ -31,7 +31,9 @@ _FOREIGN = ("GDAL_", "OGR_", "CPL_", "VSI_", "NO_PROXY", "ALL_PROXY", "HTTP_PROX
 #: Nothing listens there. A file may name addresses (that of its CRS, say), which GDAL then asks for.
 _NOWHERE = "http://127.0.0.1:0"
 _SETTINGS = {
-    **dict.fromkeys(("GDAL_HTTP_PROXY", "GDAL_HTTPS_PROXY", "http_proxy", "https_proxy", "all_proxy"), _NOWHERE),
+    **dict.fromkeys(
+        ("GDAL_HTTP_PROXY", "GDAL_HTTPS_PROXY", "http_proxy", "https_proxy", "all_proxy"), _NOWHERE
+    ),
     # Memory that is set aside, but not used, counts as well.
     **{"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"},
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
@@ -39,7 +41,7 @@ _SETTINGS = {
 }
 
 
-class Unreadable(OSError):
+class Unreadable(OSError):  # noqa: N818
     """A file that cannot be read, or not within its limits."""
 
 
@@ -72,7 +74,7 @@ class Child:
     ) -> None:
         size = path.stat().st_size if content is None else len(content)
         self._seconds = _SECONDS + _SECONDS_PER_BYTE * size
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_end`
         environment = {k: v for k, v in os.environ.items() if not k.upper().startswith(_FOREIGN)}
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("child.py"))],
@@ -141,12 +143,12 @@ class Child:
             said = None
         if status == -getattr(signal, "SIGPROF", 0):
             raise Unreadable(
-                f"reading it takes more than {self._seconds:.0f} s of computing, which no ordinary file of its size needs"
+                f"reading it takes more than {self._seconds:.0f} s of computing, as no ordinary file of its size does"
             )
         if said is None:
             raise Unreadable("it makes its reader crash")
         if said["kind"] == "memory":
-            raise Unreadable("reading it takes more memory than any ordinary file of its size needs")
+            raise Unreadable("reading it takes more memory than any ordinary file of its size does")
         raise Unreadable(said["problem"])
 
 

@@ -6,8 +6,8 @@ The file is made whole or not at all, looked at before it is used, and changed b
 from __future__ import annotations
 
 import contextlib
-import json
 import functools
+import json
 import os
 import random
 import sqlite3

@@ -60,6 +60,6 @@ class ShallowJson(io.RawIOBase):
             self._depth = int(depths[-1])
             if depths.max() > DEEPEST:
                 raise InputError(
-                    f"input {self._name!r} has more than {DEEPEST} brackets within one another: rows of a table are not "
-                    "nested like that"
+                    f"input {self._name!r} has more than {DEEPEST} brackets within one another: rows of a table are "
+                    "not nested like that"
                 )

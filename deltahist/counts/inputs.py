@@ -140,7 +140,8 @@ def readable(name: str) -> Iterator[None]:
     try:
         yield
     except (
-        pa.ArrowException, OSError, EOFError, RuntimeError, UnicodeDecodeError, csv.Error, zipfile.BadZipFile, zlib.error,
+        pa.ArrowException, OSError, EOFError, RuntimeError, UnicodeDecodeError,
+        csv.Error, zipfile.BadZipFile, zlib.error,
     ) as problem:  # fmt: skip
         raise InputError(f"input {name!r} cannot be read: {short(problem)} (cut short?)") from None
 

@@ -212,8 +212,8 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
         return frame.union_all()
     except ShapelyError as problem:
         raise InputError(
-            f"{name} {str(file)!r} has geometries that cannot be put together: {problem} (repair them first, for example "
-            "with `make_valid`)"
+            f"{name} {str(file)!r} has geometries that cannot be put together: {problem} (repair them first, for "
+            "example with `make_valid`)"
         ) from None
 
 

@@ -598,6 +598,15 @@ def test_bad_weights(tmp_path, capsys, text, more, message):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("content", [b"weight\n\xff1\n", b"weight\n" + b"1" * 200_000 + b"\n"])
+def test_tables_of_weights_and_budgets_that_are_no_text(folder, capsys, content):
+    (folder / "w.csv").write_bytes(content)
+    assert main(["allocate", str(folder / "w.csv"), "--window", "3", "--epsilon", "1"]) == 2
+    assert "cannot be read as CSV in UTF-8" in capsys.readouterr().err
+    assert stream(folder, "--budgets", folder / "w.csv") == 2
+    assert "cannot be read as CSV in UTF-8" in capsys.readouterr().err
+
+
 def test_bad_rows_may_be_dropped_and_every_step_says_so(folder, capsys):
     table = pd.read_csv(folder / "visits.csv", dtype=str)
     table.loc[4, "when"], table.loc[9, "x"] = "sometime", "n/a"

@@ -43,7 +43,9 @@ def test_depth_is_that_of_the_definition():
     chance = random.Random(1)
     seen = set()
     for _ in range(400):
-        inner = "".join(chance.choice(('"', "\\", "]", "[[", "a", "{}", "}", '""')) for _ in range(chance.randrange(60)))
+        inner = "".join(
+            chance.choice(('"', "\\", "]", "[[", "a", "{}", "}", '""')) for _ in range(chance.randrange(60))
+        )
         depth = DEEPEST + chance.choice((-2, -1, 0, 1))
         text = '{"s":' + json.dumps(inner) + ',"d":' + "[" * depth + "]" * depth + "}"
         text = (text + "\n" + text).encode()

@@ -98,6 +98,27 @@ def test_rows_without_geometry_are_kept_unless_all_are(tmp_path):
         read_geometries(write(tmp_path / "n.geojson", [None, None], zone=["a", "b"]), PLANE)
 
 
+def test_geometries_and_names_that_are_damaged(tmp_path, monkeypatch):
+    frame = gpd.GeoDataFrame({"zone": ["abcd", "b", "c"]}, geometry=SQUARES, crs="EPSG:32618")
+    frame.to_file(tmp_path / "z.gpkg")
+    whole = (tmp_path / "z.gpkg").read_bytes()
+    ring = shapely.to_wkb(SQUARES[0])
+    for old, new, said in ((ring, ring[:-16] + b"\1" * 16, "LinearRing"), (b"abcd", b"ab\xffd", "UTF8")):
+        assert old in whole
+        (tmp_path / "z.gpkg").write_bytes(whole.replace(old, new))
+        with pytest.raises(dh.InputError, match=f"not a readable file of geometries: .*{said}"):
+            read_geometries(tmp_path / "z.gpkg", PLANE)
+    (tmp_path / "z.gpkg").write_bytes(whole)
+
+    def torn(frame):
+        raise shapely.errors.GEOSException("side location conflict")
+
+    monkeypatch.setattr(gpd.GeoDataFrame, "union_all", torn)
+    plane = dh.Domain((0, 0, 10, 8), (10, 8), crs="EPSG:32618")
+    with pytest.raises(dh.InputError, match="cannot be put together: side location conflict"):
+        read_sources(str(tmp_path / "z.gpkg"), plane)
+
+
 def frame(**columns):
     return gpd.GeoDataFrame(columns, geometry=SQUARES)
 

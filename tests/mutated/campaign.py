@@ -11,7 +11,9 @@ from mutated.files import FORMATS, Format, write_all
 from mutated.runner import Outcome, Runner
 
 
-def run(folder: Path, number: int, formats: tuple[Format, ...] = FORMATS) -> Iterator[tuple[Format, int, Outcome]]:
+def run(
+    folder: Path, number: int, formats: tuple[Format, ...] = FORMATS
+) -> Iterator[tuple[Format, int, Outcome]]:
     """Outcomes of `number` changed files, the formats in turn; file n of a format is the same every time."""
     write_all(folder)
     runner = Runner(folder)

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 #: Words and numbers that readers stumble over.
 NASTY = (
-    b"NaN", b"-inf", b"1e999", b"-1", b"0", b"99999999999999999999", b"1" * 400, b"9" * 5000, b"null", b"true", b'"', b"'",
-    b"\\", b"\0", b"\n", b"\r", b",", b";", b"[" * 2000, b'{"a":' * 300, b"]", b"}", b"\xff\xfe", b"\xf0\x9f", b"\xef\xbb\xbf",
-    b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\0" * 64, b"../../etc/passwd", b"/vsicurl/http://127.0.0.1:1/",
-    b"http://127.0.0.1:1/a", b"<OGRVRTDataSource>", b"CREATE VIEW", b"EPSG:4326", b"=1+1", b"A" * 3000, b"\x1f\x8b\x08",
-    b"PK\x03\x04", b"PAR1", "é\u0301\u202e".encode(),
+    b"NaN", b"-inf", b"1e999", b"-1", b"0", b"99999999999999999999", b"1" * 400, b"9" * 5000, b"null", b"true",
+    b'"', b"'", b"\\", b"\0", b"\n", b"\r", b",", b";", b"[" * 2000, b'{"a":' * 300, b"]", b"}", b"\xff\xfe",
+    b"\xf0\x9f", b"\xef\xbb\xbf", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\0" * 64, b"=1+1",
+    b"../../etc/passwd", b"/vsicurl/http://127.0.0.1:1/", b"http://127.0.0.1:1/a", b"<OGRVRTDataSource>",
+    b"CREATE VIEW", b"EPSG:4326", b"A" * 3000, b"\x1f\x8b\x08", b"PK\x03\x04", b"PAR1", "é\u0301\u202e".encode(),
 )  # fmt: skip
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 
@@ -82,7 +82,11 @@ def _in_zip(content, chance):
 
 
 def _in_gzip(content, chance):
-    return gzip.compress(change(gzip.decompress(content), chance), mtime=0) if content[:2] == b"\x1f\x8b" else None
+    return (
+        gzip.compress(change(gzip.decompress(content), chance), mtime=0)
+        if content[:2] == b"\x1f\x8b"
+        else None
+    )
 
 
 def _in_parquet(content, chance):
@@ -127,12 +131,18 @@ def _changed_json(said, chance):
     """What JSON says with one value exchanged, left out or doubled."""
     where = [(said, None)]
     for holder, _ in where:
-        parts = holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list) else ()
+        parts = (
+            holder.items()
+            if isinstance(holder, dict)
+            else enumerate(holder)
+            if isinstance(holder, list)
+            else ()
+        )
         where += [(part, (holder, key)) for key, part in parts]
     _, place = chance.choice(where)
     new = chance.choice((
-        None, True, -1, 0, 1, 2**31, 2**63, 10**30, -0.5, 1e308, float("nan"), float("inf"), "", "1/0", "9" * 5000, "1e999999",
-        "\ud800", [], {}, [[]], [0], {"a": 1}, "identity", [1] * 5000, said,
+        None, True, -1, 0, 1, 2**31, 2**63, 10**30, -0.5, 1e308, float("nan"), float("inf"), "", "1/0",
+        "9" * 5000, "1e999999", "\ud800", [], {}, [[]], [0], {"a": 1}, "identity", [1] * 5000, said,
     ))  # fmt: skip
     if place is None:
         return new

@@ -17,6 +17,7 @@ from deltahist.cli import main
 _MAP = ["--bounds", "0,0,10,10", "--cell", "1", "--delta", "1", "--epsilon", "1", "--strategy", "identity"]
 _METRES = ["--bounds", "600000,4500000,600010,4500010", "--project", "EPSG:32618", *_MAP[2:]]
 _XY = ["--x", "x", "--y", "y"]
+_ADVISE = ["advise", *_METRES[:4], "--deltas", "2", "--epsilons", "1", "--max-per-user", "1,2"]
 _TO = ["--out", "out.parquet", "--overwrite"]
 
 
@@ -50,11 +51,28 @@ _BOXES = dict.fromkeys((
 
 
 def _release(name, box):
-    lines = ("inspect", "FILE"), ("query", "FILE", "--box", box), ("tighten", "FILE", "--epsilon", "0.1", *_TO)
+    lines = (
+        ("inspect", "FILE"),
+        ("query", "FILE", "--box", box),
+        ("tighten", "FILE", "--epsilon", "0.1", *_TO),
+    )
     return Format(f"release {name}", f"{name}.parquet", (*lines, ("export", "FILE", "--out", "out.csv")))
 
 
-_SHARE = ["share", "homes.csv", "--id", "user", "--x", "x", "--y", "y", "--alpha", "1", "--epsilon", "exp(3-d)"]
+_SHARE = [
+    "share",
+    "homes.csv",
+    "--id",
+    "user",
+    "--x",
+    "x",
+    "--y",
+    "y",
+    "--alpha",
+    "1",
+    "--epsilon",
+    "exp(3-d)",
+]
 _SHARE += ["--crs", "none"]
 _SHARED = ["--state", "share.key", "--out", "out.csv"]
 
@@ -70,9 +88,7 @@ FORMATS = (
     Format("sources", "z.geojson", (("publish", "p.csv", *_XY, *_MAP, "--sources", "FILE", *_TO),)),
     Format("boxes", "boxes.csv", (("query", "map.parquet", "--boxes", "FILE"),)),
     Format("weights", "weights.csv", (("allocate", "FILE", "--window", "2", "--epsilon", "1"),)),
-    Format("users", "users.csv", (
-        ("advise", *_METRES[:4], "--deltas", "2", "--epsilons", "1", "--max-per-user", "1,2", "--points-per-user", "FILE"),
-    )),
+    Format("users", "users.csv", ((*_ADVISE, "--points-per-user", "FILE"),)),
     *(_release(*each) for each in _BOXES.items()),
     *(Format(f"quantile {f}", f"quantile_{f}.json", (("inspect", "FILE"),)) for f in ("inverse", "smooth_laplace")),
     Format("series", "2020-03-02.parquet", (("query", "FOLDER", "--box", "2,2,6,6"),), folder="series"),
@@ -112,7 +128,9 @@ def write_all(folder: Path) -> None:
         warnings.simplefilter("ignore")
         _write_geometries(folder, points)
     (folder / "boxes.csv").write_text("west,south,east,north,name\n0,0,5,5,a\n2,3,8,9,b\n1,1,2,2,c\n")
-    (folder / "weights.csv").write_text("step,weight\n2020-01-01,1\n2020-01-02,4.5\n2020-01-03,0\n2020-01-04,2\n")
+    (folder / "weights.csv").write_text(
+        "step,weight\n2020-01-01,1\n2020-01-02,4.5\n2020-01-03,0\n2020-01-04,2\n"
+    )
     (folder / "users.csv").write_text("points,users\n1,100\n2,40\n5,3\n")
     _write_releases(folder, points)
     _write_sharing(folder)
@@ -142,8 +160,21 @@ def _write_releases(folder, points):
     near = dh.Neighbourhood(domain, delta=1)
     counts = dh.count(points[["x", "y"]].to_numpy(), domain)
     dh.publish(counts, near, dh.strategies.Identity(domain), epsilon=1).save(folder / "map.parquet")
-    days = ["--time", "day", "--start", "2020-03-01", "--until", "2020-03-03", "--every", "1d", "--window", "2"]
-    points.assign(day=["2020-03-01", "2020-03-02", "2020-03-03"] * 20).to_csv(folder / "days.csv", index=False)
+    days = [
+        "--time",
+        "day",
+        "--start",
+        "2020-03-01",
+        "--until",
+        "2020-03-03",
+        "--every",
+        "1d",
+        "--window",
+        "2",
+    ]
+    points.assign(day=["2020-03-01", "2020-03-02", "2020-03-03"] * 20).to_csv(
+        folder / "days.csv", index=False
+    )
     source = str(folder / "p.csv")
     stream = [*_XY, *_MAP, "--state", str(folder / "days.ledger"), "--out", str(folder / "series")]
     account = ["--ledger", str(folder / "city.ledger"), "--account", "city", "--limit", "5"]
@@ -160,7 +191,9 @@ def _write_sharing(folder):
     frame = pd.DataFrame({"user": range(12), "x": rng.uniform(0, 9, 12), "y": rng.uniform(0, 9, 12)})
     frame.to_csv(folder / "homes.csv", index=False)
     (folder / "edges.txt").write_text("".join(f"{i} {(i + 1) % 12}\n" for i in range(12)))
-    (folder / "distances.txt").write_text("".join(f"{i},{j},{abs(i - j)}\n" for i in range(6) for j in range(6) if i - j))
+    (folder / "distances.txt").write_text(
+        "".join(f"{i},{j},{abs(i - j)}\n" for i in range(6) for j in range(6) if i - j)
+    )
     (folder / "pairs.csv").write_text("owner,requester\n1,2\n3,4\n0,7\n")
     to = ["--state", str(folder / "share.key"), "--out", str(folder / "shared.csv")]
     line = [str(folder / "homes.csv") if part == "homes.csv" else part for part in _SHARE]
@@ -171,7 +204,9 @@ def _write_asking(folder):
     import duckdb
 
     with duckdb.connect(str(folder / "people.duckdb")) as connection:
-        connection.execute("CREATE TABLE trips AS SELECT i % 20 AS who, i % 24 AS hour, i * 1.5 AS price FROM range(100) t(i)")
+        connection.execute(
+            "CREATE TABLE trips AS SELECT i % 20 AS who, i % 24 AS hour, i * 1.5 AS price FROM range(100) t(i)"
+        )
     (folder / "question.toml").write_text(
         'table = "trips"\nowner = "who"\n\n[[steps]]\nwhere = "hour >= 22 and price < 50"\n\n[[steps]]\n'
         'at_most = 3\n\n[answer]\nkind = "sum"\ncolumn = "price"\nclip = [0, 40]\nepsilon = 0.001\n'

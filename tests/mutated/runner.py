@@ -42,7 +42,7 @@ class Runner:
         if self._process is None:
             path = os.pathsep.join([*filter(None, sys.path)])
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, cwd=self._folder, env={**os.environ, "PYTHONPATH": path},
             )  # fmt: skip
             self._process.stdout.readline()

@@ -216,6 +216,10 @@ def test_files_that_are_no_questions(tmp_path):
     (tmp_path / "no.toml").write_text("where = = 3")
     with pytest.raises(dh.InputError, match="cannot be read as TOML"):
         Question.read(tmp_path / "no.toml")
+    for content in ("a = " + "9" * 5000, "a = " + "[" * 50_000):
+        (tmp_path / "no.toml").write_text(content)
+        with pytest.raises(dh.InputError, match="cannot be read as TOML"):
+            Question.read(tmp_path / "no.toml")
 
 
 def test_every_step_does_what_the_method_does(tmp_path):

@@ -355,6 +355,11 @@ def test_damaged_states_are_refused(chain, tmp_path):
             dh.DamagedFile, match=r"broken.state' is truncated or no state: .*; nothing was drawn"
         ):
             dh.refine(release, broken, epsilon=2)
+    header = whole.index(b"{'descr'")
+    for word in (b"{'descr'(", b"[[[[[[[[["):  # NumPy reads it as a program is read
+        broken.write_bytes(whole[:header] + word + whole[header + len(word) :])
+        with pytest.raises(dh.DamagedFile, match="truncated or no state"):
+            dh.refine(release, broken, epsilon=2)
     flipped = bytearray(whole)
     flipped[middle] ^= 1
     broken.write_bytes(bytes(flipped))
