@@ -62,7 +62,8 @@ def test_users_are_read_from_a_public_table(tmp_path):
     file = tmp_path / "activity.csv"
     file.write_text("Points,Users\n1,10\n3,2\n1,5\n")
     assert read_users(file) == {1: 15, 3: 2}
-    for text in ("a,b\n1,2\n", "points,users\n1,x\n", "points,users\n1.5,2\n", "", "points,users\ninf,2\n", f"points,users\n{'9' * 400},2\n"):
+    rows = ("points,users\n" + row for row in ("1,x\n", "1.5,2\n", "inf,2\n", "9" * 400 + ",2\n"))
+    for text in ("a,b\n1,2\n", "", *rows):
         file.write_text(text)
         with pytest.raises(dh.InputError, match="CSV file with the columns points and users"):
             read_users(file)
