@@ -248,6 +248,8 @@ def test_no_process_is_left_behind(tmp_path, frame):
         b"", b"{", b"[" * 100_000, b"null", b"[]", b"3", b"{}", b'{"primary_column": "geometry"}', b"\xff",
         b'{"primary_column": ["geometry"], "columns": {}}', b'{"primary_column": "geometry", "columns": []}',
         b'{"primary_column": "geometry", "columns": {"geometry": 1}, "version": "1.0.0"}',
+        b'{"primary_column": "geometry", "version": "1.0.0", '
+        b'"columns": {"geometry": {"encoding": "WKB", "crs": "EPSG:9"}}}',
     ],
     ids=lambda said: repr(said[:30]),
 )  # fmt: skip
@@ -256,5 +258,5 @@ def test_damaged_metadata_of_geometries_are_refused(tmp_path, frame, said):
     table = pq.read_table(tmp_path / "p.parquet")
     pq.write_table(table.replace_schema_metadata({b"geo": said}), tmp_path / "p.parquet")
     for read in (count, regions):
-        with pytest.raises(dh.InputError, match=r"p\.parquet' (says|names|is not a readable|is damaged)"):
+        with pytest.raises(dh.InputError, match=r"p\.parquet' (says|names|is not a readable)|'EPSG:9'"):
             read(tmp_path / "p.parquet")

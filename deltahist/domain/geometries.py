@@ -111,7 +111,7 @@ def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
                     return _from_layer(child)
                 if not layers:
                     raise ValueError("it is a table without geometries")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError, ShapelyError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, ShapelyError) as problem:
         said = " ".join(str(problem).split())[:300] or type(problem).__name__
         raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
     if layer is None:
