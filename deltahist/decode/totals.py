@@ -30,17 +30,24 @@ class PublicTotal:
         """The mean over all ranges."""
         both = self.along
         for axis in range(both.ndim):
-            both = np.moveaxis(_held(np.moveaxis(both, axis, 0)), 0, axis)
+            both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0)), 0, axis)
         return float((self.along * both).sum()) / self.spread
 
 
-def _held(field: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Σ_j (share of all intervals of the first axis that hold both i and j) field_j.
+def sums_of_both(field: NDArray[np.float64], starts: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """Σ_j (share of all intervals of the first axis that hold both i and j) field_j, over j in the same block as i.
 
     (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do: sums up to i, and from there on.
+
+    Parameters
+    ----------
+    field : (n, ...). starts : first cell of each block; all cells are one block when None.
     """
     n = len(field)
+    first = np.zeros(1, dtype=np.int64) if starts is None else starts
     cell = np.arange(n).reshape(-1, *(1,) * (field.ndim - 1))
-    low, high = (cell + 1.0) * field, (n - cell) * field
-    upto, after = low.cumsum(axis=0), high.sum(axis=0) - high.cumsum(axis=0)
+    low, high = ((weight * field).cumsum(axis=0) for weight in (cell + 1.0, n - cell))
+    last = np.repeat(np.append(first[1:], n) - 1, np.diff(first, append=n))
+    upto = low - np.repeat((low - (cell + 1.0) * field)[first], np.diff(first, append=n), axis=0)
+    after = high[last] - high
     return np.asarray(((n - cell) * upto + (cell + 1) * after) / (n * (n + 1) / 2))

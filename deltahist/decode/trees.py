@@ -14,6 +14,7 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
 from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Moments, Terms
+from deltahist.decode.totals import PublicTotal, sums_of_both
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
@@ -153,10 +154,61 @@ class TreeDecoder(Decoder):
         return super().moments(work) if self._closed else self._dense.moments(work)
 
     def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
-        return CLOSED.variance(self, work) if self.way(work) is CLOSED and self._closed else super().variance(work)
+        if not self._closed:
+            rows = work if isinstance(work, scipy.sparse.sparray) else work.matrix(self.domain)
+            return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
+        return CLOSED.variance(self, work) if self.way(work) is CLOSED else super().variance(work)
 
     def mean_variance(self, work: AllRanges) -> float:
-        return super().mean_variance(work) if self._closed else self._dense.mean_variance(work)
+        if self._closed:
+            return super().mean_variance(work)
+        out = 0.0
+        for weight, share, starts in self._blocks_apart:
+            both = share
+            for axis, first in enumerate(starts):
+                both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0), first), 0, axis)
+            out += float((sum_blocks(share * both, starts) * weight).sum())
+        return max(0.0, out - (self._with_total.mean_taken() if self.total_known else 0.0))
+
+    @functools.cached_property
+    def _blocks_apart(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64], Starts]]:
+        """Per level: weights a of the blocks, the share g of each cell in its block, and where blocks start.
+
+        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/theory.md, section 3): a block's surplus is shared
+        among its cells by g, which are the shares u_child / V_S down the tree. Its own variance u enters, and the
+        variance V_S of its children's sum leaves, since it is that of the block itself.
+        """
+        out: list[tuple[NDArray[np.float64], NDArray[np.float64], Starts]] = []
+        share = np.ones(self.domain.shape)
+        for level in range(len(self.children), -1, -1):
+            weight = self.upward[level].copy()
+            if level < len(self.children):
+                weight -= self.below[level]
+            out.insert(0, (weight, share, self.strategy.starts[level]))
+            if level:
+                part = self._per_variance(np.ones_like(self.below[level - 1]), level - 1)
+                own = self.upward[level] * spread_blocks(part, self.children[level - 1], self.upward[level].shape)
+                share = share * spread_blocks(own, self.strategy.starts[level], self.domain.shape)
+        return out
+
+    @property
+    def _with_total(self) -> PublicTotal:
+        """What a public total takes away: V1 = Σ u g over the blocks of the first level."""
+        _, share, starts = self._blocks_apart[0]
+        return PublicTotal(share * spread_blocks(self.upward[0], starts, self.domain.shape))
+
+    @functools.cached_property
+    def _covariance(self) -> NDArray[np.float64]:
+        """V (N, N)."""
+        out = np.zeros((self.domain.size, self.domain.size))
+        for weight, share, starts in self._blocks_apart:
+            number = spread_blocks(np.arange(weight.size).reshape(weight.shape), starts, self.domain.shape).ravel()
+            alike = number[:, None] == number
+            out += alike * np.multiply.outer(share.ravel() * weight.ravel()[number], share.ravel())
+        if self.total_known:
+            total = self._with_total
+            out -= np.multiply.outer(total.along.ravel(), total.along.ravel()) / total.spread
+        return out
 
     @property
     def _closed(self) -> bool:

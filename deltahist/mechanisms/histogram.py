@@ -23,7 +23,7 @@ from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
 from deltahist.strategies.base import Members, Strategy
-from deltahist.strategies.registry import from_description
+from deltahist.strategies.registry import from_description, named
 from deltahist.workloads import AllRanges, Regions, Workload, boxes
 
 #: δ must be at least so many times as long as what the way to the map tears apart.
@@ -37,7 +37,7 @@ class Mechanism(BaseMechanism):
     Parameters
     ----------
     neighbourhood : who may be confused with whom; holds the domain.
-    strategy : what is measured.
+    strategy : what is measured, or its name, such as "identity" or "hierarchical:8" (`dh.plan` chooses one).
     budget : ε (Laplace noise), ρ (Gaussian noise), or ε with a probability: Gaussian noise of the largest ρ that is
         (ε, δ_prob)-private; the budget is then that ρ.
     counting : how rows become counts: whose points they are, what is left out, the way to the map.
@@ -47,9 +47,9 @@ class Mechanism(BaseMechanism):
     Raises
     ------
     InputError
-        If strategy and neighbourhood are on different domains, the strategy would give away who appears or how many
-        rows were left out, the way to the map tears points apart by more than a hundredth of δ, or a step spends more
-        than its window may.
+        If the strategy's name is unknown, strategy and neighbourhood are on different domains, the strategy would give
+        away who appears or how many rows were left out, the way to the map tears points apart by more than a hundredth
+        of δ, or a step spends more than its window may.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25, sources="left")
@@ -70,6 +70,9 @@ class Mechanism(BaseMechanism):
     _KEPT: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:
+        if isinstance(self.strategy, str):
+            norm = 1 if self.budget.unit == "epsilon" and self.budget.probability is None else 2
+            object.__setattr__(self, "strategy", named(self.strategy, self.neighbourhood, norm=norm))
         self._check_counting()
         budget = self.budget
         if budget.probability is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +18,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.registry import candidates, named
+from deltahist.strategies.registry import candidates, named, strategies
 from deltahist.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 
 #: Boxes of a longer workload are thinned out to this many.
@@ -123,7 +124,7 @@ def _ranked(
         kinds.append((2, budget))
     found = []
     for norm, amount in kinds:
-        for label, strategy in candidates(near, workload, norm):
+        for label, strategy in _candidates(near, workload, norm, tuple(strategies().values())):
             if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
                 continue
             mechanism = Mechanism(near, strategy, amount, counting)
@@ -131,6 +132,14 @@ def _ranked(
                 Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells))
             )
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))
+
+
+@functools.lru_cache(maxsize=16)
+def _candidates(
+    near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
+) -> tuple[tuple[str, Strategy], ...]:
+    """The candidates of the registered kinds, which no budget changes: they are kept for the next one."""
+    return tuple(candidates(near, workload, norm))
 
 
 def mechanism_for(

@@ -76,6 +76,12 @@ class Optimal(Strategy):
     texts: ClassVar[tuple[str, ...]] = ("optimal",)
 
     @classmethod
+    def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Optimal:
+        """The optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
+        refuse_pure("optimal", norm)
+        return cls(near, workload)
+
+    @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Optimal:
         refuse_pure(text, norm)
         return cls(near)

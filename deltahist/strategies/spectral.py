@@ -75,6 +75,12 @@ class Spectral(Strategy):
     texts: ClassVar[tuple[str, ...]] = ("spectral",)
 
     @classmethod
+    def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Spectral:
+        """The optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
+        refuse_pure("spectral", norm)
+        return cls(near, workload)
+
+    @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Spectral:
         refuse_pure(text, norm)
         return cls(near)

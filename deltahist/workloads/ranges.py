@@ -181,13 +181,15 @@ def all_ranges(domain: Domain) -> AllRanges:
     return AllRanges(domain)
 
 
-def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
+def random_squares(
+    side: float | str, number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None
+) -> Boxes:
     """Squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
 
     Parameters
     ----------
     side : in the domain's coordinates, or text in ground metres such as "2km".
-    number : how many. seed : of the public choice of places.
+    number : how many. seed, or rng : a seeded generator in its place, of the public choice of places.
 
     Raises
     ------
@@ -196,7 +198,7 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
     """
     side = domain.length(side, name="side") if isinstance(side, str) else positive(side=side)
     number = whole(number=number)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed) if rng is None else rng
     low = []
     for lo, hi in zip(domain.low, domain.high, strict=True):
         if side > (hi - lo) * (1 + 1e-12):
@@ -206,19 +208,22 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
     return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
 
 
-def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
+def random_boxes(
+    number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None
+) -> Boxes:
     """Boxes (1-D: intervals) whose corners are uniform in the domain: ranges of any size, at any place.
 
     Parameters
     ----------
-    number : how many. seed : of the public choice of places.
+    number : how many. seed, or rng : a seeded generator in its place, of the public choice of places.
 
     >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
     [0.3, 0.3, 0.7, 0.7]
     """
     number = whole(number=number)
     low, high = np.array(domain.low), np.array(domain.high)
-    ends = np.sort(np.random.default_rng(seed).random((2, number, domain.ndim)), axis=0)
+    rng = np.random.default_rng(seed) if rng is None else rng
+    ends = np.sort(rng.random((2, number, domain.ndim)), axis=0)
     return Boxes(np.column_stack(list(low + ends * (high - low))))
 
 

@@ -62,3 +62,16 @@ def test_noise_that_vanishes_leaves_the_counts():
     for epsilon in (1e3, 4e3, 1e6):
         release = dh.publish(counts, near, strategy, epsilon, weak_protection_accepted=True)
         assert np.allclose(release.cells(), counts)
+
+
+@pytest.mark.parametrize("shape", [(13,), (31,), (7, 5), (12, 9), (20, 3), (31, 31), (1, 7)])
+@pytest.mark.parametrize("branching", [2, 3, 5])
+@pytest.mark.parametrize("known", [False, True])
+def test_irregular_trees_need_no_matrix(shape, branching, known):
+    """Variances of boxes and their mean over all ranges, against least squares as it is defined."""
+    levels = len(dh.strategies.Hierarchical(dh.Domain((0,) * len(shape) + shape, shape), branching).widths)
+    domain, tree, dense = both(shape, branching, known, tuple(range(1, levels + 1)))
+    work = dh.workloads.all_ranges(domain)
+    assert tree.mean_variance(work) == pytest.approx(dense.mean_variance(work), rel=1e-9)
+    some = dh.workloads.random_boxes(40, domain, seed=1)
+    assert np.allclose(tree.variance(some), dense.moments(some).variance, rtol=1e-8, atol=1e-12)

@@ -269,3 +269,18 @@ def test_bad_quantiles_and_points():
         SortedMechanism(LINE, 9, dh.Budget(1, probability=1e-6))
     with pytest.raises(dh.InputError, match="at most the number of points, 9"):
         SortedMechanism(LINE, 9, dh.Budget(1), 10)
+
+
+def test_a_strategy_may_be_named_as_for_publish():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
+    for text, budget in (("identity", {"epsilon": 1}), ("hierarchical:4", {"epsilon": 1}), ("spectral", {"rho": 1})):
+        made = dh.Mechanism(near, text, dh.Budget(**budget))
+        asked = dh.publish(np.zeros((8, 8), int), near, text, **budget).mechanism
+        assert made.describe() == asked.describe()
+    with pytest.raises(dh.InputError, match="strategy is 'identiy'"):
+        dh.Mechanism(near, "identiy", dh.Budget(epsilon=1))
+    with pytest.raises(dh.InputError, match="made for Gaussian noise"):
+        dh.Mechanism(near, "spectral", dh.Budget(epsilon=1))
+    with pytest.raises(dh.InputError, match="made for Gaussian noise"):
+        dh.strategies.Spectral.tuned(near, norm=1)
+    assert dh.strategies.Spectral.tuned(near).describe() == dh.strategies.Spectral(near).describe()
