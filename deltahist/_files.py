@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import stat
@@ -17,26 +18,52 @@ from deltahist.errors import DamagedFile, InputError, fits_memory, whole
 
 #: Where a release file keeps its description, in the Parquet metadata.
 KEY = b"deltahist"
+#: Where a release file keeps its digest: in the Parquet metadata, or in the description that is all of it.
+DIGEST = "sha256"
 #: Longest description that is read; a real one has a few kilobytes.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
 
 
-def save_described(
-    path: str | Path, columns: Mapping[str, NDArray[Any]], description: dict[str, Any]
-) -> None:
-    """Write one Parquet file of columns with the public description in its metadata, whole or not at all."""
-    write_whole(Path(path), lambda part: write_parquet(part, columns, description))
+def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of a description and columns (m,), as 64 hexadecimal digits.
+
+    The bytes are the description as JSON, keys sorted and without spaces, then for each column its name, type and
+    length as JSON, and its values, little-endian.
+    """
+    import numpy as np
+
+    found = hashlib.sha256(_as_json(description))
+    for name, values in columns.items():
+        plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
+        found.update(_as_json([name, plain.dtype.str, len(plain)]))
+        found.update(plain.data)
+    return found.hexdigest()
+
+
+def _as_json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _check_digest(stated: Any, found: str, path: str) -> None:
+    """Raise DamagedFile unless a file states the digest that its content has."""
+    if stated is None:
+        raise DamagedFile(f"release file {path!r} states no digest of its content (altered, or of an early version?)")
+    if stated != found:
+        raise DamagedFile(
+            f"release file {path!r} states the digest {str(stated)[:16]}..., and its content has {found[:16]}...: it "
+            "was damaged or altered on its way; get it again from who published it"
+        )
 
 
 def write_parquet(
-    target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any]
+    target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str
 ) -> None:
-    """What `save_described` writes, to a path or into a buffer."""
+    """Write one Parquet file of columns, with the public description and the digest of both in its metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    meta = {KEY: json.dumps(description).encode()}
+    meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode()}
     arrays = {name: pa.array(values) for name, values in columns.items()}
     table = pa.table(arrays).replace_schema_metadata(meta)
     pq.write_table(table, target, compression="zstd", write_page_checksum=True)
@@ -73,7 +100,15 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     if is_json:
         if path.stat().st_size > _MOST_DESCRIPTION:
             raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
-        return _understood(path.read_bytes(), path, lambda description: read(description, None, str(path)))
+
+
+        def read_alone(description: dict[str, Any]) -> _Read:
+            stated = description.pop(DIGEST, None)
+            found = read(description, None, str(path))
+            _check_digest(stated, digest_of(description, {}), str(path))
+            return found
+
+        return _understood(path.read_bytes(), path, read_alone)
     return read_parquet(path, path, read)
 
 
@@ -162,7 +197,7 @@ def check_header(
 
 
 def read_columns(file: Any, path: str, names: list[str]) -> Any:
-    """The whole table, if its columns are these and its values are int64 without gaps."""
+    """The whole table, if its columns are these, its values int64 without gaps, and its digest that of the file."""
     if file.schema_arrow.names != names or str(file.schema_arrow.field("value").type) != "int64":
         raise DamagedFile(
             f"release file {path!r} has columns {file.schema_arrow.names}: they must be {' and '.join(names)} (int64)"
@@ -171,6 +206,11 @@ def read_columns(file: Any, path: str, names: list[str]) -> Any:
     missing = table.column("value").null_count
     if missing:
         raise DamagedFile(f"release file {path!r} has {missing:,} missing values: there must be none")
+    columns = {name: table.column(name).to_numpy() for name in names}
+    meta = file.schema_arrow.metadata
+    stated = meta.get(DIGEST.encode())
+    found = digest_of(json.loads(meta[KEY]), columns)
+    _check_digest(None if stated is None else stated.decode(errors="replace"), found, path)
     return table
 
 

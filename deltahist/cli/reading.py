@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
     """Say so where what is opened must not be published, or protects hardly anybody."""
     if not publishable:
-        console.note(f"warning: {path} is not for publication: its noise came from a seeded generator")
+        console.note(
+            f"warning: {path} is not for publication: its noise came from a seeded generator, or from no publisher of "
+            "this toolkit"
+        )
     elif weakness is not None:
         console.note(f"warning: {path} hardly protects anybody: {weakness}")
 

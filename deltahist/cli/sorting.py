@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -197,7 +196,7 @@ def quantile(
     with keeping.paying(budget) as account:
         found = publish_quantile(located.points, share, near, method=method, account=account, **budget)
         if out is not None:
-            console.put(json.dumps(found.describe(), indent=2, ensure_ascii=False), out)
+            console.put(found.to_json(), out)
     cost, counting = _cost(found), found.counting
     if found.describe()["probability"] is not None:
         cost += f" but for {found.probability:g}"

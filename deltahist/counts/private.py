@@ -20,7 +20,8 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
 
     It is read-only: changed figures would no longer be what it says. Copies know the same. Whatever else NumPy makes of
     it knows nothing (the sum of two maps may hold a user twice, rows that are taken twice do as well) and is not
-    published until it is said anew: `publish(np.asarray(counts), ..., contributions=..., dropped=...)`.
+    published until it is said anew: `publish(np.asarray(counts), ..., contributions=..., dropped=...)`. Printing shows
+    its shape and how it was made, never its figures; `np.asarray(counts)` has them.
 
     >>> counts = Private.of(np.array([3, 4]), Counting(contributions=2))
     >>> counts.copy().counting.contributions, (counts + counts).counting is None, int(counts.sum())
@@ -67,6 +68,17 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
         if self.counting is not None:
             _refuse_change()
         super().__setitem__(place, value)
+
+    def __repr__(self) -> str:
+        """Shape and provenance: a notebook shows this, and the figures are nobody else's."""
+        shape = " × ".join(map(str, self.shape)) or "one number"
+        made = "made of private figures" if self.counting is None else f"{self.counting}"
+        return f"<private {self.dtype} array, {shape}: {made}; np.asarray shows its figures>"
+
+    __str__ = __repr__
+
+    def __format__(self, form: str) -> str:
+        return repr(self)
 
     def copy(self, order: Any = "C") -> Private:
         """A copy that knows the same."""

@@ -15,8 +15,6 @@ UNPAID = "people who cannot pay"
 DROPS = ("bad rows", "points outside", UNPAID)
 #: Characters of a condition on rows: what a person can read in a statement.
 _LONGEST = 1000
-#: The name of an operation in files that did not record it.
-_NOT_RECORDED = "not recorded (a file of version 1)"
 
 
 @dataclass(frozen=True)
@@ -101,20 +99,14 @@ class Counting:
         return out if self.where is None else {**out, "where": self.where}
 
     @classmethod
-    def from_description(cls, description: dict[str, Any], *, crs: str | None) -> Counting:
-        """What `describe` described; files of version 1 lack the unit and the projection.
+    def from_description(cls, description: dict[str, Any]) -> Counting:
+        """What `describe` described.
 
         Raises InputError if it contradicts itself.
         """
         contributions = whole(contributions=description["contributions"])
-        projection: dict[str, Any] | None
-        if description["version"] == 1:
-            unit = "user" if contributions > 1 else "point"
-            dropped = description.get("dropped", [])
-            projection = None if crs is None else {"name": _NOT_RECORDED, "jump": 0.0}
-        else:
-            unit = one_of(("point", "user"), unit=description["unit"])
-            dropped, projection = description["dropped"], description["projection"]
+        unit = one_of(("point", "user"), unit=description["unit"])
+        dropped, projection = description["dropped"], description["projection"]
         if not isinstance(dropped, list) or (unit == "point" and contributions > 1):
             raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
         return cls(

@@ -251,7 +251,7 @@ class Mechanism(BaseMechanism):
             Neighbourhood.from_description(domain, description["neighbourhood"]),
             from_description(domain, description["strategy"]),
             budget_of(description),
-            Counting.from_description(description, crs=domain.crs),
+            Counting.from_description(description),
             Step.from_description(description["step"]) if description.get("step") else None,
             Chain.from_description(description.get("chain")),
         )

@@ -32,8 +32,8 @@ def judged(facts: dict[str, Any]) -> tuple[str, str]:
     verdict, _, reason = facts["may_be_published"].partition(": ")
     if not facts["publishable"]:
         return verdict, (
-            "The noise came from a seeded generator: whoever knows or guesses the seed can take it away again. Such a "
-            "file is for trials only."
+            "The noise came from a seeded generator, so that whoever knows or guesses the seed can take it away "
+            "again, or no publisher of this toolkit drew the numbers. Such a file is for trials only."
         )
     if facts["weak_protection"] is not None:
         return verdict, f"Hardly anybody is protected: {reason}."

@@ -348,5 +348,5 @@ class QuantileMechanism(BaseMechanism):
             whole(number=description["number"]),
             Budget(*amounts.exact, description["probability"]),
             one_of(METHODS, method=description["method"]),
-            Counting.from_description(description, crs=domain.crs),
+            Counting.from_description(description),
         )

@@ -328,7 +328,7 @@ class Reports:
     mechanism: Rappor
     cohorts: NDArray[np.int64]
     bits: NDArray[np.uint8]
-    publishable: bool = True
+    publishable: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohorts", check_cohorts(self.cohorts, self.mechanism))

@@ -268,7 +268,7 @@ class SortedMechanism(BaseMechanism):
             whole(number=description["number"]),
             budget_of(description),
             whole(group=description["group"]),
-            Counting.from_description(description, crs=domain.crs),
+            Counting.from_description(description),
             Chain.from_description(description.get("chain")),
         )
 

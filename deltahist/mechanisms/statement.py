@@ -81,6 +81,7 @@ def facts(promise: Promise) -> dict[str, Any]:
         "where": counting.where,
         "noise": promise.noise_rows(),
         "determines_cells": promise.determines_cells,
+        "digest": None,
         "publishable": None,
         "may_be_published": None,
         "account": None,
@@ -142,7 +143,7 @@ def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
 def judgement(promise: Promise, publishable: bool) -> str:
     """Whether a release may be published: "yes", "no: ..." or "only if ...", with the reason."""
     if not publishable:
-        return "no: noise from a seeded generator"
+        return "no: noise from a seeded generator, or numbers that no publisher of this toolkit drew"
     weak = promise.weakness
     return "yes" if weak is None else f"only if everybody in the data accepts weak protection: {weak}"
 
@@ -166,7 +167,7 @@ def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -
             alone = "one of each person, which keeps the sum of all that was asked of their records"
         elif promise.chain is not None and promise.chain.name:
             alone += ", but those of its chain"
-        rows.append(("Account", f["kept_by"] or alone))
+        rows += [("Account", f["kept_by"] or alone), ("SHA-256", f["digest"])]
     return rows
 
 

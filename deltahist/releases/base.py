@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import abc
 import base64
+import functools
 import html
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist import plots
-from deltahist._files import read_described
+from deltahist._files import digest_of, read_described, write_parquet, write_whole
 from deltahist.budget import Payment
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
@@ -31,9 +33,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-#: Newest version of all release files, and that of files without limits: the programs of before read those, but would
-#: not know the noise of a release with limits.
-VERSION, _WITHOUT_LIMITS = 3, 2
+#: Version of all release files.
+VERSION = 1
 
 
 class BaseRelease(OfMechanism, abc.ABC):
@@ -43,7 +44,8 @@ class BaseRelease(OfMechanism, abc.ABC):
     ----------
     mechanism : what was published, all but the numbers.
     values : the exact noisy whole numbers, int64.
-    publishable : False if the noise came from a seeded generator.
+    publishable : whether a publisher drew the noise from the operating system's entropy; False for numbers that were
+        made otherwise, or with a seeded generator. Nobody but publishers may say so.
     payment : which account paid for it, and what that had spent by then; None if nobody keeps the sum.
     """
 
@@ -107,11 +109,31 @@ class BaseRelease(OfMechanism, abc.ABC):
         """The complete public description, JSON-ready; with `values` it makes the release again."""
         return {
             "format": self.mechanism.FORMAT,
-            "version": VERSION if self.neighbourhood.profile else _WITHOUT_LIMITS,
+            "version": VERSION,
             **self.mechanism.describe(),
             "publishable": self.publishable,
             "account": None if self.payment is None else self.payment.describe(),
         }
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the description and the values, 64 hexadecimal digits: that of the file (docs/limits.md)."""
+        return digest_of(json.loads(json.dumps(self.describe())), self.columns())
+
+    @abc.abstractmethod
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What a file has beside the description."""
+
+    def save(self, path: str | Path) -> None:
+        """Write one Parquet file: the columns, and in its metadata the description and the digest.
+
+        The file appears whole or not at all.
+        """
+        write_whole(Path(path), self.write)
+
+    def write(self, target: Path | BinaryIO) -> None:
+        """Write what `save` does to a path, or into a buffer."""
+        write_parquet(target, self.columns(), self.describe(), self.digest)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -223,6 +245,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     def _known(self) -> dict[str, Any]:
         return {
             "total": self.total,
+            "digest": self.digest,
             "publishable": self.publishable,
             "may_be_published": self.may_be_published,
             "account": None if self.payment is None else self.payment.describe(),

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import read_described, read_parquet, write_parquet
+from deltahist._files import read_described, read_parquet
 from deltahist.errors import DamagedFile
 from deltahist.mechanisms import Mechanism, QuantileMechanism, SortedMechanism
 from deltahist.releases.base import BaseRelease
@@ -51,7 +51,7 @@ def load(path: str | Path) -> BaseRelease:
 def to_bytes(release: Release | SortedRelease) -> bytes:
     """The bytes of the file that `save` writes."""
     buffer = io.BytesIO()
-    write_parquet(buffer, release.columns(), release.describe())
+    release.write(buffer)
     return buffer.getvalue()
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_header, read_columns, save_described
-from deltahist.budget import Budget, Payment
+from deltahist._files import check_header, read_columns
+from deltahist.budget import Payment
 from deltahist.decode import (
     Decoder,
     Metric,
@@ -25,7 +23,7 @@ from deltahist.decode import (
     posterior,
     prefix_sums,
 )
-from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, whole
+from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
@@ -47,7 +45,7 @@ class Release(BaseRelease):
     mechanism : strategy, neighbourhood, budget and counting.
     values : (k,) int64, y = A c + η.
     total : the number of points, if membership is fixed and nothing was dropped; else None.
-    publishable : False if the noise came from a seeded generator. payment : which account paid, or None.
+    publishable : as of every release. payment : which account paid, or None.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -59,7 +57,7 @@ class Release(BaseRelease):
     mechanism: Mechanism
     values: NDArray[np.int64]
     total: int | None = None
-    publishable: bool = True
+    publishable: bool = False
     payment: Payment | None = None
 
     @property
@@ -150,16 +148,8 @@ class Release(BaseRelease):
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"total": self.total}
 
-    def save(self, path: str | Path) -> None:
-        """Write one Parquet file: a row per released value, the description in the file's metadata.
-
-        Columns: `group` (int16, index into the description's groups) and `value` (int64). The file appears
-        whole or not at all.
-        """
-        save_described(path, self.columns(), self.describe())
-
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What a file has beside the description."""
+        """Index of each value's group in the description (int16), and the values (int64)."""
         return {"group": _part_of_values(self.strategy), "value": self.values}
 
     @classmethod
@@ -181,50 +171,21 @@ class Release(BaseRelease):
             table.column("group").to_numpy(), _part_of_values(strategy)
         ):
             raise damaged(path, "has groups of rows that are not its strategy's")
-        release = cls(
+        stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
+        if list(mechanism.laws) != stated:
+            raise damaged(path, "states noise that does not follow from its strategy and budget")
+        return cls(
             mechanism,
             table.column("value").to_numpy(),
             total=None if total is None else _total(total),
             publishable=is_publishable(description),
             payment=Payment.from_description(description.get("account")),
         )
-        stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
-        if list(release.laws) == stated:
-            return release
-        # The first version priced a geometry's cells inside the bounds only, not the rim where points outside count.
-        if description["version"] == 1 and not isinstance(release.neighbourhood.sources, str | None):
-            return release._at_true_cost(stated, path)
-        raise _not_its_noise(path)
-
-    def _at_true_cost(self, laws: list[Law], path: str) -> Release:
-        """The same values with the budget that their noise, as it is stated, really costs."""
-        if [law.kind for law in laws] != [law.kind for law in self.laws]:
-            raise _not_its_noise(path)
-        # Scales are in proportion to 1/ε, variances to 1/ρ.
-        dearer = {own.parameter / law.parameter for own, law in zip(self.laws, laws, strict=True)}
-        if len(dearer) != 1:
-            raise _not_its_noise(path)
-        times = dearer.pop()
-        budget = self.mechanism.budget
-        warnings.warn(
-            f"release file {path!r} was made by a version that did not price arrivals of points outside the bounds: "
-            f"its guarantee is {float(times):.4g} times the {'ε' if budget.rho is None else 'ρ'} that it was made for, "
-            "and is stated so now",
-            DeltaHistWarning,
-            stacklevel=6,
-        )
-        epsilon, rho = (None if amount is None else amount * times for amount in budget.exact)
-        true = Budget(epsilon, rho)
-        return replace(self, mechanism=replace(self.mechanism, budget=true))
 
 
 def nonnegative_words(found: Posterior | None) -> str:
     """What non-negative estimates are called, for people."""
     return NEAREST if found is None else CALIBRATED
-
-
-def _not_its_noise(path: str) -> DamagedFile:
-    return damaged(path, "states noise that does not follow from its strategy and budget")
 
 
 def _total(value: Any) -> int:

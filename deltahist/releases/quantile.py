@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_format, write_whole
+from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Payment
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import QuantileMechanism
@@ -28,7 +28,7 @@ class Quantile(BaseRelease):
     ----------
     mechanism : neighbourhood, which quantile of how many points, budget and method.
     values : (1,) int64, the published lattice step.
-    publishable : False if the noise came from a seeded generator. payment : which account paid, or None.
+    publishable : as of every release. payment : which account paid, or None.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -39,7 +39,7 @@ class Quantile(BaseRelease):
 
     mechanism: QuantileMechanism
     values: NDArray[np.int64]
-    publishable: bool = True
+    publishable: bool = False
     payment: Payment | None = None
 
     @property
@@ -95,10 +95,17 @@ class Quantile(BaseRelease):
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"value": self.value, "step": self.step}
 
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """None: the description has the value."""
+        return {}
+
     def save(self, path: str | Path) -> None:
         """Write the description as one JSON file, whole or not at all."""
-        text = json.dumps(self.describe(), indent=2, ensure_ascii=False) + "\n"
-        write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))
+        write_whole(Path(path), lambda part: part.write_text(self.to_json() + "\n", encoding="utf-8"))
+
+    def to_json(self) -> str:
+        """The text of the file that `save` writes: the description with its digest."""
+        return json.dumps(self.describe() | {DIGEST: self.digest}, indent=2, ensure_ascii=False)
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Quantile:

@@ -46,7 +46,7 @@ class Signal:
     starts: NDArray[np.int64]
     most: int
     values: NDArray[np.int64]
-    publishable: bool = True
+    publishable: bool = False
 
     @property
     def epsilon(self) -> Fraction:

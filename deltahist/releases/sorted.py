@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._files import check_header, read_columns, save_described
+from deltahist._files import check_header, read_columns
 from deltahist.budget import Payment
 from deltahist.decode.intervals import check_level
 from deltahist.decode.isotonic import Isotonic, below
@@ -34,7 +33,7 @@ class SortedRelease(BaseRelease):
     ----------
     mechanism : neighbourhood, number of points, group, budget and counting.
     values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates (the last may have fewer).
-    publishable : False if the noise came from a seeded generator. payment : which account paid, or None.
+    publishable : as of every release. payment : which account paid, or None.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -45,7 +44,7 @@ class SortedRelease(BaseRelease):
 
     mechanism: SortedMechanism
     values: NDArray[np.int64]
-    publishable: bool = True
+    publishable: bool = False
     payment: Payment | None = None
 
     @property
@@ -197,12 +196,8 @@ class SortedRelease(BaseRelease):
         ]
         return pd.DataFrame(dict(zip(("q", "estimate", "low", "high"), (wanted, *places), strict=True)))
 
-    def save(self, path: str | Path) -> None:
-        """Write one Parquet file: column `value` (int64), the description in the file's metadata."""
-        save_described(path, self.columns(), self.describe())
-
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What a file has beside the description."""
+        """The values (int64)."""
         return {"value": self.values}
 
     @classmethod

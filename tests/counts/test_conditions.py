@@ -249,5 +249,5 @@ def test_with_sources_how_many_rows_meet_it_is_not_given_away():
 def test_a_description_with_no_condition_in_its_place_is_refused(where):
     described = {**Counting().describe(), "version": 2, "where": where}
     with pytest.raises(dh.InputError, match="where is"):
-        Counting.from_description(described, crs=None)
-    assert Counting.from_description(described | {"where": "a = 1"}, crs=None).where == "a = 1"
+        Counting.from_description(described)
+    assert Counting.from_description(described | {"where": "a = 1"}).where == "a = 1"

@@ -2,13 +2,14 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
 
 import deltahist as dh
 from deltahist.counts import points_file
-from deltahist.counts.private import how_made
+from deltahist.counts.private import Private, how_made
 from deltahist.domain.counting import POINTS, Counting
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -280,9 +281,19 @@ def test_bad_countings(how, words):
     [POINTS, Counting(1, user=True), Counting(4, dropped=("points outside", "bad rows"))],
 )
 def test_a_description_makes_it_again(counting):
-    again = Counting.from_description({"version": 2, **counting.describe()}, crs=None)
+    again = Counting.from_description({"version": 2, **counting.describe()})
     assert again == counting
     with pytest.raises(dh.InputError, match="damaged"):
         Counting.from_description(
-            {"version": 2, **counting.describe(), "unit": "point", "contributions": 2}, crs=None
+            {"version": 2, **counting.describe(), "unit": "point", "contributions": 2}
         )
+
+
+def test_printing_shows_no_figures():
+    counts = Private.of(np.array([[71, 72], [73, 74]]), Counting(contributions=2, user=True))
+    for thing in (counts, counts[0], counts + 1, counts.copy(), counts.sum(axis=0), counts.T):
+        for text in (repr(thing), str(thing), f"{thing}", str([thing])):
+            assert "private int64 array" in text
+            assert not {"71", "72", "73", "74", "144"} & set(re.findall(r"\d+", text))
+    assert "2 × 2: Counting(contributions=2, user=True" in repr(counts)
+    assert np.asarray(counts).tolist() == [[71, 72], [73, 74]]

@@ -44,7 +44,7 @@ def test_without_limits_nothing_is_said_of_them():
     assert release.mechanism.promise.endswith("moving up to 1000 m")
     # Having said that there are none makes no other promise.
     free = made(dh.Neighbourhood(DOMAIN, "1km", limits=()))
-    assert free.statement() == release.statement()
+    assert free.mechanism.statement() == release.mechanism.statement()
 
 
 def test_factors_of_rho_are_squared():

@@ -171,6 +171,7 @@ def test_the_description_has_no_scale(tmp_path):
     found = dh.quantile([0.2, 0.4, 0.9], 0.5, near, 1.0, method="smooth-student")
     found.save(tmp_path / "median.json")
     said = json.loads((tmp_path / "median.json").read_text())
+    assert said.pop("sha256") == found.digest
     assert said == found.describe()
     assert said["epsilon"] == "1"
     assert set(said) == {

@@ -9,6 +9,9 @@ import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from altered import write_altered
+
+from deltahist._files import KEY
 
 #: Words and numbers that readers stumble over.
 NASTY = (
@@ -104,6 +107,9 @@ def _in_parquet(content, chance):
         if chance.random() < 0.3:
             meta[key] = chance.choice(_WAYS)(meta[key], chance)
         table = table.replace_schema_metadata(meta)
+        if KEY in meta:
+            write_altered(made := io.BytesIO(), table, meta[KEY].decode(errors="replace"))
+            return made.getvalue()
     elif chance.random() < 0.5 and table.num_columns:
         place = chance.randrange(table.num_columns)
         values = table.column(place).to_pylist()
@@ -117,7 +123,10 @@ def _in_parquet(content, chance):
         table = table.slice(0, chance.randrange(table.num_rows + 1)) if chance.random() < 0.5 else pa.concat_tables(
             [table] * chance.choice((2, 20))
         )  # fmt: skip
-    pq.write_table(table, made := io.BytesIO())
+    if KEY in meta:
+        write_altered(made := io.BytesIO(), table, meta[KEY].decode())
+    else:
+        pq.write_table(table, made := io.BytesIO())
     return made.getvalue()
 
 

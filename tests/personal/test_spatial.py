@@ -234,7 +234,7 @@ def test_nothing_but_the_answer_tells_whether_anybody_could_pay(tmp_path, ask, c
 
     def said(answer):
         if isinstance(answer, dh.Release):
-            return answer.describe(), answer.values.shape, answer.statement()
+            return answer.describe(), answer.values.shape, answer.mechanism.statement()
         return type(answer), answer.words, sorted(answer.to_json())
 
     rich, poor = city(tmp_path / "rich", 2), city(tmp_path / "poor", 1e-9)

@@ -98,8 +98,9 @@ def only_the_numbers(release, path, columns):
     """What a file says apart from its released numbers: the description without them, and the file's layout."""
     release.save(path)
     meta, schema = pq.read_metadata(path), pq.read_schema(path)
-    assert set(schema.metadata) == {b"deltahist"}
-    assert set(meta.metadata) == {b"deltahist", b"ARROW:schema"}
+    assert set(schema.metadata) == {b"deltahist", b"sha256"}
+    assert schema.metadata[b"sha256"].decode() == release.digest
+    assert set(meta.metadata) == {b"deltahist", b"sha256", b"ARROW:schema"}
     assert all(field.metadata is None for field in schema)
     assert schema.names == columns
     assert json.loads(schema.metadata[b"deltahist"]) == json.loads(json.dumps(release.describe()))
@@ -137,6 +138,7 @@ def test_a_quantile_says_nothing_else(method, budget, tmp_path):
         assert set(found.describe()) == KEYS["quantile"]
         found.save(tmp_path / "q.json")
         written = json.loads((tmp_path / "q.json").read_text())
+        assert written.pop("sha256") == found.digest
         assert written == found.describe()
         said.append({k: v for k, v in written.items() if k not in ("step", "value")})
         assert written["value"] == found.domain.low[0] + written["step"] * found.domain.step[0]

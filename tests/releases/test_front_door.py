@@ -58,7 +58,7 @@ def test_any_kind_of_release_is_opened(tmp_path):
         (b"", "not a readable Parquet file"),
         (b"PAR1 and no more", "not a readable Parquet file"),
         (b'{"format": "x", \xff', "damaged description"),
-        (b'{"format": "deltahist-release", "version": 2}', "has no values"),
+        (b'{"format": "deltahist-release", "version": 1}', "has no values"),
     ],
 )
 def test_files_that_are_no_releases(tmp_path, content, words):

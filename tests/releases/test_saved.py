@@ -15,11 +15,9 @@ from deltahist.releases import SortedRelease
 
 V1 = Path(__file__).parent.parent / "fixtures" / "v1"
 EXPECTED = json.loads((V1 / "expected.json").read_text(encoding="utf-8"))
-#: Made for ε = 1 when arrivals from outside the bounds were not priced: it costs 20.
-FAULTY = "geometry_source_outside"
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {FAULTY}))
+@pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_releases_of_version_1_are_what_they_were(name, tmp_path):
     expected = EXPECTED[name]
     kind = SortedRelease if name.startswith("sorted") else dh.Release
@@ -42,38 +40,6 @@ def test_releases_of_version_1_are_what_they_were(name, tmp_path):
     again = kind.load(tmp_path / "again.parquet")
     assert again.describe() == release.describe()
     assert again.counting == release.counting
-
-
-def test_what_version_1_did_not_record_is_said():
-    release = dh.Release.load(V1 / "flow_tuned.parquet")
-    assert "not recorded (a file of version 1)" in release.statement()
-    assert dh.Release.load(V1 / "flow.parquet").counting.projection is None
-    assert dh.Release.load(V1 / "users_dropped.parquet").counting.unit == "user"
-
-
-def test_a_release_that_did_not_price_its_arrivals_states_what_they_cost():
-    with pytest.warns(dh.DeltaHistWarning, match="its guarantee is 20 times the ε that it was made for"):
-        release = dh.Release.load(V1 / f"{FAULTY}.parquet")
-    assert release.epsilon == 20
-    assert release.laws[0].parameter == 1
-    assert np.allclose(release.cells(), EXPECTED[FAULTY]["cells"])
-
-
-@pytest.mark.parametrize("change", ["another kind", "one group only", "nothing"])
-def test_other_noise_than_stated_is_no_old_fault(tmp_path, change):
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(V1 / f"{FAULTY}.parquet")
-    description = json.loads(table.schema.metadata[b"deltahist"])
-    description["laws"] = {
-        "another kind": [{"kind": "gaussian", "parameter": "1"}],
-        "one group only": [*description["laws"], {"kind": "laplace", "parameter": "3"}],
-        "nothing": [{"kind": "laplace", "parameter": "0"}],
-    }[change]
-    meta = {b"deltahist": json.dumps(description).encode()}
-    pq.write_table(table.replace_schema_metadata(meta), tmp_path / "r.parquet")
-    with pytest.raises(dh.InputError, match=r"does not follow|damaged"):
-        dh.Release.load(tmp_path / "r.parquet")
 
 
 def test_chains_of_version_1_say_which_release_they_are():

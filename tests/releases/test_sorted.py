@@ -1,13 +1,13 @@
 """Sorted releases: decoding, ranks, quantiles and intervals against plain definitions; files; public choices."""
 
 import itertools
-import json
 from fractions import Fraction
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scipy.stats
+from altered import write_altered
 from hypothesis import given, strategies as st
 
 import deltahist as dh
@@ -236,9 +236,7 @@ def test_an_altered_file_is_refused(tmp_path, change, message):
     release = dh.publish_sorted([0.1, 0.5, 0.6], dh.Neighbourhood(LINE, 0.1), 1.0)
     path = tmp_path / "points.parquet"
     release.save(path)
-    table = pq.read_table(path)
-    text = json.dumps(release.describe() | change)
-    pq.write_table(table.replace_schema_metadata({b"deltahist": text.encode()}), path)
+    write_altered(path, pq.read_table(path), release.describe() | change)
     with pytest.raises(dh.InputError, match=message):
         SortedRelease.load(path)
     path.write_bytes(path.read_bytes()[:-9])
