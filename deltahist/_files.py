@@ -10,11 +10,12 @@ import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from deltahist.errors import DamagedFile, InputError, fits_memory, whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Where a release file keeps its description, in the Parquet metadata.
 KEY = b"deltahist"
