@@ -239,7 +239,9 @@ class Place:
         except CellTooLarge:  # δ may still fit between corners; if not, it is δ that is too long
             near = self._near(coordinates, length_times(delta, SIDES[-1]))
         box, crs = coordinates.of_box(self.bounds)
-        return on_cells(box, near.delta, crs, sources=near.sources, limits=near.limits)
+        # A function of the distance becomes limits on the map that is chosen, not on this one.
+        limits = options.limits(self.distances, "--limit")
+        return on_cells(box, near.delta, crs, sources=near.sources, limits=limits)
 
     def box(self, coordinates: Coordinates) -> tuple[tuple[float, ...], str | None]:
         """Corners of the map and its CRS, which --grid may say."""

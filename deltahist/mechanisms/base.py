@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
-from deltahist.errors import InputError
+from deltahist.errors import InputError, positive
 from deltahist.mechanisms import statement
 from deltahist.mechanisms.chain import Chain
 from deltahist.mechanisms.limits import factor_promised, limits_in_short
@@ -174,11 +174,17 @@ class BaseMechanism(abc.ABC):
 
         The exact cost is the mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉
         moves within δ gives the bound: that many ε, or its square times ρ; infinite where a failure probability grows
-        to one on the way. Limits of the neighbourhood bound it as well, alone or together.
+        to one on the way. Limits of the neighbourhood bound it as well, alone or together. Over an infinite distance
+        it is any move at all.
+
+        Raises InputError if the distance is not above zero.
         """
         near = self.neighbourhood
         if isinstance(distance, str):
             distance = near.domain.ground(near.domain.length(distance, name="distance"))
+        elif distance == math.inf:
+            distance = near.diameter
+        distance = positive(distance=distance)
         if distance not in self._costs:
             limit = self.promised_within(distance)
             # A move within δ is guaranteed the budget, even where the own cost is less.
@@ -188,7 +194,7 @@ class BaseMechanism(abc.ABC):
     def promised_within(self, distance: float) -> Fraction | float:
         """What a move over a distance (ground units) costs by the promise alone: the bound of `cost_within`."""
         near = self.neighbourhood
-        bound = bound_of(self.guarantee, max(1, math.ceil(distance / near.delta_ground - 1e-9)))
+        bound = bound_of(self.guarantee, -(-near.steps_of(distance) // near.radius))
         if not near.profile:
             return bound
         return min(bound, self.budget.amount * factor_promised(near, distance) ** self.norm)

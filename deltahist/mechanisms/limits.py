@@ -116,19 +116,21 @@ def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
     """
     direct = near.factor_within(distance)
     few = near.profile if len(near.profile) < _NAMED else ()
-    lengths = [
-        (near.domain.ground(near.domain.length(limit.distance)), limit.factor) for limit in few if not limit.any
-    ]
-    on_the_way = max(Fraction(1), _covered(distance, lengths[::-1], near.delta_ground))
+    lengths = [(near.steps_of(limit.distance), limit.factor) for limit in few if not limit.any]
+    on_the_way = max(Fraction(1), _covered(near.steps_of(distance), lengths[::-1], near.radius))
     return on_the_way if direct is None else min(direct, on_the_way)
 
 
-def _covered(distance: float, lengths: Sequence[tuple[float, Fraction]], delta: float) -> Fraction:
-    """The least sum of factors of moves that are as long together as a distance; the longest lengths come first."""
+def _covered(distance: int, lengths: Sequence[tuple[int, Fraction]], delta: int) -> Fraction:
+    """The least sum of factors of moves that are as long together as a distance, all in whole lattice steps.
+
+    The longest lengths come first. Such moves there are: a straight line between two cells may be cut anywhere, and
+    what cells its parts lie in are no further apart than the parts are long.
+    """
     if not lengths:
-        return Fraction(max(0, math.ceil(distance / delta - 1e-9)))
+        return Fraction(max(0, -(-distance // delta)))
     (far, factor), *rest = lengths
-    most = max(0, math.ceil(distance / far - 1e-9))
+    most = max(0, -(-distance // far))
     return min(n * factor + _covered(distance - n * far, rest, delta) for n in range(most + 1))
 
 

@@ -108,8 +108,12 @@ class Neighbourhood:
     @functools.cached_property
     def radius(self) -> int:
         """δ in whole lattice steps, rounded up."""
-        # The shorter of two unequal steps gives the larger number: δ is never understated on either axis.
-        steps = self.domain.length(self.delta, name="delta") / min(self.domain.step)
+        return self.steps_of(self.delta)
+
+    def steps_of(self, distance: float | str) -> int:
+        """A distance (in the units of delta) in whole lattice steps, rounded up."""
+        # The shorter of two unequal steps gives the larger number: nothing is understated on either axis.
+        steps = self.domain.length(distance, name="distance") / min(self.domain.step)
         return max(1, math.ceil(steps - _ROUNDING))
 
     @property
@@ -131,13 +135,10 @@ class Neighbourhood:
 
     def factor_within(self, distance: float) -> Fraction | None:
         """Times the budget that is promised for moves over a distance (ground units); None if there is no limit."""
-        if distance <= self.delta_ground * (1 + 1e-9):
+        steps = self.steps_of(distance)
+        if steps <= self.radius:
             return Fraction(1)
-        for limit in self.profile:
-            far = math.inf if limit.any else self.domain.ground(self.domain.length(limit.distance))
-            if distance <= far * (1 + 1e-9):
-                return limit.factor
-        return None
+        return next((limit.factor for limit in self.profile if limit.any or steps <= self.steps_of(limit.distance)), None)
 
     @functools.cached_property
     def reach(self) -> NDArray[np.int64]:

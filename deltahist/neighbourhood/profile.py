@@ -107,7 +107,11 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
 def _rising(steps: list[tuple[float, Limit]], what: str) -> list[tuple[float, Limit]]:
     """By length; what is longer may not be limited to less."""
     steps = sorted(steps, key=lambda step: step[0])
-    for (_, near), (_, far) in itertools.pairwise(steps):
+    for (length, near), (same, far) in itertools.pairwise(steps):
+        if length == same and far.factor != near.factor:
+            raise InputError(
+                f"limits holds {_words(near)} and {_words(far)}: say one of them, which of the two is meant?"
+            )
         if far.factor < near.factor:
             raise InputError(
                 f"limits holds {_words(far)} after {_words(near)}: a longer {what} may not cost less than a shorter "

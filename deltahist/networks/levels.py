@@ -173,7 +173,9 @@ def _read(text: str) -> Function:
     match = _EXPONENTIAL.fullmatch(plain)
     if match is not None:
         factor, start, rate, unit = (None if part is None else float(part) for part in match.groups())
-        return _exponential(math.log(factor) if factor else 0.0, start or 0.0, rate, unit, text)
+        if factor == 0:
+            raise InputError(f"epsilon is {text!r}: the factor {match[1]} must be above zero (at least 1e-308)")
+        return _exponential(0.0 if factor is None else math.log(factor), start or 0.0, rate, unit, text)
     pairs = [part.split(":") for part in plain.split(",")]
     try:
         table = [(float(distance), float(epsilon)) for distance, epsilon in pairs]

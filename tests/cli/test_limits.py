@@ -208,3 +208,13 @@ def test_the_statement_of_a_file_has_them(capsys):
     assert words in said(capsys, "inspect", "v.parquet")
     facts = json.loads(said(capsys, "inspect", "v.parquet", "--json"))
     assert [limit["distance"] for limit in facts["limits"]] == [3, None]
+
+
+def test_proportional_limits_are_those_of_the_cells_that_are_chosen(capsys):
+    """Cells are tried from large to small, and each map has distances of its own."""
+    places = ["--bounds", "0,0,64,64", "--delta", "8", "--epsilon", "1", "--limit", "proportional", "--cell", "auto"]
+    line = ["publish", "v.csv", "--x", "x", "--y", "y", *places, "--points", "5000", "--out", "v.parquet"]
+    said(capsys, *line)
+    near = dh.load("v.parquet").neighbourhood
+    assert near.domain.cell[0] < 8
+    assert near.profile == dh.Neighbourhood(near.domain, 8, limits="proportional").profile

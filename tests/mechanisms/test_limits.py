@@ -127,3 +127,38 @@ def test_limits_as_they_may_be_written():
             near.with_limits(given)
     with pytest.raises(dh.InputError, match=r"the limit for any move is 0\.5"):
         near.with_limits([("any", 0.5)])
+
+
+@pytest.mark.parametrize("hair", [0, 1e-9, 3e-8, 4.9e-8])
+@pytest.mark.parametrize("shape", [(3000,), (60, 3)])
+def test_the_path_bound_counts_whole_lattice_steps(hair, shape):
+    """δ a hair above whole cells: the allowance for rounding is made once, not for each move on the way."""
+    domain = dh.Domain((0,) * len(shape) + shape, shape)
+    near = dh.Neighbourhood(domain, 1 + hair, limits=())
+    mechanism = dh.Mechanism(near, dh.strategies.Flow(domain), dh.Budget(epsilon=1))
+    for times in (1, 2, 7, 1000, 2000):
+        distance = times * (1 + hair)
+        if distance < near.diameter:
+            exact, bound = mechanism.cost_within(distance)
+            far = near.moves_within(distance)
+            crossed = int(far.reach[0]) if len(shape) == 1 else len(far.reach) - 1
+            # On a line every border that is crossed costs one; each move within δ crosses so many.
+            assert exact == mechanism.cost_under(far) <= bound
+            assert bound >= -(-crossed // (int(near.reach[0]) if len(shape) == 1 else len(near.reach) - 1))
+
+
+def test_a_promise_on_the_way_counts_whole_lattice_steps_as_well():
+    near = dh.Neighbourhood(dh.Domain((0, 3000), (3000,)), 1, limits=[(2 + 4e-8, 2)])
+    mechanism = dh.Mechanism(near, dh.strategies.Flow(near.domain), dh.Budget(epsilon=1))
+    for times in (1, 2, 10, 700):
+        distance = times * (2 + 4e-8)
+        exact, bound = mechanism.cost_within(distance)
+        assert mechanism.cost_under(near.moves_within(distance)) == exact <= bound
+
+
+def test_distances_that_are_none():
+    mechanism = made(dh.Neighbourhood(DOMAIN, "1km")).mechanism
+    assert mechanism.cost_within(float("inf")) == mechanism.cost_within(mechanism.neighbourhood.diameter)
+    for distance in (float("nan"), 0, -1, float("-inf")):
+        with pytest.raises(dh.InputError, match="distance is"):
+            mechanism.cost_within(distance)

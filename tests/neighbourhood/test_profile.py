@@ -137,3 +137,11 @@ def test_relations_carry_no_limits_themselves():
     assert [relation.limits for _, relation in near.relations] == [(), (), ()]
     assert near.with_sources("boundary").profile == near.profile
     assert near.anywhere().profile == near.moves_within(2).profile == ()
+
+
+@pytest.mark.parametrize("limits", [[(3, 5), (3, 2)], [(3, 2), (3, 5)], [("any", 4), (math.inf, 3)]])
+def test_a_distance_has_one_limit(limits):
+    with pytest.raises(dh.InputError, match="which of the two is meant"):
+        dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=limits)
+    same = [(3, 2), (3, 2)]
+    assert dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=same).profile[0].factor == 2

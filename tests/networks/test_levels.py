@@ -108,3 +108,9 @@ def test_limits_are_checked():
         PrivacyLevels("exp(-d)", least=2, most=1)
     with pytest.raises(dh.InputError, match="least is 0: it must be a finite number above zero"):
         PrivacyLevels("exp(-d)", least=0)
+
+
+@pytest.mark.parametrize("text", ["0*exp(4-d)", "0.0*exp(4-d)", "1e-400*exp(4-d)"])
+def test_a_factor_of_nothing_is_refused(text):
+    with pytest.raises(dh.InputError, match="must be above zero"):
+        PrivacyLevels(text)
