@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.merging import Priced, block_error
 from deltahist.strategies.grids import sum_blocks
-from deltahist.workloads import Cover
+from deltahist.workloads.cover import CellSums, Cover
 
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
 _OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
@@ -55,14 +55,18 @@ class Placement:
     spread: Field
     slopes: tuple[Field, ...]
 
-    def moved(self, cells: Field, cover: Cover) -> Field:
-        """What slopes add to Σ f h (m,): Σ 2 f h (g_x ξ + g_y η), which is nothing for whole cells."""
-        along = [cover.moments(2 * cells * slope, axis) for axis, slope in enumerate(self.slopes)]
-        return np.asarray(np.sum(along, axis=0))
+    def slanted(self, cells: Field) -> tuple[Field, ...]:
+        """2 h g along each axis (domain.shape): Σ f ξ of these is what slopes add to Σ f h."""
+        return tuple(2 * cells * slope for slope in self.slopes)
 
     def variance(self, cover: Cover) -> Field:
         """Σ f (1 − f) u (m,): what is not known of where the points of cut cells lie."""
-        return np.maximum(cover.shares(self.spread) - cover.squares(self.spread), 0.0)
+        shares, squares = cover.sums(self._spread, "share", "square")
+        return np.maximum(shares - squares, 0.0)
+
+    @functools.cached_property
+    def _spread(self) -> CellSums:
+        return CellSums(self.spread)
 
 
 @dataclass(frozen=True)
