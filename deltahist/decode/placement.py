@@ -186,7 +186,7 @@ class _Halves:
 
 
 def _slopes(cells: Field, error: float, rows: slice) -> tuple[Field, ...]:
-    """How density grows across each cell of some rows (`Placement.slopes`), from its neighbours; little in mere noise."""
+    """How density grows across each cell of some rows (`Placement.slopes`), from its neighbours; little in noise."""
     start, stop, _ = rows.indices(len(cells))
     around = cells[np.clip(np.arange(start - 1, stop + 1), 0, len(cells) - 1)]
     own = around[1:-1]
