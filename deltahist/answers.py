@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from deltahist.decode import check_level, interval, sums_between
+from deltahist.decode import check_level, interval
 from deltahist.domain import Domain
 from deltahist.domain.fitting import boxes_in_degrees, fit
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, Series, SortedRelease
 from deltahist.releases.series import Change
 from deltahist.releases.sums import Summed, together
-from deltahist.workloads import Cover, Regions, RowCover, Workload, boxes, regions
+from deltahist.workloads import Regions, RowCover, Workload, boxes, regions
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -29,8 +28,6 @@ COLUMNS = (
     *("step", "before", "after", "estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut"),
     *("inner", "outer", "steps", "unresolved", "estimator", "outside", "note"),
 )
-#: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
-_BEYOND = 1.5
 
 
 def answer(
@@ -222,72 +219,10 @@ def answers(
 def _from_counts(release: Release | Summed, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
     import pandas as pd
 
-    cover = work.cover(release.domain)
-    cut = cover.cut.any()
-    noise = release.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
-    cells = release.cells()
-    if isinstance(cover, RowCover) or cut:
-        unbiased = _held(release, cover, cells)
-    else:
-        unbiased = sums_between(release.prefix, cover.spans)
-    estimate, shown = unbiased, cells
-    if nonnegative:
-        shown = release.cells(nonnegative=True)
-        estimate = np.maximum(_held(release, cover, shown), 0.0)  # no specks of rounding
-    misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0) if cut else np.zeros(len(estimate))
-    error, around = np.sqrt(noise.variance), unbiased
-    reach = [interval(each, release.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
-    posterior = release.posterior if nonnegative else None
-    if posterior is not None:
-        variance = posterior.doubted(posterior.variance(cover.shares), noise.variance)
-        error, around, cells = np.sqrt(variance), estimate, shown
-        own = [posterior.interval(estimate, each, level) for each in (variance, variance + misplaced)]
-        # An answer that is nearer to the truth needs no wider interval than the unbiased one.
-        reach = [(np.minimum(a, c), np.minimum(b, d)) for (a, b), (c, d) in zip(reach, own, strict=True)]
-    (least, most), (down, up) = reach
-    columns = {}
-    if cut:
-        whole, touched = cover.whole(cells), cover.touched(cells)
-        # No place within the cut cells makes an answer less than that of the whole cells, or more than that of all.
-        least = np.maximum(around - np.minimum(whole, touched), 0.0) + _BEYOND * least
-        most = np.maximum(np.maximum(whole, touched) - around, 0.0) + _BEYOND * most
-        down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
-        inner, outer = cover.whole(shown), cover.touched(shown)
-        ones = np.ones(release.domain.shape)
-        columns = {
-            "noise_error": error,
-            "placement_error": np.sqrt(misplaced),
-            "cut": 1 - cover.whole(ones) / np.maximum(cover.shares(ones), np.finfo(float).tiny),
-            "inner": np.clip(inner, 0.0 if nonnegative else None, estimate),
-            "outer": np.maximum(outer, estimate),
-        }
-    low, high = around - down, around + up
-    if nonnegative:
-        ceiling = np.inf if release.total is None else float(release.total)
-        low = np.minimum(np.clip(low, 0.0, ceiling), estimate)
-        high = np.maximum(np.clip(high, 0.0, ceiling), estimate)
-    table = {
-        "estimate": estimate,
-        "std_error": np.sqrt(error**2 + misplaced),
-        "low": low,
-        "high": high,
-        **columns,
-    }
-    if release.strategy.determines_cells is not True:
-        unresolved = noise.unresolved
-        table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved
-    if nonnegative:
-        table["estimator"] = np.full(len(estimate), release.estimator(nonnegative), dtype=object)
-    frame = pd.DataFrame(table)
+    frame = pd.DataFrame(release.answerer().answer(work, level=level, nonnegative=nonnegative))
     if isinstance(work, Regions):
         frame.index = pd.Index(work.names, name="region")
     return frame
-
-
-def _held(release: Release | Summed, cover: Cover, cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What queries hold of some cells: their shares, moved to where the neighbouring cells have more."""
-    held = cover.shares(cells)
-    return held + release.placement.moved(cells, cover) if cover.cut.any() else held
 
 
 @answers.register(SortedRelease)

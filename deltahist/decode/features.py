@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import Form, Prefixes
+from deltahist.decode.forms import Edges, Form, Prefixes
 from deltahist.strategies.product import Factor
+from deltahist.workloads import Span
 
 #: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
 MOST_FOURTH = 1024
@@ -21,10 +23,29 @@ class Feature:
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
         raise NotImplementedError
 
+    def expect(self, number: int) -> None:
+        """Make what pays for so many intervals."""
+        return
+
     def mean(self, n: int) -> float:
         """Mean over all intervals of whole cells on an axis of n cells."""
         first, last = np.triu_indices(n)
         return float(self(first.astype(np.float64), last.astype(np.float64) + 1).mean())
+
+
+class Joint:
+    """A function of boxes that is no product over the axes; one number for each box."""
+
+    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def expect(self, number: int) -> None:
+        """Make what pays for so many boxes."""
+        return
+
+    def mean(self, shape: tuple[int, ...]) -> float:
+        """Mean over all boxes of whole cells on axes of so many cells."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -138,12 +159,10 @@ class Quadratic(Feature):
         if self.edges is not None:
             cell = np.arange(len(self.edges))
             low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
-        out = np.zeros(len(low))
-        edges = corners(low, high)
-        for a, (x, wx) in enumerate(edges):
-            for b, (y, wy) in enumerate(edges[: a + 1]):
-                out += (1.0 if a == b else 2.0) * wx * wy * self.form.at(x, y)
-        return out
+        return self.form.of(corners(low, high))
+
+    def expect(self, number: int) -> None:
+        self.form.expect(number)
 
     def mean(self, n: int) -> float:
         # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
@@ -186,9 +205,7 @@ class WithTotal(Feature):
         return float((n + 1) * (along @ along) - along.sum() ** 2) / (n * (n + 1) / 2)
 
 
-def corners(
-    low: NDArray[np.float64], high: NDArray[np.float64]
-) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+def corners(low: NDArray[np.float64], high: NDArray[np.float64]) -> Edges:
     """Edges e and weights w_e with q = Σ_e w_e P_e for intervals q: two edges, or four if any cuts a cell."""
     (i, f), (j, g) = _split(low), _split(high)
     if not f.any() and not g.any():

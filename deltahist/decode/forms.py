@@ -8,13 +8,20 @@ more entries are asked for than it has.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.strategies.lines import Lines
 from deltahist.strategies.product import Factor
+
+#: Numbers in a table that is kept, at most.
+MOST_KEPT = 1 << 23
+#: Edges (m,) with their weights (m,), which make up m intervals.
+Edges: TypeAlias = Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]
 
 
 class Form:
@@ -39,11 +46,27 @@ class Form:
         edge = np.arange(self.size)
         return np.stack([self.entries(np.full(self.size, i), edge) for i in edge])
 
+    def expect(self, number: int) -> None:
+        """Make the table if it pays for so many intervals, and is not too large."""
+        if self.size**2 < min(number * self.work, MOST_KEPT):
+            self.table  # noqa: B018
+
+    @property
+    def tabled(self) -> bool:
+        """Whether the table is there."""
+        return "table" in self.__dict__
+
     def at(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        """G_ij: from the table where it is there, or pays."""
-        if "table" in self.__dict__ or len(i) * self.work > self.size**2:
-            return self.table.ravel()[i * self.size + j]
-        return self.entries(i, j)
+        """G_ij: from the table where it is there."""
+        return self.table.ravel()[i * self.size + j] if self.tabled else self.entries(i, j)
+
+    def of(self, edges: Edges) -> NDArray[np.float64]:
+        """wᵀ G w (m,) of intervals by their edges e with weights w_e."""
+        out = np.zeros(len(edges[0][0]))
+        for a, (i, v) in enumerate(edges):
+            for b, (j, w) in enumerate(edges[: a + 1]):
+                out += (1.0 if a == b else 2.0) * v * w * self.at(i, j)
+        return out
 
     def trace(self) -> float:
         """Σ_e G_ee."""
@@ -172,6 +195,12 @@ class Side(Form):
         sums = self.own.sums
         return np.minimum.outer(sums, sums) - mixed - mixed.T
 
+    def of(self, edges: Edges) -> NDArray[np.float64]:
+        if self.tabled:
+            return super().of(edges)
+        g, m = weighted(self.flow.gain, edges), weighted(self.flow.mixed, edges)
+        return self.own.of(edges) - 2 * np.einsum("mp,mp->m", g, m)
+
     def whole(self, weight: NDArray[np.float64]) -> float:
         g, m = weight @ self.flow.gain, weight @ self.flow.mixed
         return self.own.whole(weight) - 2 * float(m @ g)
@@ -199,6 +228,18 @@ class Corner(Form):
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         return (self._half(i, j) + self._half(j, i)) / 2
 
+    def of(self, edges: Edges) -> NDArray[np.float64]:
+        if self.tabled:
+            return super().of(edges)
+        gain, out = weighted(self.flow.gain, edges), np.zeros(len(edges[0][0]))
+        for corner, weight in edges:
+            inner = (corner >= 1) & (corner <= self.size - 2)
+            border = np.clip(corner - 1 + self.shift, 0, self.size - 2)
+            along = np.einsum("mp,mp->m", gain, self.flow.theta.T[border])
+            before = sum(w * (border < edge) for edge, w in edges)
+            out += np.where(inner, weight, 0.0) * (along - before)
+        return out
+
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:
         n = self.size - 1
@@ -213,3 +254,8 @@ class Corner(Form):
         later = np.cumsum(weight[::-1])[::-1]  # from each edge on
         along = self.flow.theta.T[border] @ (weight @ self.flow.gain)
         return float(inner @ (along - later[border + 1]))
+
+
+def weighted(rows: NDArray[np.float64], edges: Edges) -> NDArray[np.float64]:
+    """Σ_e w_e · row e (m, k), of intervals by their edges."""
+    return np.asarray(sum(weight[:, None] * rows[edge] for edge, weight in edges))

@@ -1,40 +1,23 @@
-"""The variance that hubs add to a box, as products of one function per axis."""
+"""The variance that hubs add to a box."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.features import BlockPower, Feature, Quadratic
-from deltahist.decode.forms import Overlap
+from deltahist.decode.features import BlockPower, Feature, Joint, Quadratic, corners
+from deltahist.decode.forms import MOST_KEPT, Edges, Overlap, weighted
 from deltahist.decode.moments import Terms
 from deltahist.strategies.doors import HubLine, Hubs
+from deltahist.workloads import Span
 
 #: Parts of a sum of products that are smaller than this, against the largest, are rounding.
 _ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class Weighted(Feature):
-    """Σ_k w_k (a_k·q)² for an interval q.
-
-    Parameters
-    ----------
-    before : sums of a_k over all cells before each edge (n + 1, k). weight : w (k,).
-    """
-
-    before: NDArray[np.float64]
-    weight: NDArray[np.float64]
-
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray((_at(self.before, high) - _at(self.before, low)) ** 2 @ self.weight)
-
-    def mean(self, n: int) -> float:
-        pairs = (n + 1) * (self.before**2).sum(axis=0) - self.before.sum(axis=0) ** 2
-        return float(pairs @ self.weight) / (n * (n + 1) / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +32,7 @@ class Fourths(Feature):
     before: NDArray[np.float64]
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        edge = np.arange(len(self.before))
-        first, last = np.interp(low, edge, self.before), np.interp(high, edge, self.before)
+        first, last = (_at(self.before[:, None], place)[:, 0] for place in (low, high))
         return np.where(first < last, BlockPower(1, 4)(first, np.maximum(first + 1e-12, last)), 0.0)
 
 
@@ -58,9 +40,8 @@ class HubVariance:
     """Covariance of what enters at the hubs, and what of it a public total takes away.
 
     With noise of variance v of their own and w on the sums, and C the gain (`Hubs`), it is
-    v − Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ for the waves a and b along the axes, K = 2 v C − C² (v λ μ + w). K is nearly
-    of low rank, so that a few products are all of it. A public total takes away (q·m)² / Σ m, m what the covariance
-    makes of all ones.
+    v − Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ for the waves a and b along the axes, K = 2 v C − C² (v λ μ + w). A public total
+    takes away (q·m)² / Σ m, m what the covariance makes of all ones.
 
     Parameters
     ----------
@@ -84,56 +65,117 @@ class HubVariance:
     def second(self, total_known: bool) -> Terms:
         """Terms of the variance."""
         each = tuple(
-            Quadratic(Overlap(_before(line, np.ones((1, len(line.places))))[:, 0]), edge)
-            for line, edge in zip(self._lines, self.edges, strict=True)
+            Quadratic(Overlap(before[:, 0]), edge)
+            for before, edge in zip(self._before_blocks, self.edges, strict=True)
         )
-        return [(self.own, each), *self._of_sums(), *(self._of_total() if total_known else ())]
+        return [(self.own, each), (-1.0, self._known(total_known))]
 
     def fourth(self, kurtosis: float) -> Terms:
         """Fourth cumulant of the hubs' own noise in full weight; sums and total make it a little less."""
         features = tuple(
-            Fourths(before[:, 0]) for before in self._held([np.ones((1, len(a.places))) for a in self._lines])
+            Fourths(before[:, 0] if edge is None else np.interp(edge, np.arange(len(before)), before[:, 0]))
+            for before, edge in zip(self._before_blocks, self.edges, strict=True)
         )
         return [(kurtosis * self.own**2, features)]
 
-    def _of_sums(self) -> Terms:
-        held = self._held([line.waves for line in self._lines])
-        return [(-size, self._weighted(held, pair)) for size, *pair in _parts(self._lost)]
+    @property
+    def _before_blocks(self) -> list[NDArray[np.float64]]:
+        """Hubs before each edge of blocks (n + 1, 1), per axis."""
+        return [_before(line, np.ones((1, len(line.places)))) for line in self._lines]
 
-    def _of_total(self) -> Terms:
+    def _known(self, total_known: bool) -> WavesKnown:
+        """The variance that the sums take away, and with `total_known` a public total."""
         x, y = self.hubs.grid.axes
-        # Ones are a sum of waves, since the sums' weights add up to one at every hub; without sums there is one wave.
-        ones = [line.turn.sum(axis=0) for line in (x, y)]
-        held = [line.waves.sum(axis=1) for line in (x, y)]
-        core = self.own * np.multiply.outer(*ones) - self._lost * np.multiply.outer(*held)
-        spread = float(held[0] @ core @ held[1])
-        parts = list(_parts(core))
-        out = []
-        for (i, one), (j, other) in itertools.combinations_with_replacement(enumerate(parts), 2):
-            # (α·q)(α'·q) is ((α + α')·q / 2)² − ((α − α')·q / 2)²
-            waves = [
-                np.stack([(a + b) / 2, (a - b) / 2]) @ line.waves
-                for a, b, line in zip(one[1:], other[1:], self._lines, strict=False)
-            ]
-            features = self._weighted(self._held(waves), [np.array([1.0, -1.0])] * 2)
-            size = one[0] * other[0] * (1 if i == j else 2) / spread
-            if len(self._lines) == 1:
-                size *= float(one[2][0] * other[2][0])
-            out.append((-size, features))
-        return out
+        core, spread = np.zeros_like(self._lost), 1.0
+        if total_known:
+            # Ones are a sum of waves, since sums' weights add up to one at every hub; without sums there is one wave.
+            held = [line.waves.sum(axis=1) for line in (x, y)]
+            ones = np.multiply.outer(x.turn.sum(axis=0), y.turn.sum(axis=0))
+            core = self.own * ones - self._lost * np.multiply.outer(*held)
+            spread = float(held[0] @ core @ held[1])
+        before = []
+        for line, edge in zip(self._lines, self.edges, strict=True):
+            waves = _before(line, line.waves)
+            before.append(waves if edge is None else _at(waves, edge))
+        return WavesKnown(before, self._lost, core / np.sqrt(spread))
 
-    def _weighted(
-        self, held: list[NDArray[np.float64]], weights: list[NDArray[np.float64]]
-    ) -> tuple[Feature, ...]:
-        return tuple(Weighted(before, weight) for before, weight in zip(held, weights, strict=False))
 
-    def _held(self, waves: list[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-        """Sums of weights of hubs (k, hubs) before each edge of cells (n + 1, k), per axis."""
-        out = []
-        for line, wave, edge in zip(self._lines, waves, self.edges, strict=True):
-            before = _before(line, wave)
-            out.append(before if edge is None else _at(before, edge))
-        return out
+class WavesKnown(Joint):
+    """Σ_ij K_ij (a_i·q)² (b_j·q)² + (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, which is a product over the axes.
+
+    K and M are nearly of low rank: a few products are all of each.
+
+    Parameters
+    ----------
+    before : sums of the waves a, and of the waves b, over all cells before each edge (n + 1, k), per axis.
+    squared : K (k, l). whole : M (k, l). On a line there is no b, and l is 1.
+    """
+
+    def __init__(
+        self, before: list[NDArray[np.float64]], squared: NDArray[np.float64], whole: NDArray[np.float64]
+    ) -> None:
+        self.before, self.squared, self.whole = before, squared, whole
+        squares, sums = _factors(squared), _factors(whole)
+        self._axes = [_Waves(*each) for each in zip(before, squares, sums, strict=False)]
+        #: On a line, what the products are with.
+        self._line = (squares[1][0], sums[1][0]) if len(before) == 1 else None
+
+    def expect(self, number: int) -> None:
+        for axis in self._axes:
+            axis.expect(number)
+
+    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        found = [axis(corners(*span)) for axis, span in zip(self._axes, spans, strict=True)]
+        squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
+        return np.asarray((squares[0] * squares[1]).sum(axis=1) + (sums[0] * sums[1]).sum(axis=1) ** 2)
+
+    def mean(self, shape: tuple[int, ...]) -> float:
+        # Over all pairs of edges of an axis, Σ (b_f − b_e)(b_f − b_e)ᵀ = (n + 1) Σ b bᵀ − (Σ b)(Σ b)ᵀ.
+        both = [
+            ((n + 1) * own.T @ own - np.multiply.outer(own.sum(axis=0), own.sum(axis=0))) / (n * (n + 1) / 2)
+            for own, n in zip(self.before, shape, strict=True)
+        ]
+        x, y = both if len(both) == 2 else (*both, np.ones((1, 1)))
+        return float(np.diag(x) @ self.squared @ np.diag(y) + ((x @ self.whole) * (self.whole @ y)).sum())
+
+
+class _Waves:
+    """Waves along an axis: (a·q)² @ weight and (a·q) @ factor for intervals q.
+
+    Edges between the same two hubs have the same waves before them, and are kept as one place.
+
+    Parameters
+    ----------
+    before : sums of the waves a over all cells before each edge (n + 1, k). weight (k, r). factor (k, s).
+    """
+
+    def __init__(
+        self, before: NDArray[np.float64], weight: NDArray[np.float64], factor: NDArray[np.float64]
+    ) -> None:
+        moves = np.any(before[1:] != before[:-1], axis=1)
+        self.place = np.concatenate([[0], np.cumsum(moves)])
+        self.waves = before[np.concatenate([[True], moves])]
+        self.weight, self.linear = weight, self.waves @ factor
+
+    def expect(self, number: int) -> None:
+        """Make the table if it pays for so many intervals, and is not too large."""
+        size = len(self.waves) ** 2
+        if size < number and size * self.weight.shape[1] < MOST_KEPT:
+            self.table  # noqa: B018
+
+    @functools.cached_property
+    def table(self) -> NDArray[np.float64]:
+        """(a·q)² @ weight of the intervals between all places (places, places, r)."""
+        return np.stack([(self.waves - each) ** 2 @ self.weight for each in self.waves])
+
+    def __call__(self, edges: Edges) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        edges = [(self.place[edge], share) for edge, share in edges]
+        linear = weighted(self.linear, edges)
+        if "table" not in self.__dict__:
+            return weighted(self.waves, edges) ** 2 @ self.weight, linear
+        # Shares add up to nothing, so that (Σ w_e P_e)² = −Σ_{e<f} w_e w_f (P_e − P_f)².
+        pairs = itertools.combinations(edges, 2)
+        return np.asarray(sum((-v * w)[:, None] * self.table[e, f] for (e, v), (f, w) in pairs)), linear
 
 
 def _before(line: HubLine, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -150,8 +192,8 @@ def _at(values: NDArray[np.float64], place: NDArray[np.float64]) -> NDArray[np.f
     return np.asarray((1 - share) * values[below] + share * values[below + 1])
 
 
-def _parts(matrix: NDArray[np.float64]) -> list[tuple[float, NDArray[np.float64], NDArray[np.float64]]]:
-    """A matrix as a sum of products: the size, the left and the right vector of each."""
-    left, sizes, right = np.linalg.svd(matrix)
-    some = np.count_nonzero(sizes > _ROUNDING * sizes[0]) if len(sizes) and sizes[0] > 0 else 0
-    return [(float(sizes[r]), left[:, r], right[r]) for r in range(some)]
+def _factors(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """L (k, r) and R (l, r) with L Rᵀ the matrix, r its rank beyond rounding."""
+    left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
+    some = int(np.count_nonzero(sizes > _ROUNDING * max(sizes[0], np.finfo(float).tiny)))
+    return left[:, :some] * sizes[:some], right[:some].T

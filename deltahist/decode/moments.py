@@ -14,14 +14,14 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.decode.features import Feature
+from deltahist.decode.features import Feature, Joint
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes, Span
 from deltahist.workloads.sums import box_sums
 
-#: Sum over terms of coefficient · product over axes of feature(interval).
-Terms = Sequence[tuple[float, tuple[Feature, ...]]]
+#: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
+Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
 #: Boxes, or explicit queries (m, N).
 Asked: TypeAlias = Boxes | AllRanges | scipy.sparse.csr_array
 
@@ -31,6 +31,8 @@ MOST_SOLVED = 200
 _DENSE = 1 << 16
 #: All ranges are thinned out to this many where their mean has no closed form.
 _SAMPLE = 2000
+#: Boxes whose closed form is worked out at a time: what is gathered for them stays near the processor.
+_AT_A_TIME = 1 << 13
 #: Variances whose square a float still holds; below, noise is too rare for its kurtosis to matter.
 LEAST_SQUARED = 1e-140
 #: Simulated noise fields; their number sets Student's quantile of the interval.
@@ -118,11 +120,7 @@ class _Closed:
         return spans, variance
 
     def mean(self, decoder: Solver, work: AllRanges) -> float:
-        # Intervals on the two axes are independent: the mean of a product is the product of means.
-        return sum(
-            weight * math.prod(f.mean(n) for f, n in zip(features, decoder.domain.shape, strict=True))
-            for weight, features in self._terms(decoder)
-        )
+        return mean_of(self._terms(decoder), decoder.domain.shape)
 
     @staticmethod
     def _terms(decoder: Solver) -> Terms:
@@ -193,13 +191,38 @@ CLOSED, SOLVED, SIMULATED = _Closed(), _Solved(), _Simulated()
 
 def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
     """Values of a closed form at boxes."""
+    out = np.zeros(len(spans[0][0]))
+    for _, features in terms:
+        for each in (features,) if isinstance(features, Joint) else features:
+            each.expect(len(out))
+    for start in range(0, len(out), _AT_A_TIME):
+        some = slice(start, start + _AT_A_TIME)
+        out[some] = _evaluate(terms, [(low[some], high[some]) for low, high in spans])
+    return out
+
+
+def _evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
     known: dict[tuple[int, Feature], NDArray[np.float64]] = {}
     out = np.zeros(len(spans[0][0]))
     for weight, features in terms:
+        if isinstance(features, Joint):
+            out += weight * features(spans)
+            continue
         product = np.full(len(out), weight)
         for axis, (feature, span) in enumerate(zip(features, spans, strict=True)):
             if (axis, feature) not in known:
                 known[axis, feature] = feature(*span)
             product *= known[axis, feature]
         out += product
+    return out
+
+
+def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
+    """Mean of a closed form over all boxes of whole cells."""
+    out = 0.0
+    for weight, features in terms:
+        if isinstance(features, Joint):
+            out += weight * features.mean(shape)
+        else:  # intervals on the two axes are independent: the mean of a product is the product of means
+            out += weight * math.prod(f.mean(n) for f, n in zip(features, shape, strict=True))
     return out

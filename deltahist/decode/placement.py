@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.merging import Priced, block_error
-from deltahist.strategies.grids import sum_blocks
-from deltahist.workloads import Cover
+from deltahist.workloads.cover import CellSums, Cover
 
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
 _OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
@@ -34,6 +33,8 @@ _OF_SLOPE = 1.14
 _ODDS, _CLUMP = 2.5, 1.5
 #: Points of one cell do not all share one place.
 _MOST_SHARED = 0.999
+#: Cells that are looked at a time.
+_AT_A_TIME = 1 << 15
 
 Field = NDArray[np.float64]
 #: Typical variance of the noise in a block of so many cells along each axis.
@@ -55,14 +56,18 @@ class Placement:
     spread: Field
     slopes: tuple[Field, ...]
 
-    def moved(self, cells: Field, cover: Cover) -> Field:
-        """What slopes add to Σ f h (m,): Σ 2 f h (g_x ξ + g_y η), which is nothing for whole cells."""
-        along = [cover.moments(2 * cells * slope, axis) for axis, slope in enumerate(self.slopes)]
-        return np.asarray(np.sum(along, axis=0))
+    def slanted(self, cells: Field) -> tuple[Field, ...]:
+        """2 h g along each axis (domain.shape): Σ f ξ of these is what slopes add to Σ f h."""
+        return tuple(2 * cells * slope for slope in self.slopes)
 
     def variance(self, cover: Cover) -> Field:
         """Σ f (1 − f) u (m,): what is not known of where the points of cut cells lie."""
-        return np.maximum(cover.shares(self.spread) - cover.squares(self.spread), 0.0)
+        shares, squares = cover.sums(self._spread, "share", "square")
+        return np.maximum(shares - squares, 0.0)
+
+    @functools.cached_property
+    def _spread(self) -> CellSums:
+        return CellSums(self.spread)
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,15 @@ def placed(cells: Field, blocks: BlockVariance) -> Placement:
     """`placement`, of estimates whose blocks have these variances of noise."""
     noise = blocks((1,) * cells.ndim)
     law = learnt(cells, blocks)
-    return Placement(law.spread(cells, noise), tuple(law.trust * s for s in _slopes(cells, math.sqrt(noise))))
+    spread, slopes = np.empty(cells.shape), [np.empty(cells.shape) for _ in cells.shape]
+    # Some rows at a time: what is worked out on the way stays near the processor.
+    step = max(1, _AT_A_TIME * len(cells) // cells.size)
+    for first in range(0, len(cells), step):
+        rows = slice(first, first + step)
+        spread[rows] = law.spread(cells[rows], noise)
+        for out, found in zip(slopes, _slopes(cells, math.sqrt(noise), rows), strict=True):
+            np.multiply(found, law.trust, out=out[rows])
+    return Placement(spread, tuple(slopes))
 
 
 def learnt(cells: Field, blocks: BlockVariance) -> Clumping:
@@ -129,10 +142,11 @@ class _Halves:
 
     def __init__(self, cells: Field, blocks: BlockVariance, width: int) -> None:
         ndim, self.width = cells.ndim, width
-        sums, quarters = _block_sums(cells, (width,) * ndim), _block_sums(cells, (width // 2,) * ndim)
+        quarters = _block_sums(cells, (width // 2,) * ndim)
+        sums = _block_sums(quarters, (2,) * ndim)
         whole = blocks((width,) * ndim)
         clear = sums >= max(_FEWEST, _CLEAR * math.sqrt(blocks((width // 2,) * ndim)))
-        slopes = _slopes(sums, math.sqrt(whole)) if sums.size else (sums,) * ndim
+        slopes = _slopes(sums, math.sqrt(whole), slice(0, len(sums))) if clear.any() else (sums,) * ndim
         differences, slanted, noise = [], [], []
         for axis in range(ndim):
             half = tuple(width // 2 if a == axis else width for a in range(ndim))
@@ -171,19 +185,25 @@ class _Halves:
         return max(float(clump), 0.0), float(np.clip(shared, 0.0, _MOST_SHARED)), trust
 
 
-def _slopes(cells: Field, error: float) -> tuple[Field, ...]:
-    """How density grows across each cell (`Placement.slopes`), from its neighbours; little where all are noise."""
-    found = []
-    for axis in range(cells.ndim):
-        padded = np.pad(cells, [(int(a == axis),) * 2 for a in range(cells.ndim)], mode="edge")
-        low, high = (np.take(padded, np.arange(n, n + cells.shape[axis]), axis) for n in (0, 2))
-        found.append(_OF_NEIGHBOURS * (high - low) / (abs(high) + abs(low) + 2 * abs(cells) + 4 * error))
-    steep = _STEEPEST / np.maximum(np.sum(np.abs(found), axis=0), _STEEPEST)
+def _slopes(cells: Field, error: float, rows: slice) -> tuple[Field, ...]:
+    """How density grows across each cell of some rows (`Placement.slopes`), from its neighbours; little in noise."""
+    start, stop, _ = rows.indices(len(cells))
+    around = cells[np.clip(np.arange(start - 1, stop + 1), 0, len(cells) - 1)]
+    own = around[1:-1]
+    neighbours = [(around[:-2], around[2:])]
+    if cells.ndim == 2:
+        padded = np.pad(own, ((0, 0), (1, 1)), mode="edge")
+        neighbours.append((padded[:, :-2], padded[:, 2:]))
+    least = 2 * abs(own) + 4 * error
+    found = [_OF_NEIGHBOURS * (high - low) / (abs(high) + abs(low) + least) for low, high in neighbours]
+    steep = _STEEPEST / np.maximum(sum(map(abs, found)), _STEEPEST)
     return tuple(slope * steep for slope in found)
 
 
 def _block_sums(cells: Field, widths: tuple[int, ...]) -> Field:
     """Sums over whole blocks; cells beyond the last whole one are left out."""
-    ends = [n // w * w for n, w in zip(cells.shape, widths, strict=True)]
-    starts = tuple(np.arange(0, end, w) for end, w in zip(ends, widths, strict=True))
-    return sum_blocks(cells[tuple(slice(0, end) for end in ends)], starts)
+    for axis, width in enumerate(widths):
+        if width > 1:
+            whole = np.moveaxis(cells, axis, 0)[: cells.shape[axis] // width * width]
+            cells = np.moveaxis(np.asarray(sum(whole[i::width] for i in range(width))), 0, axis)
+    return cells

@@ -21,11 +21,11 @@ from deltahist.decode import (
     nonnegative,
     placement,
     posterior,
-    prefix_sums,
 )
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.privacy import Law
+from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.frames import CALIBRATED, NEAREST, cell_errors
 from deltahist.strategies.base import Strategy
@@ -140,10 +140,13 @@ class Release(BaseRelease):
         """Where in their cells the points lie, as far as the estimates themselves tell."""
         return placement(self._cells, self.decoder)
 
+    def answerer(self) -> Answerer:
+        """All that answers need, made once."""
+        return self._answerer
+
     @functools.cached_property
-    def prefix(self) -> NDArray[np.float64]:
-        """Sums of the estimates from the low corner to every cell edge."""
-        return prefix_sums(self._cells)
+    def _answerer(self) -> Answerer:
+        return Answerer(self)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"total": self.total}

@@ -23,12 +23,12 @@ from deltahist.decode import (
     nonnegative,
     placement,
     posterior,
-    prefix_sums,
 )
 from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.placement import block_variance, placed
 from deltahist.domain import Domain
 from deltahist.privacy import Law
+from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import UNBIASED
 from deltahist.releases.histogram import Release, nonnegative_words
 from deltahist.strategies.base import Strategy
@@ -119,10 +119,13 @@ class Summed:
         """Which estimates they are, for people."""
         return nonnegative_words(self.posterior) if nonnegative else UNBIASED
 
+    def answerer(self) -> Answerer:
+        """All that answers need, made once."""
+        return self._answerer
+
     @functools.cached_property
-    def prefix(self) -> Field:
-        """Sums of the estimates from the low corner to every cell edge."""
-        return prefix_sums(self.cells())
+    def _answerer(self) -> Answerer:
+        return Answerer(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,10 +187,11 @@ class JointPlacement:
     summed: Field
     learnt: Placement
 
-    def moved(self, cells: Field, cover: Cover) -> Field:
-        """What slopes add to answers (m,): each release's to its own, the sum's to what `cells` are beyond the sum."""
-        own = np.sum([each.moved(part, cover) for part, each in self.parts], axis=0)
-        return np.asarray(own + self.learnt.moved(cells - self.summed, cover))
+    def slanted(self, cells: Field) -> tuple[Field, ...]:
+        """`Placement.slanted`: each release's slopes with its own cells, the sum's with what `cells` are beyond it."""
+        own = [each.slanted(part) for part, each in self.parts]
+        beyond = self.learnt.slanted(cells - self.summed)
+        return tuple(np.sum(along, axis=0) for along in zip(*own, beyond, strict=True))
 
     def variance(self, cover: Cover) -> Field:
         """The square of the sum of standard errors, or what the sum says of itself, whichever is more (m,)."""

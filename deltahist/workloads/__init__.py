@@ -14,7 +14,7 @@ The expected squared error of each query is known before there are data. The who
 [0.0, 40.0]
 """
 
-from deltahist.workloads.cover import BoxCover, Cover, RowCover, Span
+from deltahist.workloads.cover import BoxCover, CellSums, Cover, RowCover, Span
 from deltahist.workloads.polygons import Regions, regions
 from deltahist.workloads.ranges import (
     AllRanges,
@@ -33,6 +33,7 @@ __all__ = [
     "AllRanges",
     "BoxCover",
     "Boxes",
+    "CellSums",
     "Cover",
     "Regions",
     "RowCover",

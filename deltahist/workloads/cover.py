@@ -4,51 +4,59 @@ from __future__ import annotations
 
 import abc
 import functools
-import itertools
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from deltahist.workloads.sums import Span, aligned_spans, box_sums, prefix_sums, sums_between
+from deltahist.workloads.sums import Span, aligned_spans, prefix_sums
 
 Field: TypeAlias = NDArray[np.float64]
-#: Consecutive cells of each query along an axis: first (m,), stop (m,), their share (m,) and where it lies (m,).
-_Piece: TypeAlias = tuple[Field, Field, Field, Field]
+#: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, 1, or f ξ with ξ the centroid of the part
+#: inside along x or y, from the cell's centre, in half cells.
+Weight: TypeAlias = Literal["share", "square", "whole", "touched", "x", "y"]
+#: Of the places along each axis.
+AXES: tuple[Weight, ...] = ("x", "y")
+#: Boxes that are summed at a time: what is gathered for them stays near the processor.
+_AT_A_TIME = 1 << 13
+
+
+@dataclass(frozen=True, eq=False)
+class CellSums:
+    """Values of cells, whose sums over boxes are made ready once.
+
+    Parameters
+    ----------
+    values : (domain.shape).
+    """
+
+    values: Field
+
+    @functools.cached_property
+    def prefix(self) -> Field:
+        """Sums from the low corner up to every cell edge; shape grows by one along each axis."""
+        return prefix_sums(self.values)
 
 
 class Cover(abc.ABC):
-    """What m queries hold of the cells: f is the share of a cell inside a query, 0 outside.
-
-    Fields are arrays of the domain's shape; every sum is (m,), over all cells. `cut` (m,) says which queries cut
-    cells.
-    """
+    """What m queries hold of the cells; `cut` (m,) says which queries cut cells."""
 
     cut: NDArray[np.bool_]
 
     @abc.abstractmethod
-    def shares(self, field: Field) -> Field:
-        """Σ f · field."""
+    def sums(self, field: CellSums, *weights: Weight) -> list[Field]:
+        """Σ weight · field over all cells (m,), for each of the weights."""
 
+    @property
     @abc.abstractmethod
-    def squares(self, field: Field) -> Field:
-        """Σ f² · field."""
+    def cut_share(self) -> Field:
+        """Share of each query's area that lies in cells that it cuts (m,)."""
 
-    @abc.abstractmethod
-    def moments(self, field: Field, axis: int) -> Field:
-        """Σ f ξ · field, ξ the centroid of the part inside, from the cell's centre, in half cells along an axis."""
-
-    @abc.abstractmethod
-    def whole(self, field: Field) -> Field:
-        """Sum over the cells that lie inside altogether."""
-
-    @abc.abstractmethod
-    def touched(self, field: Field) -> Field:
-        """Sum over all cells of which some lies inside."""
+    def shares(self, values: Field) -> Field:
+        """Σ f · values (m,)."""
+        return self.sums(CellSums(values), "share")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,27 +74,27 @@ class RowCover(Cover):
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:  # type: ignore[override]
-        before = np.concatenate([[0], np.cumsum(self.rows.data < 1)])
-        return np.asarray(np.diff(before[self.rows.indptr]) > 0)
+        return self._sum(self.rows.data < 1, np.ones(self.rows.shape[1])) > 0
 
-    def shares(self, field: Field) -> Field:
-        return self._sum(self.rows.data, field)
+    @property
+    def cut_share(self) -> Field:
+        inside = self._sum(self.rows.data == 1, np.ones(self.rows.shape[1]))
+        return 1 - inside / np.maximum(self.rows.sum(axis=1), np.finfo(float).tiny)
 
-    def squares(self, field: Field) -> Field:
-        return self._sum(self.rows.data**2, field)
+    def sums(self, field: CellSums, *weights: Weight) -> list[Field]:
+        return [self._sum(self._data(weight), field.values.ravel()) for weight in weights]
 
-    def moments(self, field: Field, axis: int) -> Field:
-        return self._sum(self.places[axis], field)
+    def _data(self, weight: Weight) -> NDArray[np.float64] | NDArray[np.bool_]:
+        share = self.rows.data
+        if weight in AXES:
+            return self.places[AXES.index(weight)]
+        return {"share": share, "square": share**2, "whole": share == 1, "touched": share > 0}[weight]
 
-    def whole(self, field: Field) -> Field:
-        return self._sum((self.rows.data == 1).astype(np.float64), field)
-
-    def touched(self, field: Field) -> Field:
-        return self._sum(np.ones_like(self.rows.data), field)
-
-    def _sum(self, data: Field, field: Field) -> Field:
-        rows = scipy.sparse.csr_array((data, self.rows.indices, self.rows.indptr), shape=self.rows.shape)
-        return np.asarray(rows @ field.ravel())
+    def _sum(self, data: NDArray[np.float64] | NDArray[np.bool_], values: Field) -> Field:
+        rows = scipy.sparse.csr_array(
+            (data.astype(np.float64), self.rows.indices, self.rows.indptr), shape=self.rows.shape
+        )
+        return np.asarray(rows @ values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,41 +112,56 @@ class BoxCover(Cover):
     def cut(self) -> NDArray[np.bool_]:  # type: ignore[override]
         return ~aligned_spans(self.spans)
 
-    def shares(self, field: Field) -> Field:
-        return box_sums(field, self.spans)
+    @property
+    def cut_share(self) -> Field:
+        inside = np.ones(len(self.cut))
+        for low, high in self.spans:
+            inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
+        return 1 - inside
 
-    def squares(self, field: Field) -> Field:
-        return self._sum(field, lambda axis, share, place: share**2)
-
-    def moments(self, field: Field, axis: int) -> Field:
-        return self._sum(field, lambda along, share, place: share * place if along == axis else share)
-
-    def whole(self, field: Field) -> Field:
-        return self._sum(field, lambda axis, share, place: (share == 1).astype(np.float64))
-
-    def touched(self, field: Field) -> Field:
-        return box_sums(field, [(np.floor(low), np.ceil(high)) for low, high in self.spans])
-
-    def _sum(self, field: Field, weight: Callable[[int, Field, Field], Field]) -> Field:
-        """Sum of a field over all products of pieces, each weighted by its own factor along every axis."""
-        total = prefix_sums(field)
-        out = np.zeros(len(self.spans[0][0]))
-        for pieces in itertools.product(*self._pieces):
-            factor = math.prod(weight(axis, share, place) for axis, (_, _, share, place) in enumerate(pieces))
-            out += factor * sums_between(total, [(first, stop) for first, stop, _, _ in pieces])
+    def sums(self, field: CellSums, *weights: Weight) -> list[Field]:
+        out = [np.empty(len(self.cut)) for _ in weights]
+        for start in range(0, len(self.cut), _AT_A_TIME):
+            some = slice(start, start + _AT_A_TIME)
+            ends = [_Ends(low[some], high[some]) for low, high in self.spans]
+            if len(ends) == 1:
+                before = field.prefix[ends[0].edges]
+            else:
+                before = field.prefix[ends[0].edges[:, :, None], ends[1].edges[:, None, :]]
+            rule = "mi,mi->m" if len(ends) == 1 else "mij,mi,mj->m"
+            for found, weight in zip(out, weights, strict=True):
+                found[some] = np.einsum(rule, before, *(end.weights(weight, a) for a, end in enumerate(ends)))
         return out
 
-    @functools.cached_property
-    def _pieces(self) -> list[list[_Piece]]:
-        return [list(_pieces_of(*span)) for span in self.spans]
 
+class _Ends:
+    """Intervals [low, high) of an axis as a first cell, whole cells after it, and a last one if it is another.
 
-def _pieces_of(low: Field, high: Field) -> Iterator[_Piece]:
-    """The first cell of each interval, the whole cells after it, and the last one if it is another."""
-    first, last = np.floor(low), np.ceil(high) - 1
-    end = np.minimum(high, first + 1)
-    yield first, first + 1, end - low, low + end - 2 * first - 1
-    ones, zeros = np.ones(len(low)), np.zeros(len(low))
-    yield first + 1, np.maximum(last, first + 1), ones, zeros
-    share = high - last
-    yield last, np.where(last > first, last + 1, last), share, share - 1
+    `edges` (m, 4) are the edges of the first and of the last cell.
+    """
+
+    def __init__(self, low: Field, high: Field) -> None:
+        first, last = np.floor(low), np.ceil(high) - 1
+        self.edges = np.stack([first, first + 1, last, last + 1], axis=1).astype(np.int64)
+        self._apart = last > first
+        end = np.minimum(high, first + 1)
+        # Of the first and of the last cell: the share inside, and its place.
+        self._cells = [(end - low, low + end - 2 * first - 1), (high - last, high - last - 1)]
+
+    def weights(self, weight: Weight, axis: int) -> Field:
+        """With which the sums before the edges enter (m, 4): a cell's weight at its end, less that at its start."""
+        head, tail = (self._weigh(weight, axis, *cell) for cell in self._cells)
+        inner = self._weigh(weight, axis, np.ones(1), np.zeros(1))
+        apart = self._apart
+        columns = [-head, head - inner * apart, (inner - tail) * apart, tail * apart]
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    @staticmethod
+    def _weigh(weight: Weight, axis: int, share: Field, place: Field) -> Field:
+        if weight == AXES[axis]:
+            return share * place
+        if weight == "square":
+            return share**2
+        if weight == "whole":
+            return (share == 1).astype(np.float64)
+        return np.ones(len(share)) if weight == "touched" else share

@@ -72,7 +72,7 @@ def test_blocks_that_are_one_place_are_recovered():
 def test_a_plane_has_its_slope():
     i, _ = np.indices((50, 50))
     cells = 1000.0 + 10 * i
-    along_x, along_y = _slopes(cells, 0.0)
+    along_x, along_y = _slopes(cells, 0.0, slice(None))
     # A plane would be (h_E − h_W) / 8 h: half of what density grows by from centre to edge. Neighbours weigh more.
     assert np.allclose(along_x[1:-1], (0.75 * 20 / (4 * cells))[1:-1])
     assert not along_y.any()
@@ -80,7 +80,7 @@ def test_a_plane_has_its_slope():
 
 
 def test_slopes_leave_the_density_positive():
-    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1)
+    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1, slice(None))
     assert np.sum(np.abs(along), axis=0).max() <= 0.5 + 1e-12
 
 

@@ -9,6 +9,7 @@ from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode.hubs import HubVariance
+from deltahist.decode.moments import mean_of
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Flow, from_description, tuned
 from deltahist.strategies.doors import HubGrid, HubLine, Hubs
@@ -160,7 +161,7 @@ def test_what_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
         own, sums = noise_of(hubs.own, 1), noise_of(1 - hubs.own, 1)
         grid = HubGrid.between(flow.blocks, spacing, hubs.width)
         added = HubVariance(Hubs("hubs", grid.places, grid, sums / own), [None, None], own, sums)
-        exact = sum(size * x.mean(n) * y.mean(n) for size, (x, y) in added.second(total_known))
+        exact = mean_of(added.second(total_known), (n, n))
         assert hubs.error == pytest.approx(exact, rel=0.25), (hubs, exact)
 
 

@@ -5,7 +5,9 @@ import pytest
 import shapely
 
 import deltahist as dh
+from deltahist.workloads import CellSums
 from deltahist.workloads.areas import areas
+from deltahist.workloads.cover import AXES
 
 DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
 
@@ -56,10 +58,10 @@ def test_boxes_are_covered_as_their_definition_says(domain):
     high[20:30] = low[20:30] + 0.25
     work, field = dh.workloads.boxes(np.hstack([low, high])), rng.normal(size=domain.shape)
     cover, shares = work.cover(domain), work.matrix(domain).toarray()
-    assert np.allclose(cover.shares(field), shares @ field.ravel())
-    assert np.allclose(cover.squares(field), shares**2 @ field.ravel())
-    assert np.allclose(cover.whole(field), (shares > 1 - 1e-9) @ field.ravel())
-    assert np.allclose(cover.touched(field), (shares > 0) @ field.ravel())
+    expected = {"share": shares, "square": shares**2, "whole": shares > 1 - 1e-9, "touched": shares > 0}
+    for found, weight in zip(cover.sums(CellSums(field), *expected), expected.values(), strict=True):
+        assert np.allclose(found, weight @ field.ravel())
+    assert np.allclose(cover.cut_share, 1 - expected["whole"].sum(axis=1) / shares.sum(axis=1))
     assert np.array_equal(cover.cut, ((shares > 1e-9) & (shares < 1 - 1e-9)).any(axis=1))
     for axis in range(domain.ndim):
         edges, side = domain.edges(axis)[:-1], domain.cell[axis]
@@ -67,9 +69,8 @@ def test_boxes_are_covered_as_their_definition_says(domain):
         place = (sum(ends) / 2 - domain.centres(axis)) / (side / 2)  # centroid of the overlap, in half cells
         place = np.expand_dims(place, [1 + a for a in range(domain.ndim) if a != axis])
         weight = shares.reshape(len(low), *domain.shape) * place
-        assert np.allclose(
-            cover.moments(field, axis), (weight * field).reshape(len(low), -1).sum(axis=1), atol=1e-5
-        )
+        (found,) = cover.sums(CellSums(field), AXES[axis])
+        assert np.allclose(found, (weight * field).reshape(len(low), -1).sum(axis=1), atol=1e-5)
 
 
 def test_boxes_and_the_same_polygons_have_one_cover():
@@ -77,11 +78,10 @@ def test_boxes_and_the_same_polygons_have_one_cover():
     corners = np.sort(rng.uniform(0, 5, (40, 2, 2)), axis=1).reshape(40, 4)
     work = dh.workloads.boxes(corners)
     boxes, shapes = work.cover(DOMAIN), dh.workloads.regions(shapely.box(*corners.T)).cover(DOMAIN)
-    field = rng.normal(size=DOMAIN.shape)
-    for name in ("shares", "squares", "whole", "touched"):
-        assert np.allclose(getattr(boxes, name)(field), getattr(shapes, name)(field), atol=1e-5)
-    for axis in (0, 1):
-        assert np.allclose(boxes.moments(field, axis), shapes.moments(field, axis), atol=1e-5)
+    field = CellSums(rng.normal(size=DOMAIN.shape))
+    weights = ("share", "square", "whole", "touched", *AXES)
+    assert np.allclose(boxes.sums(field, *weights), shapes.sums(field, *weights), atol=1e-5)
+    assert np.allclose(boxes.cut_share, shapes.cut_share, atol=1e-5)
     assert np.array_equal(boxes.cut, shapes.cut)
 
 
@@ -92,6 +92,6 @@ def test_parts_of_a_partition_add_up():
     cells = shapely.get_parts(shapely.voronoi_polygons(points, extend_to=box))
     parts = dh.workloads.regions([shapely.intersection(cell, box) for cell in cells]).cover(DOMAIN)
     assert np.allclose(parts.rows.sum(axis=0), 1)
-    field = np.random.default_rng(5).normal(size=DOMAIN.shape)
-    assert parts.moments(field, 0).sum() == pytest.approx(0, abs=1e-6)
-    assert parts.moments(field, 1).sum() == pytest.approx(0, abs=1e-6)
+    field = CellSums(np.random.default_rng(5).normal(size=DOMAIN.shape))
+    for places in parts.sums(field, *AXES):
+        assert places.sum() == pytest.approx(0, abs=1e-6)
