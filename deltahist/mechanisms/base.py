@@ -182,9 +182,7 @@ class BaseMechanism(abc.ABC):
         near = self.neighbourhood
         if isinstance(distance, str):
             distance = near.domain.ground(near.domain.length(distance, name="distance"))
-        elif distance == math.inf:
-            distance = near.diameter
-        distance = positive(distance=distance)
+        distance = near.diameter if distance == math.inf else float(positive(distance=distance))
         if distance not in self._costs:
             limit = self.promised_within(distance)
             # A move within δ is guaranteed the budget, even where the own cost is less.

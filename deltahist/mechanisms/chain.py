@@ -27,6 +27,8 @@ class Chain:
     name : 32 hexadecimal digits, drawn at random; empty for a more private copy of a release that is in no chain.
     amounts : ε or ρ of the releases up to this one, rising: all of them together cost the last one.
     copied : ε or ρ of a more private copy that was made of that last one (`dh.tighten`); None for the release itself.
+    origin : of a copy: SHA-256 of the release that it was made of, which all copies of that release state. Together
+        with that release they cost what it does.
 
     Raises
     ------
@@ -41,6 +43,7 @@ class Chain:
     name: str
     amounts: tuple[Fraction, ...]
     copied: Fraction | None = None
+    origin: str = ""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[0-9a-f]{32}" if self.copied is None else r"([0-9a-f]{32})?", self.name):
@@ -57,6 +60,11 @@ class Chain:
         if self.copied is not None and not 0 < self.copied < self.amounts[-1]:
             raise InputError(
                 f"a copy at {float(self.copied):.10g} of a release at {float(self.amounts[-1]):.10g}: it must be less"
+            )
+        if not re.fullmatch("" if self.copied is None else r"[0-9a-f]{64}", self.origin):
+            raise InputError(
+                f"origin is {self.origin!r}: a copy must state the SHA-256 of the release that it was made of, 64 "
+                "hexadecimal digits, and other releases none"
             )
 
     @property
@@ -86,7 +94,11 @@ class Chain:
         """For people: what all releases of the chain cost together."""
         if self.copied is not None:
             of = f"release {self.number} of chain {self.name}, " if self.name else ""
-            return f"a more private copy of {of}a release with {letter} = {float(self.amounts[-1]):.10g}"
+            amount = f"{letter} = {float(self.amounts[-1]):.10g}"
+            return (
+                f"a more private copy of {of}a release with {amount} and the SHA-256 {self.origin}: all copies of that "
+                f"release together, and it, cost at most {amount}, not the sum"
+            )
         whole = f"{letter} = {float(self.amount):.10g}"
         if self.number == 1:
             return f"release 1 of chain {self.name}; it may be refined: all releases then cost what the last one does"
@@ -94,7 +106,7 @@ class Chain:
 
     def describe(self) -> dict[str, Any]:
         """A JSON-ready description; amounts are kept exact."""
-        copied = {} if self.copied is None else {"copied": str(self.copied)}
+        copied = {} if self.copied is None else {"copied": str(self.copied), "origin": self.origin}
         return {"name": self.name, "amounts": [str(a) for a in self.amounts], **copied}
 
     @classmethod
@@ -106,7 +118,8 @@ class Chain:
             raise InputError(f"a chain of {len(description['amounts']):,} releases: at most {_LONGEST:,}")
         copied = description.get("copied")
         amounts = tuple(Fraction(a) for a in description["amounts"])
-        return cls(description["name"], amounts, None if copied is None else Fraction(copied))
+        origin = description.get("origin", "")
+        return cls(description["name"], amounts, None if copied is None else Fraction(copied), str(origin))
 
 
 class Additive(Protocol):

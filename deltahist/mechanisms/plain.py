@@ -146,8 +146,8 @@ def _others(promise: Promise) -> str:
         )
     if chain is not None and chain.copied is not None:
         return (
-            "This is a more private copy of a finer release of the same data: whoever has both may learn what the "
-            f"finer one allows, and no more. {adds}"
+            "This is a more private copy of a finer release of the same data: whoever has both, or several copies of "
+            f"it, may learn what the finer one allows, and no more. {adds}"
         )
     if step is None:
         return adds

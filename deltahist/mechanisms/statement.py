@@ -165,8 +165,10 @@ def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -
         )
         if UNPAID in f["dropped"]:
             alone = "one of each person, which keeps the sum of all that was asked of their records"
-        elif promise.chain is not None and promise.chain.name:
-            alone += ", but those of its chain"
+        elif promise.chain is not None and promise.chain.copied is not None:
+            alone += ", but the release that it is a copy of, and other copies of that"
+        else:
+            alone += f", but {'those of its chain and ' if promise.chain is not None else ''}more private copies of it"
         rows += [("Account", f["kept_by"] or alone), ("SHA-256", f["digest"])]
     return rows
 

@@ -138,7 +138,8 @@ class Neighbourhood:
         steps = self.steps_of(distance)
         if steps <= self.radius:
             return Fraction(1)
-        return next((limit.factor for limit in self.profile if limit.any or steps <= self.steps_of(limit.distance)), None)
+        reached = (limit for limit in self.profile if limit.any or steps <= self.steps_of(limit.distance))
+        return next((limit.factor for limit in reached), None)
 
     @functools.cached_property
     def reach(self) -> NDArray[np.int64]:

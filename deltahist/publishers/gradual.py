@@ -180,8 +180,9 @@ def tighten(
         raise InputError(
             "the release is a more private copy, whose noise no state holds: tighten the release that it was made of"
         )
-    history = Chain("", (mechanism.budget.amount,), budget.amount) if before is None else before
-    coarser = mechanism.in_chain(replace(history, copied=budget.amount))
+    history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
+    origin = history.origin or release.digest  # a copy of a copy is one of the first release
+    coarser = mechanism.in_chain(replace(history, copied=budget.amount, origin=origin))
     if state is None:
         values = release.values + mechanism.entering(_further(mechanism, coarser, rng))
     else:

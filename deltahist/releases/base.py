@@ -120,6 +120,12 @@ class BaseRelease(OfMechanism, abc.ABC):
         """The SHA-256 of the description and the values, 64 hexadecimal digits: that of the file (docs/limits.md)."""
         return digest_of(json.loads(json.dumps(self.describe())), self.columns())
 
+    @property
+    def origin(self) -> str:
+        """Return what all releases of one noise share: their chain's name, or the SHA-256 copies were made of."""
+        chain = self.mechanism.chain
+        return self.digest if chain is None else chain.name or chain.origin
+
     @abc.abstractmethod
     def columns(self) -> dict[str, NDArray[Any]]:
         """What a file has beside the description."""

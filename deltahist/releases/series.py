@@ -13,10 +13,10 @@ from deltahist.domain import Domain
 from deltahist.domain.clock import Clock, seconds
 from deltahist.errors import InputError, fits_memory
 from deltahist.releases.histogram import Release
-from deltahist.releases.sums import Summed
+from deltahist.releases.sums import Summed, check_apart
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
-_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account")
+_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400
@@ -228,6 +228,7 @@ class Change:
                 f"the two periods share {len(common):,} step{'s' if len(common) > 1 else ''}, "
                 f"{before.clock.label(common[0])} first: they must have none in common"
             )
+        check_apart([*before.releases.values(), *after.releases.values()])
 
     @property
     def domain(self) -> Domain:

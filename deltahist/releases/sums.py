@@ -27,6 +27,7 @@ from deltahist.decode import (
 from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.placement import block_variance, placed
 from deltahist.domain import Domain
+from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import UNBIASED
@@ -44,9 +45,17 @@ class Summed:
     Parameters
     ----------
     releases : at least one, of different data or steps, each with noise of its own.
+
+    Raises
+    ------
+    InputError
+        If two of them share noise: releases of one chain, or a release and its copies.
     """
 
     releases: tuple[Release, ...]
+
+    def __post_init__(self) -> None:
+        check_apart(self.releases)
 
     @property
     def domain(self) -> Domain:
@@ -126,6 +135,18 @@ class Summed:
     @functools.cached_property
     def _answerer(self) -> Answerer:
         return Answerer(self)
+
+
+def check_apart(releases: Sequence[Release]) -> None:
+    """Raise InputError if two releases share noise, whose errors would be added up as if they were independent."""
+    if all(each.mechanism.chain is None for each in releases):  # nothing is copied or refined: no digest is needed
+        return
+    origin, number = Counter(each.origin for each in releases).most_common(1)[0]
+    if number > 1:
+        raise InputError(
+            f"{number} of the releases are copies or refinements of one ({origin}): they share its noise and its data; "
+            "take one of them"
+        )
 
 
 @dataclass(frozen=True, eq=False)

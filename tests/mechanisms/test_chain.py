@@ -34,8 +34,8 @@ def test_chains_that_cannot_be(how, message):
     "chain",
     [
         Chain(NAME, (Fraction(1, 3), Fraction(2))),
-        Chain(NAME, (Fraction(2),), Fraction(1, 7)),
-        Chain("", (Fraction(2),), Fraction(1)),
+        Chain(NAME, (Fraction(2),), Fraction(1, 7), 2 * NAME),
+        Chain("", (Fraction(2),), Fraction(1), 2 * NAME),
     ],
 )
 def test_descriptions_are_exact(chain):

@@ -1,5 +1,6 @@
 """Chains of releases: every strategy, the error of one release, states that are neither lost nor used twice."""
 
+import math
 import shutil
 import stat
 from fractions import Fraction
@@ -14,6 +15,7 @@ from deltahist.publishers import chains, gradual, state as states
 from deltahist.publishers.gradual import once_more
 from deltahist.publishers.state import State, held
 from deltahist.publishers.state_files import read_state, write_state
+from deltahist.releases.sums import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
 LINE = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)
@@ -712,3 +714,49 @@ def test_which_strategies_add_linearly():
         one, two = (rng(seed).integers(-50, 50, strategy.draws) for seed in (1, 2))
         same = (strategy.scatter(one + two) == strategy.scatter(one) + strategy.scatter(two)).all()
         assert same == strategy.scatters_linearly
+
+
+def test_copies_of_one_release_say_so(tmp_path):
+    """Together they cost what the release does, and never the sum: they share its noise."""
+    release = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
+    copies = [dh.tighten(release, epsilon=0.01) for _ in range(3)]
+    copies.append(dh.tighten(copies[0], epsilon=0.005))  # of a copy: of the release as well
+    assert {each.origin for each in (release, *copies)} == {release.digest}
+    for number, copy in enumerate(copies):
+        copy.save(tmp_path / f"{number}.parquet")
+        text = dh.load(tmp_path / f"{number}.parquet").statement()
+        assert f"SHA-256 {release.digest}: all copies of that release together, and it, cost at most ε = 0.1" in text
+        assert "adds its own to this one, but the release that it is a copy of, and other copies of that" in text
+    assert "adds its own to this one, but more private copies of it" in release.statement()
+    other = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
+    assert dh.tighten(other, epsilon=0.01).origin == other.digest != release.digest
+    assert len(Summed((copies[0], dh.tighten(other, epsilon=0.01))).releases) == 2
+    for together in (copies[:2], [release, copies[1]]):
+        with pytest.raises(dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"):
+            Summed(tuple(together))
+
+
+def test_refinements_are_of_one_origin(chain):
+    path, release = chain
+    finer = dh.refine(release, path, epsilon=2)
+    copy = dh.tighten(finer, epsilon=1.5)
+    assert release.origin == finer.origin == copy.origin == release.mechanism.chain.name
+    with pytest.raises(dh.InputError, match="share its noise"):
+        Summed((release, copy))
+
+
+def test_three_copies_cost_less_than_the_release():
+    """Exact, by enumeration of one count: three copies at 0.01 of a release at 0.1 (the sum is 0.03, the limit 0.1)."""
+    p, r, most = math.exp(-0.01), math.exp(-0.1), 700
+    stay = (r / p) * ((1 - p) / (1 - r)) ** 2
+    value = np.arange(-most, most + 1)
+    fine = (1 - r) / (1 + r) * r ** np.abs(value)
+    further = (1 - p) / (1 + p) * p ** np.abs(np.arange(-2 * most, 2 * most + 1))
+
+    def joint(data, said):
+        """P(all three copies are `said`), the release being data + V."""
+        move = np.array([stay * (said == data + v) + (1 - stay) * further[said - data - v + 2 * most] for v in value])
+        return (fine * move**3).sum()
+
+    loss = max(math.log(joint(0, said) / joint(1, said)) for said in range(-40, 1))
+    assert loss == pytest.approx(0.06265, abs=1e-5)
