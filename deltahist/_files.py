@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import glob
 import hashlib
 import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 KEY = b"deltahist"
 #: Where a release file keeps its digest: in the Parquet metadata, or in the description that is all of it.
 DIGEST = "sha256"
+#: Seconds after which a temporary file is nobody's any more.
+_STALE = 3600
 #: Longest description that is read; a real one has a few kilobytes.
 _MOST_DESCRIPTION = 64 << 20
 _Read = TypeVar("_Read")
@@ -245,6 +250,7 @@ def write_whole(
         raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
     if target.is_dir():
         raise InputError(f"output {str(target)!r} is a folder: it must be a file")
+    _sweep(target)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
     except OSError as problem:
@@ -279,6 +285,14 @@ def write_whole(
         return True
     finally:
         part.unlink(missing_ok=True)
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes left of this file an hour ago or longer."""
+    for part in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
+        with contextlib.suppress(OSError):  # another process may sweep as well
+            if time.time() - part.stat().st_mtime > _STALE:
+                part.unlink()
 
 
 def check_secret(path: Path, what: str) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # δ and ε must not fail on a terminal without them
             stream.reconfigure(errors="backslashreplace")
+    if arguments is None:  # the process is the command's own: who is told to end sweeps up first
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)

@@ -703,3 +703,29 @@ def test_programming_errors_keep_their_traceback(monkeypatch):
     monkeypatch.setattr(run_module, "invoke", fail)
     with pytest.raises(ZeroDivisionError):
         main(["inspect", "x"])
+
+
+def test_who_is_told_to_end_sweeps_up(tmp_path):
+    """SIGTERM while the file is written, and what a process that was killed left long ago."""
+    pd.DataFrame({"x": [1.0, 2.0], "y": [1.0, 3.0]}).to_csv(tmp_path / "v.csv", index=False)
+    old = tmp_path / ".o.parquet.abcd1234.parquet"
+    old.write_bytes(b"part")
+    os.utime(old, (0, 0))
+    place = ["--x", "x", "--y", "y", "--bounds", "0,0,4,4", "--cell", "1", "--delta", "1", "--epsilon", "1"]
+    code = (
+        f"import sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli.run import main\n"
+        f"sys.argv = {['deltahist', 'publish', 'v.csv', *place, '--strategy', 'identity', '--out', 'o.parquet']}\n"
+        "real = base.write_parquet\n"
+        "def slow(*given):\n    real(*given)\n    print('writing', flush=True)\n    time.sleep(60)\n"
+        "base.write_parquet = slow\nsys.exit(main())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(dh.__file__).parent.parent)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        while b"writing" not in process.stdout.readline():
+            assert process.poll() is None
+        assert len(list(tmp_path.iterdir())) == 2  # the table and one part: the old one is gone
+        process.terminate()
+        assert process.wait(20) == 128 + 15
+    assert [each.name for each in tmp_path.iterdir()] == ["v.csv"]
