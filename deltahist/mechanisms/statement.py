@@ -169,7 +169,9 @@ def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -
             alone += ", but the release that it is a copy of, and other copies of that"
         else:
             alone += f", but {'those of its chain and ' if promise.chain is not None else ''}more private copies of it"
-        rows += [("Account", f["kept_by"] or alone), ("SHA-256", f["digest"])]
+        rows.append(("Account", f["kept_by"] or alone))
+        if f["digest"] is not None:
+            rows.append(("SHA-256", f["digest"]))
     return rows
 
 

@@ -249,9 +249,13 @@ class BaseRelease(OfMechanism, abc.ABC):
         return f'<img alt="published map" src="data:image/png;base64,{picture}"><pre>{text}</pre>'
 
     def _known(self) -> dict[str, Any]:
+        try:
+            digest = self.digest
+        except TypeError:  # of a strategy from elsewhere that no file can describe
+            digest = None
         return {
             "total": self.total,
-            "digest": self.digest,
+            "digest": digest,
             "publishable": self.publishable,
             "may_be_published": self.may_be_published,
             "account": None if self.payment is None else self.payment.describe(),

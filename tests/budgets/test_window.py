@@ -59,7 +59,7 @@ def test_no_window_ever_exceeds_its_budget(length, asked, durable):
 def test_no_run_of_steps_exceeds_its_limit(length, more, total, asked):
     """Windows of several lengths, each with its limit: against all of them over all steps."""
     limits, factor = [], Fraction(1)
-    for further, dearer in sorted(more, key=lambda pair: pair[0]):
+    for further, dearer in sorted(dict(more).items()):
         factor += dearer
         limits.append((length + further, factor))
     limits += [(np.inf, factor + 1)] if total else []

@@ -80,7 +80,8 @@ def test_the_page_needs_no_other_file_and_runs_nothing(shown):
 def test_the_map_says_which_estimates_it_shows(release, shown, monkeypatch):
     # Whether as small a map falls back is up to its noise.
     assert release.estimator(True).startswith("non-negative (")
-    assert f"The published map. Estimates: {release.estimator(True)}." in Page(shown).text
+    drawn = release.estimator(release.draws_nonnegative())
+    assert f"The published map. Estimates: {drawn}." in Page(shown).text
     monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", 1)
     assert "The published map. Estimates: unbiased." in Page(page(of("map"), "html")).text
 
