@@ -7,6 +7,7 @@ Proofs: docs/privacy/rappor.md.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ class Clients:
     def _begin(self, publishable: bool, file: Path | None = None, token: str = "") -> None:
         self._publishable, self._relaxed, self._alone = publishable, False, threading.Lock()
         self._file, self._token = file, token
+        self._process = os.getpid()
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -243,6 +245,11 @@ class Clients:
         self._file, self._token = file, written
 
     def _check_current(self) -> None:
+        if self._process != os.getpid():
+            raise InputError(
+                "these users belong to the process that this one was forked from: both could relax or refine them, "
+                "which would cost more than either; load them from their file, in one process"
+            )
         if self._relaxed:
             raise InputError(
                 f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned; a "

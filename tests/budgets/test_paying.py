@@ -205,3 +205,18 @@ def test_two_processes_share_one_limit(where):
         run.join()
     assert len(won) == 14  # of thirty: 15 times 0.07 is more than 1
     assert sum(won) == dh.Account.total(epsilon=1, ledger=where, name="people").spent <= 1
+
+
+def test_an_account_that_paid_is_not_withdrawn(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.open("city", epsilon=1)
+    ledger.charge("city", Fraction(1, 2))
+    ledger.withdraw("city")
+    assert (ledger.spent("city"), ledger.left("city")) == (Fraction(1, 2), Fraction(1, 2))
+
+
+def test_the_limit_of_a_longer_run_is_rounded_down():
+    """A billionth more would be more than was promised."""
+    window = dh.Window(1, epsilon=Fraction(1, 10**9), limits=[(2, Fraction(3, 2))])
+    window.charge(0, Fraction(1, 10**9))
+    assert window.available(1) == 0

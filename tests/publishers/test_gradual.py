@@ -760,3 +760,18 @@ def test_three_copies_cost_less_than_the_release():
 
     loss = max(math.log(joint(0, said) / joint(1, said)) for said in range(-40, 1))
     assert loss == pytest.approx(0.06265, abs=1e-5)
+
+
+def test_a_seeded_copy_is_not_for_publication():
+    release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1)
+    assert dh.tighten(release, epsilon=0.5).publishable
+    assert not dh.tighten(release, epsilon=0.5, rng=rng()).publishable
+
+
+def test_an_account_of_the_same_name_in_another_ledger_does_not_pay(tmp_path):
+    paid = dh.Account.total(epsilon=3, ledger=tmp_path / "one", name="people")
+    other = dh.Account.total(epsilon=3, ledger=tmp_path / "two", name="people")
+    release = start(tmp_path / "s", paid)
+    with pytest.raises(dh.InputError, match="has paid nothing for it"):
+        dh.refine(release, tmp_path / "s", epsilon=2, account=other)
+    assert other.spent == 0

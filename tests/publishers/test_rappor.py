@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import pickle
 from fractions import Fraction
 
@@ -445,3 +446,43 @@ def test_weak_protection_is_said_to_be_meant():
         Clients(["a"], Rappor(f=0.17))
     Clients(["a"], Rappor(f=0.17), weak_protection_accepted=True)
     Clients(["a"], Rappor(f=0.17), rng=np.random.default_rng(0))
+
+
+# ------------------------------------------------------------------------------ one state, one way on
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+def test_users_that_moved_on_are_not_kept(form, tmp_path):
+    """Loaded again they could be relaxed a second time."""
+    clients = Clients(["cafe", "museum"], Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.7, form=form))
+    clients.relax(clients.mechanism.relaxed(f=0.4), weak_protection_accepted=True)
+    with pytest.raises(InputError, match="have moved on"):
+        clients.save(tmp_path / "users.state")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+def test_a_report_keeps_its_own_noise_in_the_file(form, tmp_path):
+    clients = Clients(["cafe", "museum"] * 50, Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.7, form=form))
+    clients.report()
+    clients.save(tmp_path / "users.state")
+    again = Clients.load(tmp_path / "users.state")
+    for kept, loaded in ((clients._permanent, again._permanent), (clients._report.drawn, again._report.drawn)):
+        assert np.array_equal(kept.bits, loaded.bits)
+        assert (kept.noise is None) == (loaded.noise is None) == (form == "channels")
+        assert kept.noise is None or np.array_equal(kept.noise, loaded.noise)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks on this system")
+def test_a_fork_has_no_part_in_the_users():
+    clients = Clients(["cafe", "museum"], Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.7))
+    clients._process -= 1  # as a child sees it
+    for call in (clients.report, clients.refine, lambda: clients.relax(clients.mechanism.relaxed(f=0.4))):
+        with pytest.raises(InputError, match="forked"):
+            call()
+
+
+def test_the_noise_of_a_cut_bit_has_the_scale_of_its_promise():
+    """The bit stands `steps` apart from the other one: e^(steps / scale) is e^ε, exactly."""
+    law = Rappor(bits=8, cohorts=1, f=0.8, p=0.3, q=0.7, form="laplace").permanent
+    assert law.steps / law.scale == F(law.epsilon)
