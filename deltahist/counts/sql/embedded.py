@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,23 @@ class _Cursor:
     def fetch(self, expression: Any) -> Any:
         """An Ibis table, evaluated, as an Arrow table."""
         with unspoken(self._name, _gone()):
-            statement = sql_of(expression, "duckdb")
-            for name, rows in carried(expression).items():
-                self._cursor.register(name, rows)
-            found = self._cursor.execute(statement).to_arrow_table()
-            return found.cast(expression.schema().to_pyarrow())
+            return self._run(self._statement(expression), expression)
+
+    def planned(self, expression: Any) -> Callable[[], Any]:
+        """Have the database plan an Ibis table, and return what fetches it: whatever fails here has read no record."""
+        with unspoken(self._name, _gone()):
+            statement = self._statement(expression)
+            self._cursor.execute(f"EXPLAIN {statement}")
+        return lambda: self._run(statement, expression)
+
+    def _statement(self, expression: Any) -> str:
+        """An Ibis table in SQL; the public tables that it carries are brought in."""
+        for name, rows in carried(expression).items():
+            self._cursor.register(name, rows)
+        return sql_of(expression, "duckdb")
+
+    def _run(self, statement: str, expression: Any) -> Any:
+        return self._cursor.execute(statement).to_arrow_table().cast(expression.schema().to_pyarrow())
 
     def execute(self, statement: str) -> None:
         """A statement of SQL without results."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,34 +90,50 @@ class _Session:
 
     def fetch(self, expression: Any) -> Any:
         """An Ibis table, evaluated, as an Arrow table."""
+        with unspoken(self._name, _gone()):
+            return self._run(self._statement(expression), expression)
+
+    def planned(self, expression: Any) -> Callable[[], Any]:
+        """Have the database plan an Ibis table, and return what fetches it: whatever fails here has read no record."""
+        with unspoken(self._name, _gone()):
+            statement = self._statement(expression)
+            self._connection.execute(f"EXPLAIN {statement}")
+        return lambda: self._run(statement, expression)
+
+    def _statement(self, expression: Any) -> str:
+        """An Ibis table in SQL; the public tables that it carries are brought in."""
+        for name, rows in carried(expression).items():
+            if name not in self._there:
+                self._bring(name, rows)
+        return sql_of(expression, "postgres")
+
+    def _run(self, statement: str, expression: Any) -> Any:
         from pyarrow import csv
 
-        with unspoken(self._name, _gone()), self._connection.cursor() as cursor:
-            statement = sql_of(expression, "postgres")
-            for name, rows in carried(expression).items():
-                if name not in self._there:
-                    self._bring(name, rows)
-            text = io.BytesIO()
-            with cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows:
-                for row in rows:
-                    text.write(row)
-            schema = expression.schema().to_pyarrow()
-            if not text.tell():
-                return schema.empty_table()
-            text.seek(0)
-            return csv.read_csv(
-                text,
-                csv.ReadOptions(column_names=schema.names),
-                csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-                csv.ConvertOptions(
-                    column_types=schema,
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                    true_values=["t"],
-                    false_values=["f"],
-                ),
-            ).cast(schema)
+        text = io.BytesIO()
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows,
+        ):
+            for row in rows:
+                text.write(row)
+        schema = expression.schema().to_pyarrow()
+        if not text.tell():
+            return schema.empty_table()
+        text.seek(0)
+        return csv.read_csv(
+            text,
+            csv.ReadOptions(column_names=schema.names),
+            csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            csv.ConvertOptions(
+                column_types=schema,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["t"],
+                false_values=["f"],
+            ),
+        ).cast(schema)
 
     def execute(self, statement: str) -> None:
         """A statement of SQL without results."""
