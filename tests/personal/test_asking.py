@@ -322,15 +322,15 @@ def test_memory_that_ends_costs_everybody(tmp_path):
     assert spent(people) == [0.1] * 3
 
 
-def test_errors_do_not_tell_of_records(people):
+def test_errors_do_not_tell_of_records(people, monkeypatch):
     said = set()
     for place, name in READING:
         with broken(place, name), pytest.raises(dh.InputError) as caught:
             people.records.at_most(1).count(epsilon=0.01)
         assert caught.value.__context__ is None
         said.add(str(caught.value))
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(dh.InputError) as caught:
-        patch.setattr(terminals.Count, "measure", lambda *_: terminals.positive(Ada=-1))
+    monkeypatch.setattr(terminals.Count, "measure", lambda *_: terminals.positive(Ada=-1))
+    with pytest.raises(dh.InputError) as caught:
         people.records.at_most(1).count(epsilon=0.01)
     said.add(str(caught.value))
     assert len(said) == 1
