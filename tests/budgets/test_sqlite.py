@@ -121,7 +121,8 @@ import os, signal, sqlite3
 ledger = sqlite3.connect({str(path)!r}, isolation_level=None)
 ledger.execute("PRAGMA journal_mode = WAL")
 for nano in {amounts}:
-    ledger.execute("INSERT INTO charge VALUES ('city', 0, ?) ON CONFLICT DO UPDATE SET nano = nano + excluded.nano", [nano])
+    change = "INSERT INTO charge VALUES ('city', 0, ?) ON CONFLICT DO UPDATE SET nano = nano + excluded.nano"
+    ledger.execute(change, [nano])
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL

@@ -300,3 +300,78 @@ def test_endless_decimals_are_numbers_or_missing(postgres_url):
     database.register(["ann"], 0)
     rows = _rows(database, database.query("t", "who"), price="price")
     assert rows == [(0, -0.1), (0, 0.0), (0, 0.0), (0, None), (0, None), (0, None)]
+
+
+#: Texts that leave a constant, where a backslash can end it, and go on as SQL.
+ATTACKS = [
+    "\\' OR true --", "\\' OR pg_sleep(9) IS NULL --", "\\'; COPY t TO PROGRAM 'true'; --", "\\", "\\\\'", "'", "''", "%s", "%",
+    "\\101", "\\u0041", "é\\", "$$", "E'\\''",
+]  # fmt: skip
+#: What a database, or a role in it, may say, and what texts, times and functions would be then.
+HOSTILE = {
+    "standard_conforming_strings": "off", "client_encoding": "LATIN1", "DateStyle": "'SQL, DMY'", "TimeZone": "'Asia/Tokyo'",
+    "extra_float_digits": "-9", "bytea_output": "escape", "transform_null_equals": "on", "default_transaction_isolation": "serializable",
+    "default_transaction_read_only": "on", "search_path": "hostile, public, pg_catalog",
+}  # fmt: skip
+
+
+@pytest.fixture
+def hostile(postgres_url):
+    """A database whose settings, and a schema in its search path, are against us."""
+    name = postgres_url.rpartition("/")[2]
+    _run(postgres_url, "CREATE SCHEMA hostile", "CREATE FUNCTION hostile.length(text) RETURNS int LANGUAGE sql AS 'SELECT 7'")
+    _run(postgres_url, *(f"ALTER DATABASE {name} SET {setting} = {value}" for setting, value in list(HOSTILE.items())[:5]),
+         *(f"ALTER ROLE postgres IN DATABASE {name} SET {setting} = {value}" for setting, value in list(HOSTILE.items())[5:]))  # fmt: skip
+    return postgres_url
+
+
+def test_a_connection_with_other_settings_reads_texts_and_times_alike():
+    connection = duckdb.connect()
+    connection.execute("SET GLOBAL default_collation = 'NOCASE'; SET GLOBAL TimeZone = 'Asia/Tokyo'")
+    database = Database.open(connection)
+    database.register(["Ann", "ann"], 0)
+    database.create_records("t", {"k": "text"}, owner="who")
+    database.insert("t", pd.DataFrame({"who": ["Ann", "ann"], "k": ["BUS", "bus"]}))
+    assert _rows(database, database.query("t", "who").where("k = 'bus'")) == [(1,)]
+
+
+def test_a_text_stays_a_text_whatever_the_servers_settings_are(hostile):
+    database = Database.open(hostile)
+    database.register(["ann"], 0)
+    database.create_records("t", {"k": "text", "at": "time", "x": "number"}, owner="who")
+    texts = [*ATTACKS, "plain"]
+    times = pd.to_datetime(["2026-05-04 22:30:00.000001"] * len(texts))
+    database.insert("t", pd.DataFrame({"who": "ann", "k": texts, "at": times, "x": 0.1 + 0.2}))
+    query = database.query("t", "who")
+    for text in texts:
+        with database.snapshot() as look:
+            said = text.replace("'", "''")
+            for chosen in (query.where(lambda t, text=text: t.k == text), query.where(f"k in ('{said}', 'none')")):
+                assert look.fetch(chosen.rows(k="k"))["k"].to_pylist() == [text]
+                assert look.planned(chosen.rows(k="k"))().num_rows == 1
+    with database.snapshot() as look:
+        own = look.fetch(query.where("at > '2026-05-04 22:30:00' and k = 'plain'").rows(x="x", n="length(k)", at="at"))
+    assert (own["x"].to_pylist(), own["n"].to_pylist()) == ([0.1 + 0.2], [5])
+    assert own["at"].to_pylist() == [times[0].to_pydatetime()]
+
+
+def test_a_name_with_a_backslash_stays_a_name(hostile):
+    database = Database.open(hostile)
+    database.register(["\\' OR true --", "ann\\"], 0)
+    assert database.numbers(["ann\\", "\\' OR true --", "none"]).tolist() == [1, 0, -1]
+    with pytest.raises(InputError, match="has no table"):
+        database.query("\\'; DROP SCHEMA hostile; --", "who")
+
+
+def test_a_server_that_does_not_keep_settings_is_refused(postgres_url, monkeypatch):
+    database = Database.open(postgres_url)
+    execute = psycopg.Connection.execute
+
+    def lost(connection, query, *more, **options):
+        return execute(connection, "SELECT 1" if "set_config" in query else query, *(() if "set_config" in query else more))
+
+    _run(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET standard_conforming_strings = off")
+    monkeypatch.setattr(psycopg.Connection, "execute", lost)
+    for ask in (lambda: Database.open(postgres_url), lambda: database.query("t", "who"), database.persons):
+        with pytest.raises(InputError, match="has standard_conforming_strings = 'off' although 'on' was set"):
+            ask()

@@ -10,6 +10,9 @@ from typing import Any
 from deltahist.counts.sql.common import carried, quoted, sql_of, unspoken
 from deltahist.errors import InputError
 
+#: What a block relies on, whatever the connection's own settings are.
+_SETTINGS = "SET TimeZone = 'UTC'; SET default_collation = 'binary'"
+
 
 class Embedded:
     """A DuckDB file, or an open connection; every block has a cursor of its own."""
@@ -29,11 +32,8 @@ class Embedded:
             return
         path = where.removeprefix("duckdb:///")
         self.name = repr(path)
-        # DuckDB would fetch what reads these from the network.
-        if _is_sqlite(Path(path)):
-            raise InputError(f"database {path!r} is a SQLite file: it must be a DuckDB file (or is it a ledger?)")
         try:
-            self._connection = duckdb.connect(path)
+            self._connection = duckdb.connect(_checked_path(path))
         except duckdb.Error as problem:
             said = str(problem).splitlines()[0][:200]
             raise InputError(f"database {path!r} cannot be opened as a DuckDB file: {said}") from None
@@ -44,12 +44,11 @@ class Embedded:
 
         *within, own = table.split(".", 1)
         with self._cursor() as cursor:
-            try:
-                backend = ibis.duckdb.from_connection(cursor)
-                return backend.get_schema(own, database=within[0] if within else None)
-            except ibis.common.exceptions.TableNotFound:
+            if not _is_there(cursor, own, within):
                 own_alone = "" if self._own else " (frames and temporary tables are seen in their own connection only)"
-                raise InputError(f"the database {self.name} has no table {table!r}{own_alone}") from None
+                raise InputError(f"the database {self.name} has no table {table!r}{own_alone}")
+            backend = ibis.duckdb.from_connection(cursor)
+            return backend.get_schema(own, database=within[0] if within else None)
 
     @contextmanager
     def snapshot(self) -> Iterator[_Cursor]:
@@ -83,7 +82,7 @@ class Embedded:
     def _cursor(self) -> Iterator[Any]:
         with unspoken(self.name, _gone()):
             cursor = self._connection.cursor()
-            cursor.execute("SET TimeZone = 'UTC'")
+            cursor.execute(_SETTINGS)
         try:
             yield cursor
         finally:
@@ -133,12 +132,32 @@ class _Cursor:
             self._cursor.unregister("deltahist_rows")
 
 
-def _is_sqlite(path: Path) -> bool:
+def _checked_path(path: str) -> str:
+    """Return the path of a database as DuckDB takes it for nothing else; InputError if another file is there.
+
+    DuckDB would read tables from other files, and fetch from the network what reads them.
+    """
+    if path.startswith(":memory:"):
+        return path
+    if not path or "\0" in path:
+        raise InputError(f"database is {path!r}: it must be the path of a DuckDB file")
     try:
-        with path.open("rb") as file:
-            return file.read(15) == b"SQLite format 3"
+        with Path(path).open("rb") as file:
+            start = file.read(16)
     except OSError:  # DuckDB says what is wrong with it, or makes it
-        return False
+        start = b""
+    if start and start[8:12] != b"DUCK":
+        kind = "a SQLite file" if start.startswith(b"SQLite format 3") else "another file"
+        raise InputError(f"database {path!r} is {kind}: it must be a DuckDB file (or is it a ledger, or a table?)")
+    return str(Path(path).resolve())
+
+
+def _is_there(cursor: Any, table: str, within: list[str]) -> bool:
+    """Whether the catalog has a table or view: DuckDB takes other names for paths, and reads files there."""
+    where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if within else "table_schema IN ?"
+    schemas = within[0] if within else cursor.execute("SELECT current_schemas(true)").fetchone()[0]
+    statement = f"SELECT count(*) FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
+    return bool(cursor.execute(statement, [table, schemas]).fetchone()[0])
 
 
 def _gone() -> tuple[type[Exception], ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from deltahist._postgres import own_schemas, settle
 from deltahist.counts.sql.common import carried, quoted, sql_of, unspoken
 from deltahist.errors import InputError
 
@@ -29,7 +30,7 @@ class Server:
                 "database is an address that cannot be read: it must be postgresql://user@host/name"
             ) from None
         self.name = repr(f"{told.get('dbname', '')} on {told.get('host', 'localhost')}")
-        with self._connection():
+        with self._transaction("READ COMMITTED"):
             pass
 
     def schema(self, table: str) -> Any:
@@ -37,7 +38,7 @@ class Server:
         import ibis
 
         *within, own = table.split(".", 1)
-        with self._connection() as connection:
+        with self._transaction("READ COMMITTED") as connection:
             try:
                 backend = ibis.postgres.from_connection(connection)
                 return backend.get_schema(own, database=within[0] if within else None)
@@ -47,16 +48,13 @@ class Server:
     @contextmanager
     def snapshot(self) -> Iterator[_Session]:
         """A consistent look: one transaction, which is rolled back."""
-        import psycopg
-
-        with self._connection() as connection:
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with self._transaction("REPEATABLE READ") as connection:
             yield _Session(connection, self.name)
 
     @contextmanager
     def change(self) -> Iterator[_Session]:
         """A transaction that writes."""
-        with self._connection() as connection:
+        with self._transaction("READ COMMITTED") as connection:
             yield _Session(connection, self.name)
             with unspoken(self.name, _gone()):
                 connection.commit()
@@ -65,16 +63,25 @@ class Server:
         """Nothing is held open."""
 
     @contextmanager
-    def _connection(self) -> Iterator[Any]:
+    def _transaction(self, isolation: str) -> Iterator[Any]:
+        """A connection of its own, in a transaction with all settings that are relied on."""
         import psycopg
 
-        settings = "-c TimeZone=UTC -c DateStyle=ISO -c extra_float_digits=1 -c client_encoding=UTF8"
         try:
-            connection = psycopg.connect(self._url, options=settings)
+            connection = psycopg.connect(self._url)
         except psycopg.Error as problem:
             said = str(problem).strip().splitlines()[-1][:200]
             raise InputError(f"the database {self.name} does not answer: {said}") from None
+
+        def run(statement: str, values: Mapping[str, Any]) -> Any:
+            return connection.execute(statement, values).fetchone()
+
         try:
+            connection.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_")]
+            connection.read_only = False
+            with unspoken(self.name, _gone()):
+                own = {"search_path": own_schemas(run)}
+                settle(run, f"the database {self.name}", own, isolation.lower())
             yield connection
         finally:
             # What was not committed is rolled back.
@@ -105,7 +112,13 @@ class _Session:
         for name, rows in carried(expression).items():
             if name not in self._there:
                 self._bring(name, rows)
-        return sql_of(expression, "postgres")
+        return sql_of(expression, "postgres", self._text)
+
+    def _text(self, constant: str) -> str:
+        """A text constant as the driver writes it for this connection: COPY takes no parameters."""
+        from psycopg.sql import Literal
+
+        return Literal(constant).as_string(self._connection)
 
     def _run(self, statement: str, expression: Any) -> Any:
         from pyarrow import csv
