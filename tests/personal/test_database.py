@@ -223,7 +223,7 @@ def test_a_connection_that_was_closed_is_gone():
 
 def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
     (tmp_path / "text.duckdb").write_text("no database\n" * 100)
-    with pytest.raises(InputError, match=r"text.duckdb' cannot be opened as a DuckDB file"):
+    with pytest.raises(InputError, match=r"text.duckdb' is another file: it must be a DuckDB file"):
         Database.open(tmp_path / "text.duckdb")
     with pytest.raises(InputError, match=r"database is 'mysql'://…: it must be a DuckDB file"):
         Database.open("mysql://root@localhost/city")

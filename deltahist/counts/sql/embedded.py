@@ -43,7 +43,7 @@ class Embedded:
         import ibis
 
         *within, own = table.split(".", 1)
-        with self._cursor() as cursor:
+        with self._cursor() as cursor, unspoken(self.name, _gone()):
             if not _is_there(cursor, own, within):
                 own_alone = "" if self._own else " (frames and temporary tables are seen in their own connection only)"
                 raise InputError(f"the database {self.name} has no table {table!r}{own_alone}")

@@ -38,7 +38,7 @@ class Server:
         import ibis
 
         *within, own = table.split(".", 1)
-        with self._transaction("READ COMMITTED") as connection:
+        with self._transaction("READ COMMITTED") as connection, unspoken(self.name, _gone()):
             try:
                 backend = ibis.postgres.from_connection(connection)
                 return backend.get_schema(own, database=within[0] if within else None)
