@@ -50,7 +50,8 @@ def settle(
     """
     wanted = {**_RELIED_ON, **own}
     given = {**wanted, **(timeouts or {})}
-    parts, values = [], {"local": isolation is not None}
+    parts: list[str] = []
+    values: dict[str, Any] = {"local": isolation is not None}
     for at, (name, value) in enumerate(given.items()):
         parts.append(f"pg_catalog.set_config(%(name{at})s, %(value{at})s, %(local)s)")
         values |= {f"name{at}": name, f"value{at}": value}

@@ -110,7 +110,7 @@ def test_a_server_that_does_not_keep_settings_is_refused(ledger, monkeypatch, se
 
     monkeypatch.setattr(postgres, "settle", lost)
     for use in (lambda: ledger.charges("city"), lambda: ledger.store("city", "rows", 18), ledger.alone().__enter__):
-        with pytest.raises(dh.InputError, match="although .* was set .* nothing is read or charged there"):
+        with pytest.raises(dh.InputError, match=r"although .* was set .* nothing is read or charged there"):
             use()
 
 

@@ -7,13 +7,15 @@ import pytest
 import deltahist as dh
 from deltahist.cli import options
 
+LONG = ["9" * 5000, "1." + "0" * 5000, "1e999999999", "1e-999999999"]
 
-@pytest.mark.parametrize("text", ["9" * 5000, "1." + "0" * 5000, "1e999999999", "1e-999999999", "0", "-1", "nan", "inf", "1/0"])
+
+@pytest.mark.parametrize("text", [*LONG, "0", "-1", "nan", "inf", "1/0"])
 def test_what_is_no_budget(text):
-    with pytest.raises(dh.InputError, match="--epsilon is .*: it must be a finite number above zero") as caught:
+    with pytest.raises(dh.InputError, match=r"--epsilon is .*: it must be a finite number above zero") as caught:
         options.amount(text, "--epsilon")
     assert len(str(caught.value)) < 150
-    with pytest.raises(dh.InputError, match="--limit 'any:.*: the factor is"):
+    with pytest.raises(dh.InputError, match=r"--limit 'any:.*: the factor is"):
         options.limits([f"any:{text}"], "--limit")
 
 

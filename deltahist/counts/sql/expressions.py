@@ -14,7 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deltahist.counts.sql.kinds import LARGEST, SMALLEST, as_time, kind_of
-from deltahist.counts.sql.totals import MOST_NODES, WORDS, Total, constant, made_of, of_kind, too_long, unified, within
+from deltahist.counts.sql.totals import (
+    MOST_NODES,
+    WORDS,
+    Total,
+    constant,
+    made_of,
+    of_kind,
+    too_long,
+    unified,
+    within,
+)
 from deltahist.errors import InputError
 
 #: Factors are of these sizes, so that no product is too large, or too small, for a float.

@@ -81,14 +81,14 @@ def read_text(text: str, given: Any) -> Any:
         return _Reader(text, given).of(tree)
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
         raise InputError(
-            f"the query says {shortened(text)}, which cannot be read: {_RULE}; names of columns that are words of SQL (when, "
-            "order) or have spaces are put in double quotes, text in single ones"
+            f"the query says {shortened(text)}, which cannot be read: {_RULE}; names of columns that are words of SQL "
+            "(when, order) or have spaces are put in double quotes, text in single ones"
         ) from None
     except (AttributeError, TypeError, ArithmeticError, ibis.common.exceptions.IbisError):
         # Ibis has no such operation between values of these types.
         raise InputError(
-            f"the query says {shortened(text)}, which does not go with the kinds of its columns: numbers are compared and "
-            "reckoned with numbers, text with text, times with '2026-05-01 22:30:00'"
+            f"the query says {shortened(text)}, which does not go with the kinds of its columns: numbers are compared "
+            "and reckoned with numbers, text with text, times with '2026-05-01 22:30:00'"
         ) from None
 
 
