@@ -28,6 +28,8 @@ DIGEST = "sha256"
 _STALE = 3600
 #: Longest description that is read; a real one has a few kilobytes.
 _MOST_DESCRIPTION = 64 << 20
+#: Rights of others than the owner.
+_TOUCHED, _WRITTEN = stat.S_IRWXG | stat.S_IRWXO, stat.S_IWGRP | stat.S_IWOTH
 _Read = TypeVar("_Read")
 
 
@@ -295,14 +297,21 @@ def _sweep(target: Path) -> None:
                 part.unlink()
 
 
-def check_secret(path: Path, what: str) -> None:
-    """Refuse a secret that others than its owner can read."""
+def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
+    """Refuse a secret that others than its owner can read, or, where it is `readable`, that others can write."""
     mode = path.stat().st_mode
-    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if os.name != "posix" or not mode & (_WRITTEN if readable else _TOUCHED):
+        return
+    said = f"(mode {stat.S_IMODE(mode):o})"
+    if readable:
         raise InputError(
-            f"{what} {str(path)!r} can be read by others (mode {stat.S_IMODE(mode):o}): whoever has it takes the noise "
-            "off all that came of it; `chmod 600` it if nobody has seen it yet"
+            f"{what} {str(path)!r} can be written by others {said}: whoever does so says what has been spent; "
+            "`chmod go-w` it if nobody has done so yet"
         )
+    raise InputError(
+        f"{what} {str(path)!r} can be read by others {said}: whoever has it takes the noise "
+        "off all that came of it; `chmod 600` it if nobody has seen it yet"
+    )
 
 
 def sync_folder(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def positive(hint: str = "", /, **parameter: Any) -> Any:
     """
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value) or value <= 0:
-        raise InputError(f"{name} is {_shown(value)}: it must be a finite number above zero" + _because(hint))
+        raise InputError(f"{name} is {shown(value)}: it must be a finite number above zero" + _because(hint))
     return value
 
 
@@ -118,7 +119,7 @@ def finite(hint: str = "", /, **parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value):
-        raise InputError(f"{name} is {_shown(value)}: it must be a finite number" + _because(hint))
+        raise InputError(f"{name} is {shown(value)}: it must be a finite number" + _because(hint))
     return value
 
 
@@ -127,7 +128,7 @@ def whole(hint: str = "", /, *, least: int = 1, **parameter: Any) -> int:
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value) or value != int(value) or value < least:
         raise InputError(
-            f"{name} is {_shown(value)}: it must be a whole number of at least {least}" + _because(hint)
+            f"{name} is {shown(value)}: it must be a whole number of at least {least}" + _because(hint)
         )
     return int(value)
 
@@ -137,7 +138,7 @@ def one_of(choices: tuple[Any, ...], hint: str = "", /, **parameter: Any) -> Any
     name, value = _one(parameter)
     if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
         listed = ", ".join(repr(c) for c in choices)
-        raise InputError(f"{name} is {_shown(value)}: it must be one of {listed}" + _because(hint))
+        raise InputError(f"{name} is {shown(value)}: it must be one of {listed}" + _because(hint))
     return value
 
 
@@ -168,6 +169,43 @@ def as_printed(value: Any) -> Fraction:
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     return Fraction(repr(float(value)))
+
+
+#: Characters of a number in text, and its largest exponent: fractions of more would take seconds, or cannot be printed.
+_MOST_TYPED, _MOST_EXPONENT = 1000, 400
+#: Characters of a text that a message shows.
+_MOST_SHOWN = 200
+
+
+def typed(text: str) -> Fraction | None:
+    """Return the number that a text says exactly, a decimal or a/b; None if it says none, or one beyond all floats.
+
+    >>> typed("0.1"), typed("1/3"), typed("1e999999999"), typed("9" * 5000)
+    (Fraction(1, 10), Fraction(1, 3), None, None)
+    """
+    if len(text) > _MOST_TYPED:
+        return None
+    try:
+        if "/" in text:
+            value = Fraction(text)
+        else:
+            said = Decimal(text)
+            if not said.is_finite() or (said and abs(said.adjusted()) > _MOST_EXPONENT):
+                return None
+            value = Fraction(said)
+        float(value)
+    except (ValueError, ArithmeticError):
+        return None
+    return value
+
+
+def shortened(text: str) -> str:
+    """Return a text for a message: quoted, and cut off where it is long.
+
+    >>> shortened("9" * 5000)
+    "'9999999999999999999999999999999999999999...' (5,000 characters)"
+    """
+    return repr(text) if len(text) <= _MOST_SHOWN else f"{text[:40] + '...'!r} ({len(text):,} characters)"
 
 
 #: What a container may use and uses, in bytes: control groups of version 2 and 1.
@@ -209,7 +247,7 @@ def fits_memory(
         )
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value for a message; numbers that no float holds are not written out."""
     if is_number(value) and not isinstance(value, float) and not _is_finite(value):
         try:

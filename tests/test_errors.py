@@ -8,7 +8,7 @@ import pytest
 
 import deltahist as dh
 from deltahist import errors as validate
-from deltahist.errors import exact, finite, fits_memory, is_number, one_of, positive, whole
+from deltahist.errors import exact, finite, fits_memory, is_number, one_of, positive, typed, whole
 
 
 @pytest.mark.parametrize("value", [1, 0.5, Fraction(1, 3), np.float64(0.1), np.float32(0.5), np.int64(3)])
@@ -100,3 +100,22 @@ def test_the_machine_is_not_asked_for_what_every_process_gets(monkeypatch):
 
 def test_available_memory_is_plausible():
     assert 2**20 < validate.available_memory() < 2**50
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9" * 5000, "0." + "0" * 5000 + "1", "1." + "0" * 5000, "1e999999999", "1e-999999999", "1e400", "nan", "-inf",
+        "sNaN", "1/0", "9" * 900 + "/1", "1/2/3", "", "one", "1,5",
+    ],
+)  # fmt: skip
+def test_what_is_typed_and_no_number_is_told_at_once(text):
+    assert typed(text) is None
+
+
+def test_what_is_typed_is_exact():
+    assert typed("0.1") == Fraction(1, 10)
+    assert typed(" 22/7 ") == Fraction(22, 7)
+    assert [typed(text) for text in ("-3", "1_000", "2.5e3", "0e999999999", "1e-300")] == [
+        -3, 1000, 2500, 0, Fraction(1, 10**300),
+    ]  # fmt: skip

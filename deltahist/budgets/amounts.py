@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from deltahist._files import read_rows
-from deltahist.errors import InputError
+from deltahist.errors import InputError, shortened, typed
 
 
 def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fraction]:
@@ -34,13 +34,10 @@ def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fra
     out = []
     for row, label in zip(rows, labels, strict=False):
         said = str(row[unit]).strip()
-        try:
-            amount = Fraction(said)
-        except (ValueError, ZeroDivisionError):
-            amount = Fraction(-1)
-        if amount < 0:
+        amount = typed(said)
+        if amount is None or amount < 0:
             raise InputError(
-                f"budgets {file.name!r} has {said!r} for step {label}: it must be a number, zero or more"
+                f"budgets {file.name!r} has {shortened(said)} for step {label}: it must be a number, zero or more"
             )
         out.append(amount)
     return out

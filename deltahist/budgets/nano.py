@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import NANO, BudgetExceeded, InputError, as_printed, is_number
+from deltahist.errors import NANO, BudgetExceeded, InputError, as_printed, is_number, shown
 
 #: Largest amount, so that sums of many stay within 64 bits.
 _MOST = 10**9
@@ -25,7 +25,7 @@ def as_said(**amount: Any) -> Fraction:
     """
     ((name, value),) = amount.items()
     if not is_number(value) or value != value or not 0 <= value <= _MOST:
-        raise InputError(f"{name} is {value!r}: it must be a finite number from 0 to 10^9")
+        raise InputError(f"{name} is {shown(value)}: it must be a finite number from 0 to 10^9")
     return as_printed(value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, TimeoutError as NoConnection
 
+from deltahist._postgres import settle
 from deltahist.budgets import accounts
 from deltahist.budgets.accounts import LATER, TABLES, Accounts
 from deltahist.errors import DamagedFile, InputError
@@ -40,11 +41,8 @@ _LEDGER = Table("ledger", _VERSIONS, Column("version", Integer, nullable=False))
 _CHANGING, _ALONE = 1684556871, 1684556872
 #: Connections that a process keeps for changes, and for looks; one thread waits for another when all are in use.
 _CONNECTIONS = 8
-#: They hold for a transaction, whatever the server's or the user's own settings are.
-_SETTINGS = text(
-    "SELECT set_config('search_path', :schema, true), set_config('synchronous_commit', 'on', true), "
-    "set_config('lock_timeout', :patience, true), set_config('statement_timeout', '0', true)"
-)
+#: Besides what every transaction relies on.
+_SETTINGS = {"search_path": SCHEMA, "synchronous_commit": "on"}
 _LOCK = text("SELECT pg_advisory_xact_lock(:lock)").bindparams(lock=_CHANGING)
 
 
@@ -148,6 +146,7 @@ class PostgreSQL:
             connection = _engine(self.url, "alone").connect()
         try:
             with self._translated():
+                self._settle(connection, None)
                 free = connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _ALONE})
             if not free:
                 raise InputError(
@@ -167,7 +166,7 @@ class PostgreSQL:
     @contextlib.contextmanager
     def _looking(self) -> Iterator[Connection]:
         with self._translated(), _engine(self.url, "look").connect() as connection, connection.begin():
-            self._settle(connection)
+            self._settle(connection, "repeatable read")
             yield connection
 
     @contextlib.contextmanager
@@ -175,7 +174,7 @@ class PostgreSQL:
         with self._translated(), _engine(self.url, "change").connect() as connection:
             transaction = connection.begin()
             with transaction:
-                self._settle(connection)
+                self._settle(connection, "read committed")
                 connection.execute(_LOCK)
                 yield connection
                 try:
@@ -183,9 +182,13 @@ class PostgreSQL:
                 except DBAPIError as problem:
                     self._doubt(problem)
 
-    def _settle(self, connection: Connection) -> None:
-        patience = str(round(1000 * accounts.PATIENCE))
-        connection.execute(_SETTINGS, {"schema": SCHEMA, "patience": patience})
+    def _settle(self, connection: Connection, isolation: str | None) -> None:
+        timeouts = {"lock_timeout": str(round(1000 * accounts.PATIENCE)), "statement_timeout": "0"}
+
+        def run(statement: str, values: Mapping[str, Any]) -> Any:
+            return connection.exec_driver_sql(statement, dict(values)).one()
+
+        settle(run, self._what, _SETTINGS, isolation, timeouts=timeouts)
 
     def _doubt(self, problem: DBAPIError) -> NoReturn:
         """The connection broke while the server was committing: it may have done so."""

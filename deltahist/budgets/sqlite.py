@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, func, select
 from sqlalchemy.exc import DBAPIError
 
-from deltahist._files import sync_folder
+from deltahist._files import check_secret, sync_folder
 from deltahist.budgets import accounts
 from deltahist.budgets.accounts import TABLES, Accounts
 from deltahist.budgets.turns import Line
@@ -32,6 +32,8 @@ _APPLICATION = 1684556871
 VERSION = 1
 #: A pragma takes no parameters.
 _MARKS = (f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {VERSION}")
+#: What SQLite calls "synchronous EXTRA", and where a file says by two bytes of 2 that it is in WAL mode.
+_EXTRA, _WAL = 3, slice(18, 20)
 #: Seconds between two tries to begin a change, at most: SQLite itself would try less and less often, and may never win.
 _PAUSE = 0.01
 
@@ -114,6 +116,7 @@ class SQLiteFile:
         """Refuse a file that is not a whole ledger, before anything is done with it."""
         if not self.path.is_file():
             raise InputError(f"{self._what} is no file")
+        check_secret(self.path, "ledger", readable=True)
         with self._transaction("BEGIN") as found:
             if _pragma(found, "PRAGMA application_id") != _APPLICATION:
                 why = "it is empty (cut short?)" if self.path.stat().st_size == 0 else "it is something else"
@@ -137,13 +140,49 @@ class SQLiteFile:
     def _what(self) -> str:
         return f"ledger {str(self.path)!r}"
 
+    def _end_wal(self) -> None:
+        """Let charges be in the file itself again, if another program has put them into a second one (WAL).
+
+        Raises DamagedFile if the second one is not there: charges may have been in it.
+        """
+        path = self.path.resolve()
+        with path.open("rb") as file:
+            if file.read(_WAL.stop)[_WAL] != b"\2\2":
+                return
+        if not Path(f"{path}-wal").exists():
+            raise DamagedFile(
+                f"{self._what} was put into WAL mode by another program, and its file of changes, "
+                f"{path.name + '-wal'!r}, is not beside it: charges may have been in that; bring it back, or, if "
+                "nothing was lost, say PRAGMA journal_mode = DELETE in sqlite3"
+            )
+        try:
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as alone:
+                alone.execute(f"PRAGMA synchronous = {_EXTRA}")
+                alone.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError as problem:
+            raise InputError(
+                f"{self._what} was put into WAL mode by another program, which does not go back: {problem} (is it open "
+                "there?); nothing was charged"
+            ) from None
+
+    def _check_durable(self, connection: Connection) -> None:
+        """Refuse a transaction that would not be on the disk, in this file, at its end."""
+        found = [_pragma(connection, f"PRAGMA {name}") for name in ("journal_mode", "synchronous")]
+        if found != ["delete", _EXTRA]:
+            raise InputError(
+                f"{self._what} has journal_mode {found[0]!r} and synchronous {found[1]}: charges must be on the disk, "
+                f"in the file itself ('delete' and {_EXTRA}); does another program change it? Nothing was charged"
+            )
+
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
         if not self.path.exists():
             raise InputError(f"{self._what} is gone: nothing is published without it")
+        self._end_wal()
         # Resolved at every use: a path may be relative, or a link.
         engine = _engine(self.path.resolve(), "rw", accounts.PATIENCE)
         with self._translated(), _connection(engine, begin) as connection, connection.begin():
+            self._check_durable(connection)
             yield connection
 
     @contextlib.contextmanager
@@ -192,7 +231,7 @@ def _new_engine(path: Path, mode: str, patience: float) -> Engine:
 
     @event.listens_for(engine, "connect")
     def durable(connection: sqlite3.Connection, record: Any) -> None:
-        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute(f"PRAGMA synchronous = {_EXTRA}")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist.cli import console
-from deltahist.errors import InputError
+from deltahist.errors import InputError, shortened, typed
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
@@ -62,13 +62,10 @@ def amount(text: str, option: str) -> Fraction:
     >>> amount("0.1", "--epsilon")
     Fraction(1, 10)
     """
-    try:
-        rough = float(Fraction(text)) if "/" in text else float(text)
-    except (ValueError, ZeroDivisionError, OverflowError):
-        raise InputError(f"{option} is {text!r}: it must be a finite number above zero") from None
-    if not math.isfinite(rough) or rough <= 0:
-        raise InputError(f"{option} is {text!r}: it must be a finite number above zero")
-    return Fraction(text)
+    number = typed(text)
+    if number is None or number <= 0:
+        raise InputError(f"{option} is {shortened(text)}: it must be a finite number above zero")
+    return number
 
 
 def length(text: str, option: str) -> float | str:
@@ -95,11 +92,7 @@ def length(text: str, option: str) -> float | str:
 
 def has_distance(text: str) -> bool:
     """Whether a --limit is one of what moves cost, and not of what an account may spend."""
-    try:
-        float(Fraction(text))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        return text.strip().lower() not in ("nan", "inf", "-inf")
-    return False
+    return typed(text) is None and text.strip().lower() not in ("nan", "inf", "-inf")
 
 
 def of_moves(texts: Sequence[str] | None) -> list[str]:
@@ -227,7 +220,7 @@ def whole_number(text: str, option: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise InputError(f"{option} is {text!r}: it must be a whole number of at least 1")
+        raise InputError(f"{option} is {shortened(text)}: it must be a whole number of at least 1")
     return value
 
 

@@ -6,6 +6,7 @@ taken. Nothing else would be right: a row must be chosen by what it says itself,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from deltahist.counts.columns import is_text, numbers
 from deltahist.counts.inputs import short
 from deltahist.domain.counting import Counting
-from deltahist.errors import InputError
+from deltahist.errors import InputError, shortened
 
 #: What a condition may compare, and the same seen from the other side.
 _COMPARISONS = {
@@ -222,6 +223,8 @@ class _Tests:
             return str(node.this), "text"
         elif isinstance(node, exp.Literal):
             value = float(node.this)
+            if not math.isfinite(value):
+                raise InputError(f"where has the number {shortened(str(node.this))}: it must be one that a float holds")
             whole = str(node.this).isdigit() and value < 1 << 62
             return int(node.this) if whole else value, "number"
         elif isinstance(node, exp.Boolean):

@@ -5,12 +5,15 @@ without a word. Whether somebody takes part depends on their own records and the
 without somebody's data all answers together differ by at most the factor that their limit allows.
 
 Charging, noise and the answer that is kept are one transaction of the ledger, and nothing is handed out before its end.
+A question that breaks off once records are read takes from everybody the most that it may cost: that it broke off may
+tell of a record, and who would have paid is not known then (docs/privacy/personal.md, section 7).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -47,7 +50,8 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
     ------
     InputError
         If the budget is of another unit than the people's, the key was used for another request, or the database
-        or the ledger cannot be used. Nothing is charged then, and nothing is said that depends on records.
+        or the ledger cannot be used. Nothing is charged then, unless records were being read: everybody is charged the
+        most that the question may cost them, and the message says so. Nothing is said that depends on records.
     """
     purses = people.purses
     if terminal.unit != purses.unit:
@@ -60,14 +64,74 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
         terminal.check_place(asked, people.location)
     expression = asked.rows(**values)
     request = None if key is None else _request(purses.name, check_text(key=key), expression, terminal)
-    with people.turn() as turn:
-        kept = None if request is None else request.answered(turn.accounts)
-        if kept is not None:
-            return terminal.again(kept[0])
-        answer = _quietly(lambda: _answered(people, turn, asked, expression, values, terminal))
-        if request is not None:
-            request.keep(turn.accounts, answer.to_json())
-    return answer
+    try:
+        with people.turn() as turn:
+            kept = None if request is None else request.answered(turn.accounts)
+            if kept is not None:
+                return terminal.again(kept[0])
+            answer = _answered(people, turn, asked, expression, values, terminal)
+            if request is not None:
+                request.keep(turn.accounts, answer.to_json())
+        return answer
+    except _BrokenOff as broken:
+        ended = broken.ended
+    # Outside of the handler, so that what was read is gone, and its error is not dragged along.
+    with purses.turn() as turn:
+        turn.charge(_most_times(turn, asked, terminal), terminal.cost(turn.classes))
+    raise ended
+
+
+class _BrokenOff(Exception):  # noqa: N818
+    """A question that ended once records were being read: by what is raised when all are charged."""
+
+    def __init__(self, ended: BaseException) -> None:
+        self.ended = ended
+
+
+@contextlib.contextmanager
+def _preparing() -> Iterator[None]:
+    """What goes wrong before records are read is told if it was meant to be, and nothing is charged."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception:
+        failed = InputError("the question could not be prepared (memory, or the database?); nothing was charged")
+    else:
+        return
+    # Outside of the handler, so that it does not drag the first one along.
+    raise failed
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Whatever ends the block early is one and the same to who asks: it may be about records."""
+    try:
+        yield
+    except Exception:
+        ended: BaseException = InputError(
+            "the question broke off while records were read or measured (memory, time, or the database?): everybody "
+            "was charged the most that it may cost them, and no more is said, since it might be about records"
+        )
+    except BaseException as stopped:
+        ended = stopped.with_traceback(None)
+    else:
+        return
+    raise _BrokenOff(ended)
+
+
+def _most_times(turn: Turn, query: Query, terminal: Terminal[Any]) -> NDArray[np.int64]:
+    """Return how often each person pays at most, (m,): for as many records as there may be, as long as money lasts."""
+    prices = terminal.cost(turn.classes)[turn.which]
+    affordable = (turn.limits - turn.spent) // np.maximum(prices, 1)
+    if query.most is None:
+        return affordable
+    return np.minimum(affordable, _times(np.array(min(query.most, 1 << 62)), terminal))
+
+
+def _times(number: NDArray[np.int64], terminal: Terminal[Any]) -> NDArray[np.int64]:
+    """Return how often who has some numbers of derived records pays the price of one."""
+    return number if terminal.unit == "epsilon" else np.minimum(number, _MANY) ** 2
 
 
 class _Used:
@@ -91,20 +155,22 @@ def _answered(
     values: Mapping[str, Expression],
     terminal: Terminal[_Given],
 ) -> _Given:
-    with people.base.snapshot() as snapshot:
-        fetched = snapshot.fetch(expression)
-    owner, columns = _arrays(fetched, list(values), len(turn.limits))
-    del fetched
-    read, usable = terminal.read(columns)
-    if usable is not None:
-        owner, read = owner[usable], {name: column[usable] for name, column in read.items()}
-    number = np.bincount(owner, minlength=len(turn.limits))
-    if people.place is None or not terminal.keeps_radii(query, values.values()):
-        number[~np.isnan(turn.classes)[turn.which]] = 0
-    times = number if terminal.unit == "epsilon" else np.minimum(number, _MANY) ** 2
-    payers = turn.charge(times, terminal.cost(turn.classes))
-    used = payers[owner] if read else None
-    return terminal.answer(_Used(read, used, int(number[payers].sum())))
+    with contextlib.ExitStack() as held:
+        with _preparing():
+            prices = terminal.cost(turn.classes)
+            fetch = held.enter_context(people.base.snapshot()).planned(expression)
+        with _reading():
+            owner, columns = _arrays(fetch(), list(values), len(turn.limits))
+            held.close()
+            read, usable = terminal.read(columns)
+            if usable is not None:
+                owner, read = owner[usable], {name: column[usable] for name, column in read.items()}
+            number = np.bincount(owner, minlength=len(turn.limits))
+            if people.place is None or not terminal.keeps_radii(query, values.values()):
+                number[~np.isnan(turn.classes)[turn.which]] = 0
+            payers = turn.charge(_times(number, terminal), prices)
+            used = payers[owner] if read else None
+            return terminal.answer(_Used(read, used, int(number[payers].sum())))
 
 
 def _arrays(
@@ -131,18 +197,3 @@ def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _quietly(work: Callable[[], _Given]) -> _Given:
-    """What work gives; what goes wrong where records are seen is not told, since it may be about them."""
-    try:
-        return work()
-    except InputError:
-        raise
-    except Exception:
-        failed = InputError(
-            "the question could not be answered: reading or measuring records failed (memory, or the database?); "
-            "nothing was charged, and no more is said, since it might be about records"
-        )
-    # Outside of the handler, so that it does not drag the first one along.
-    raise failed

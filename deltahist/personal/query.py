@@ -19,8 +19,8 @@ from deltahist.errors import InputError, whole
 
 #: The hidden column: the number of the person whose record it is.
 OWNER = "_person"
-#: Records that one record may become.
-_MOST_ROWS = 1000
+#: Records that one record may become, by all steps of a query together.
+_MOST_COPIES = 1000
 #: Bytes of a name; PostgreSQL cuts off what is longer.
 _LONGEST_NAME = 63
 
@@ -40,6 +40,8 @@ class Query:
     placed : columns that depend on the columns of place.
     by_place : whether which records there are, or how many, depends on them.
     untouched : columns of place that are still what they were in the table.
+    copies : records that one record of the table may become.
+    most : records that one person may have; None if nothing bounds their number.
     source : the table that the records come from. origin : what tells whose its records are, and where.
 
     >>> import ibis
@@ -52,6 +54,8 @@ class Query:
     placed: frozenset[str] = frozenset()
     by_place: bool = False
     untouched: frozenset[str] = frozenset()
+    copies: int = 1
+    most: int | None = None
     source: str = ""
     origin: Any = None
 
@@ -104,12 +108,11 @@ class Query:
         Raises
         ------
         InputError
-            If there are none, more than 1,000, or their columns differ.
+            If there are none, their columns differ, or the query would make more than 1,000 records of one.
         """
-        if not 0 < len(rows) <= _MOST_ROWS:
-            raise InputError(
-                f"flat_map has {len(rows):,} rows: it makes 1 to {_MOST_ROWS:,} records of each one"
-            )
+        if not rows:
+            raise InputError("flat_map has no rows: it makes at least one record of each one")
+        copies = _checked_copies(self.copies * len(rows))
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
         if not names:
@@ -129,15 +132,17 @@ class Query:
             parts.append(table.select(**{OWNER: self.table[OWNER]}, **values))
         placed = {name for name in names if any(part.columns & self.placed for part in made[name])}
         asked = frozenset[str]().union(*(each.columns for each in conditions if each is not None))
-        several = replace(self, untouched=frozenset())
+        most = None if self.most is None else self.most * len(rows)
+        several = replace(self, untouched=frozenset(), copies=copies, most=most)
         return several._changed(_all_of(parts), placed, by_place=self._touches(asked))
 
     def union(self, other: Query) -> Self:
         """The records of both; a record that is in both comes twice, and is paid for twice.
 
         Raises InputError if the other's records come from another table, have other owners or another place, or have
-        other columns.
+        other columns, or if both together make more than 1,000 records of one.
         """
+        copies = _checked_copies(self.copies + other.copies)
         if other.source != self.source:
             raise InputError(
                 f"union of records of {self.source!r} and of {other.source!r}: both must come from one table, whose "
@@ -153,7 +158,8 @@ class Query:
                 f"union of columns {self.columns} and {other.columns}: both must have the same, by select"
             )
         both = self.table.union(other.table.select(*self.table.columns))
-        joined = replace(self, untouched=self.untouched & other.untouched)
+        most = None if self.most is None or other.most is None else self.most + other.most
+        joined = replace(self, untouched=self.untouched & other.untouched, copies=copies, most=most)
         return joined._changed(both, self.placed | other.placed, by_place=self.by_place or other.by_place)
 
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
@@ -216,7 +222,8 @@ class Query:
         stay = free_name("stay", self.columns)
         kept = table.mutate(**{stay: before + peers <= most})
         chosen = kept.filter(kept[stay]).drop(stay)
-        return self._changed(chosen, self.placed, by_place=self._touches(names))
+        bounded = replace(self, most=most if self.most is None else min(most, self.most))
+        return bounded._changed(chosen, self.placed, by_place=self._touches(names))
 
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Records with the columns of a public table beside them; records without a partner in it are left out.
@@ -317,6 +324,16 @@ def check_names(names: Sequence[str]) -> None:
                 f"columns are called {seen[name.casefold()]!r} and {name!r}: names must differ by more than capitals"
             )
         seen[name.casefold()] = name
+
+
+def _checked_copies(copies: int) -> int:
+    """Return how many records a query makes of one; InputError if so many may not fit into memory."""
+    if copies > _MOST_COPIES:
+        raise InputError(
+            f"the query makes up to {copies:,} records of one: flat_map and union together make {_MOST_COPIES:,} at "
+            "most, since memory that ends would tell of records; ask several questions"
+        )
+    return copies
 
 
 def _known(name: str, made: Total) -> Total:

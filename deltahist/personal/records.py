@@ -41,7 +41,8 @@ class Records(Query):
         ------
         InputError
             If its budget is of another unit than the people's, the key was used for another request, or the database
-            or the ledger cannot be used. Nothing is charged then.
+            or the ledger cannot be used. Nothing is charged then, unless records were being read: the message says
+            that everybody was charged the most that the question may cost them.
         """
         return ask(self.people, self, terminal, key)
 

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 import deltahist as dh
+from deltahist import _postgres
 from deltahist.budgets import accounts, postgres
 from deltahist.budgets.ledger import Ledger
 from deltahist.publishers import Stream
@@ -15,6 +16,11 @@ from deltahist.publishers import Stream
 @pytest.fixture
 def where(postgres_url):
     yield postgres_url
+    _let_go()
+
+
+def _let_go():
+    """Connections that come from now on have the settings of now."""
     for engine in postgres._ENGINES.values():
         engine.dispose()
 
@@ -74,6 +80,38 @@ def test_what_is_charged_is_durable_and_seen_whatever_the_servers_settings_are(s
     assert said == ["on", "read committed", "off"]
     with ledger._database.read() as accounts:
         assert accounts._connection.exec_driver_sql("SHOW transaction_isolation").scalar() == "repeatable read"
+
+
+def test_a_text_stays_a_text_whatever_the_servers_settings_are(server, where):
+    name = server.info.dbname
+    for setting in ("standard_conforming_strings = off", "client_encoding = LATIN1", "bytea_output = escape"):
+        server.execute(f"ALTER DATABASE {name} SET {setting}")
+    server.execute("CREATE SCHEMA hostile; CREATE FUNCTION hostile.set_config(text, text, boolean) RETURNS text"
+                   " LANGUAGE sql AS 'SELECT $2'")  # fmt: skip
+    server.execute(f"ALTER DATABASE {name} SET search_path = hostile, pg_catalog")
+    ledger = Ledger(where)
+    for account in ("\\' OR true --", "é\\", "%s"):
+        ledger.open(account, 1)
+        ledger.charge(account, 0.25, key=account, request=account)
+        assert (ledger.spent(account), len(ledger.charges(account))) == (0.25, 1)
+    with ledger.transaction() as change:
+        said = change._connection.exec_driver_sql("SHOW standard_conforming_strings").scalar()
+    assert said == "on"
+
+
+@pytest.mark.parametrize("setting", ["standard_conforming_strings", "synchronous_commit"])
+def test_a_server_that_does_not_keep_settings_is_refused(ledger, monkeypatch, server, setting):
+    server.execute(f"ALTER DATABASE {server.info.dbname} SET {setting} = off")
+    _let_go()
+    settle = _postgres.settle
+
+    def lost(run, *more, **options):
+        settle(lambda said, values: None if "set_config" in said else run(said, values), *more, **options)
+
+    monkeypatch.setattr(postgres, "settle", lost)
+    for use in (lambda: ledger.charges("city"), lambda: ledger.store("city", "rows", 18), ledger.alone().__enter__):
+        with pytest.raises(dh.InputError, match=r"although .* was set .* nothing is read or charged there"):
+            use()
 
 
 def test_a_ledger_of_a_newer_version_or_in_pieces(server, ledger, where):

@@ -3,12 +3,16 @@
 import json
 import os
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import deltahist as dh
+from deltahist.budgets import sqlite
 from deltahist.budgets.ledger import Ledger
 
 V1 = Path(__file__).parent.parent / "fixtures" / "v1"
@@ -103,6 +107,83 @@ def test_what_is_charged_is_on_the_disk(ledger):
     assert said == {"synchronous": 3, "journal_mode": "delete"}
 
 
+def _wal(path):
+    """Another program's connection, which puts the ledger into WAL mode."""
+    other = sqlite3.connect(path, isolation_level=None)
+    assert other.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+    return other
+
+
+def _killed_while_charging(path, amounts):
+    """Charge as a program would that does not look at the mode, and be killed."""
+    code = f"""
+import os, signal, sqlite3
+ledger = sqlite3.connect({str(path)!r}, isolation_level=None)
+ledger.execute("PRAGMA journal_mode = WAL")
+for nano in {amounts}:
+    change = "INSERT INTO charge VALUES ('city', 0, ?) ON CONFLICT DO UPDATE SET nano = nano + excluded.nano"
+    ledger.execute(change, [nano])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+
+
+def test_charges_that_wait_in_a_file_beside_the_ledger_are_brought_back(ledger):
+    _killed_while_charging(ledger.path, [250, 500])
+    assert Path(f"{ledger.path}-wal").stat().st_size > 0
+    assert Ledger(ledger.path).charges("city") == {0: 750}
+    assert [p.name for p in ledger.path.parent.iterdir()] == ["city.ledger"]
+    assert ledger.path.read_bytes()[18:20] == b"\1\1"
+    _killed_while_charging(ledger.path, [200])
+    assert ledger.charges("city") == {0: 950}
+    assert [p.name for p in ledger.path.parent.iterdir()] == ["city.ledger"]
+
+
+def test_a_ledger_without_the_file_that_its_charges_wait_in_is_refused(ledger):
+    """750 were charged, and the file alone knows none of them."""
+    _killed_while_charging(ledger.path, [250, 500])
+    Path(f"{ledger.path}-wal").unlink()
+    before = ledger.path.read_bytes()
+    with pytest.raises(dh.DamagedFile, match=r"'city\.ledger-wal', is not beside it: charges may have been in that"):
+        Ledger(ledger.path)
+    assert ledger.path.read_bytes() == before
+
+
+def test_a_ledger_that_another_program_holds_in_wal_mode_is_refused(ledger):
+    other = _wal(ledger.path)
+    other.execute("SELECT count(*) FROM charge").fetchall()
+    with pytest.raises(dh.InputError, match="does not go back: database is locked"):
+        Ledger(ledger.path)
+    with pytest.raises(dh.InputError, match="does not go back"):
+        ledger.store("city", "rows", 18)
+    other.execute("PRAGMA journal_mode = DELETE")
+    other.close()
+    assert Ledger(ledger.path).fact("city", "rows") == 17
+
+
+def test_nothing_is_charged_that_may_not_be_on_the_disk(ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        pragma = sqlite._pragma
+        patch.setattr(sqlite, "_pragma", lambda c, said: 2 if "synchronous" in said else pragma(c, said))
+        with pytest.raises(dh.InputError, match="synchronous 2"):
+            ledger.store("city", "rows", 18)
+    monkeypatch.setattr(sqlite.SQLiteFile, "_end_wal", lambda *_: None)
+    other = _wal(ledger.path)
+    with pytest.raises(dh.InputError, match="journal_mode 'wal'"):
+        ledger.store("city", "rows", 18)
+    other.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no such rights here")
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_ledger_that_others_can_write_is_refused(ledger, mode):
+    ledger.path.chmod(mode)
+    with pytest.raises(dh.InputError, match=rf"can be written by others \(mode {mode:o}\): .* `chmod go-w` it"):
+        Ledger(ledger.path)
+    ledger.path.chmod(0o644)
+    assert Ledger(ledger.path).fact("city", "rows") == 17
+
+
 @pytest.mark.parametrize("name", ["50% of #1?.ledger", "a b.ledger", "Zürich.ledger"])
 def test_any_name_is_fine(tmp_path, name):
     ledger = Ledger(tmp_path / name)
@@ -126,6 +207,7 @@ def test_a_ledger_gets_the_bytes_that_it_always_got(tmp_path, ledger, source, na
     old, new = tmp_path / "old", tmp_path / "new"
     for copy in (old, new):
         shutil.copy(ledger.path if source == "new" else V1 / f"{source}.ledger", copy)
+        copy.chmod(0o600)
     connection = sqlite3.connect(old, isolation_level=None)
     for step, nano in ((2, 5), (2, 7), (3, 10), (1 << 61, 10**18)):
         connection.execute("BEGIN IMMEDIATE")

@@ -52,8 +52,10 @@ def test_nothing_is_told_of_peoples_own_budgets(ledger):
 
 
 @pytest.mark.parametrize("name", ["window", "stream"])
-def test_ledgers_of_before_are_in_order(name):
-    assert Ledger(V1 / f"{name}.ledger").problems() == []
+def test_ledgers_of_before_are_in_order(name, tmp_path):
+    copy = tmp_path / name
+    copy.write_bytes((V1 / f"{name}.ledger").read_bytes())
+    assert Ledger(copy).problems() == []
 
 
 @pytest.mark.parametrize(

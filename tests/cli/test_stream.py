@@ -483,6 +483,7 @@ def test_another_way_to_the_map_is_refused(tmp_path, capsys):
 def test_a_ledger_of_the_first_version_goes_on_and_says_more(tmp_path, capsys):
     """It did not record users, nor the column of times; what the first new run says holds from then on."""
     shutil.copy(SAVED / "stream.ledger", tmp_path / "s.ledger")
+    (tmp_path / "s.ledger").chmod(0o600)
     line = [
         *("stream", SAVED / "stream.csv", "--time", "when", "--every", "1d", "--start", "2020-03-01"),
         *("--window", "3", "--epsilon", "1", "--x", "x", "--y", "y", "--bounds", "0,0,10,10", "--cell", "2"),

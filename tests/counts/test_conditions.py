@@ -117,6 +117,8 @@ def test_batches_do_not_matter(tmp_path, table, monkeypatch):
         ("kind = 'bus' or kind = 3", ["'kind'", "text", "numbers"]),
         ("(" * 400 + "a = 1" + ")" * 400, ["cannot be read"]),
         ("a = '" + "x" * 2000 + "'", ["at most 1,000"]),
+        ("a < 1e999", ["the number '1e999'", "a float holds"]),
+        ("a < -" + "9" * 900, ["'9999999999999999999999999999999999999999...' (900 characters)"]),
         ("a = 'b\nc'", ["one line"]),
         ("a = '\u202eb'", ["one line"]),
         ("  ", ["must be a condition"]),

@@ -225,6 +225,9 @@ def test_points_outside_are_refused_with_the_likely_cause(fill, frame):
         ({"outside": "lose"}, "outside is 'lose'"),
         ({"user": "whom", "max_per_user": 3}, "column 'whom', which is not there"),
         ({"table": "nowhere"}, "has no table 'nowhere'"),
+        ({"table": ""}, "has no table ''"),
+        ({"table": "."}, "has no table '.'"),
+        ({"table": "part.visits"}, "has no table 'part.visits'"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(tmp_path, how, message):
@@ -260,3 +263,38 @@ def test_a_table_without_rows_has_no_points():
         "visits", DOMAIN, database=connection, x="east", y="north", user="who", max_per_user=2
     )
     assert counted.tolist() == dh.count(np.zeros((0, 2)), DOMAIN).tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet", "md", "duckdb"])
+def test_a_table_is_one_of_the_database_never_a_file(tmp_path, monkeypatch, frame, ending):
+    """DuckDB would take a path for a table, and read the file; and a path of one for a database."""
+    monkeypatch.chdir(tmp_path)
+    path = f"points.{ending}"
+    if ending == "parquet":
+        frame.to_parquet(path)
+    elif ending == "duckdb":
+        with duckdb.connect(path) as other:
+            other.execute("CREATE TABLE points (east FLOAT8, north FLOAT8)")
+    else:
+        frame.to_csv(path)
+    with duckdb.connect() as database:
+        for name in (path, f"{tmp_path}/{path}", "points", f"main.{path}"):
+            with pytest.raises(dh.InputError, match="has no table"):
+                dh.count_table(name, DOMAIN, database=database, x="east", y="north")
+    if ending != "duckdb":
+        with pytest.raises(dh.InputError, match=r"is another file: it must be a DuckDB file"):
+            dh.count_table("points", DOMAIN, database=path, x="east", y="north")
+
+
+@pytest.mark.parametrize("where", ["", "points\0.duckdb"])
+def test_what_is_no_path_of_a_database(where):
+    with pytest.raises(dh.InputError, match="it must be the path of a DuckDB file"):
+        dh.count_table("points", DOMAIN, database=where, x="east", y="north")
+
+
+def test_tables_are_found_in_parts_in_any_capitals_and_as_views():
+    with duckdb.connect() as database:
+        database.execute("CREATE SCHEMA part; CREATE TABLE part.Visits AS SELECT 0.5 AS east, 0.5 AS north")
+        database.execute("CREATE VIEW seen AS SELECT * FROM part.visits")
+        for name in ("part.visits", "PART.VISITS", "seen"):
+            assert dh.count_table(name, DOMAIN, database=database, x="east", y="north").sum() == 1

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.budgets.accounts import Accounts
 from deltahist.budgets.purses import Turn
+from deltahist.counts.sql import embedded
 from deltahist.personal import asking, terminals
 from deltahist.personal.people import People
 from tests.personal.city import Model, city, frame, without_noise
@@ -243,12 +245,11 @@ def broken(place, name):
         yield
 
 
-def test_an_error_at_any_step_changes_nothing(people):
+def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(people):
     people.records.count(epsilon=0.1)
     steps = [
-        (type(people.base), "snapshot"), (asking, "_arrays"), (Turn, "charge"), (terminals.Count, "cost"),
-        (terminals.Count, "measure"), (terminals, "draw"), (terminals.Count, "told"), (Accounts, "enter"),
-        (Accounts, "keep_answer"), (type(people.purses), "_read"),
+        (type(people.base), "snapshot"), (embedded._Cursor, "planned"), (terminals.Count, "cost"), (Turn, "charge"),
+        (Accounts, "enter"), (Accounts, "keep_answer"), (type(people.purses), "_read"),
     ]  # fmt: skip
     before = spent(people)
     for place, name in steps:
@@ -259,12 +260,81 @@ def test_an_error_at_any_step_changes_nothing(people):
     assert spent(people) == [0.6, 0.2, 0.4]
 
 
-def test_errors_do_not_tell_of_records(people):
-    for place, name in ((asking, "_arrays"), (terminals, "draw"), (terminals.Count, "measure")):
-        with broken(place, name), pytest.raises(dh.InputError, match="nothing was charged") as caught:
-            people.records.count(epsilon=0.1)
-        assert "Ada" not in str(caught.value)
+def test_a_table_that_is_gone_costs_nothing(people):
+    people.base._engine._connection.execute("ALTER TABLE trip RENAME COLUMN hour TO clock")
+    with pytest.raises(dh.InputError, match="was a table or a column changed meanwhile"):
+        people.records.where("hour > 3").count(epsilon=0.1)
+    assert spent(people) == [0, 0, 0]
+
+
+#: Where a question can break off once records are read.
+READING = [
+    (embedded._Cursor, "_run"), (asking, "_arrays"), (terminals.Count, "measure"), (terminals, "draw"),
+    (terminals.Count, "told"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "name"), READING)
+def test_who_breaks_off_while_records_are_read_pays_all_that_the_question_may_cost(people, place, name):
+    """That it broke off may tell of Ada: everybody pays, asked or not, since who is asked is not known."""
+    trams = people.records.where("kind = 'tram'")
+    trams.count(epsilon=0.1)
+    with broken(place, name), pytest.raises(dh.InputError, match="everybody was charged"):
+        trams.at_most(2).count(epsilon=0.2, key="k")
+    assert spent(people) == [0.5, 0.4, 0.6]
+    with broken(place, name), pytest.raises(dh.InputError, match="everybody was charged"):
+        trams.count(epsilon=0.15)
+    assert spent(people) == [0.95, 1.0, 0.9]
+    again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
+    assert spent(again) == [0.95, 1.0, 0.9]
+    assert people.ledger.problems() == []
+
+
+def test_what_breaks_off_in_rho_costs_by_the_square(tmp_path):
+    people = city(tmp_path, ROWS, rho=1)
+    for most, paid in ((2, 0.4), (3, 1.0)):
+        with broken(asking, "_arrays"), pytest.raises(dh.InputError, match="everybody was charged"):
+            people.records.at_most(most).count(rho=0.1)
+        assert spent(people) == [paid] * 3
+
+
+def test_who_stops_a_question_pays_as_well(people, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asking, "_arrays", stopped)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        people.records.at_most(1).count(epsilon=0.1)
+    assert caught.value.__context__ is None
+    assert spent(people) == [0.1] * 3
+
+
+def test_memory_that_ends_costs_everybody(tmp_path):
+    """The chain of before: with Ada's records memory ends, without them it does not."""
+    connection = duckdb.connect(config={"memory_limit": "20MB", "temp_directory": "", "threads": 1})
+    people = city(tmp_path, [*ROWS, *[("Ada", "bus", hour, 0.0) for hour in range(3000)]], where=connection)
+    step = [{"hour": f"hour + {number} / 7"} for number in range(30)]
+    chain = people.records.flat_map(*step).flat_map(*step)
+    with pytest.raises(dh.InputError, match="up to 27,000 records of one"):
+        chain.flat_map(*step)
+    with pytest.raises(dh.InputError, match="everybody was charged"):
+        chain.distinct().at_most(1).count(epsilon=0.1)
+    assert spent(people) == [0.1] * 3
+
+
+def test_errors_do_not_tell_of_records(people, monkeypatch):
+    said = set()
+    for place, name in READING:
+        with broken(place, name), pytest.raises(dh.InputError) as caught:
+            people.records.at_most(1).count(epsilon=0.01)
         assert caught.value.__context__ is None
+        said.add(str(caught.value))
+    monkeypatch.setattr(terminals.Count, "measure", lambda *_: terminals.positive(Ada=-1))
+    with pytest.raises(dh.InputError) as caught:
+        people.records.at_most(1).count(epsilon=0.01)
+    said.add(str(caught.value))
+    assert len(said) == 1
+    assert "Ada" not in said.pop()
 
 
 def test_nothing_leaves_before_it_is_paid(people, monkeypatch):

@@ -9,6 +9,7 @@ import pandas as pd
 import psycopg
 import pytest
 
+from deltahist.counts.sql import server
 from deltahist.errors import InputError
 from deltahist.personal.database import Database
 from deltahist.personal.query import OWNER
@@ -223,7 +224,7 @@ def test_a_connection_that_was_closed_is_gone():
 
 def test_addresses_that_lead_nowhere(tmp_path, postgres_url):
     (tmp_path / "text.duckdb").write_text("no database\n" * 100)
-    with pytest.raises(InputError, match=r"text.duckdb' cannot be opened as a DuckDB file"):
+    with pytest.raises(InputError, match=r"text.duckdb' is another file: it must be a DuckDB file"):
         Database.open(tmp_path / "text.duckdb")
     with pytest.raises(InputError, match=r"database is 'mysql'://…: it must be a DuckDB file"):
         Database.open("mysql://root@localhost/city")
@@ -300,3 +301,77 @@ def test_endless_decimals_are_numbers_or_missing(postgres_url):
     database.register(["ann"], 0)
     rows = _rows(database, database.query("t", "who"), price="price")
     assert rows == [(0, -0.1), (0, 0.0), (0, 0.0), (0, None), (0, None), (0, None)]
+
+
+#: Texts that leave a constant, where a backslash can end it, and go on as SQL.
+ATTACKS = [
+    "\\' OR true --", "\\' OR pg_sleep(9) IS NULL --", "\\'; COPY t TO PROGRAM 'true'; --", "\\", "\\\\'", "'", "''",
+    "%s", "%", "\\101", "\\u0041", "$$", "E'\\''", "plain",
+]  # fmt: skip
+#: What a database, or a role in it, may say, and what texts, times and functions would be then.
+HOSTILE = [
+    "standard_conforming_strings = off", "client_encoding = LATIN1", "DateStyle = 'SQL, DMY'", "TimeZone = 'Japan'",
+    "extra_float_digits = -9", "transform_null_equals = on", "default_transaction_isolation = serializable",
+    "default_transaction_read_only = on", "search_path = hostile, public, pg_catalog",
+]  # fmt: skip
+
+
+@pytest.fixture(params=["DATABASE {0}", "ROLE postgres IN DATABASE {0}"])
+def hostile(request, postgres_url):
+    """A database whose settings, and a schema in its search path, are against us."""
+    hidden = "CREATE FUNCTION hostile.length(text) RETURNS int LANGUAGE sql AS 'SELECT 7'"
+    whose = request.param.format(postgres_url.rpartition("/")[2])
+    _run(postgres_url, "CREATE SCHEMA hostile", hidden, *(f"ALTER {whose} SET {each}" for each in HOSTILE))
+    return postgres_url
+
+
+def _texts_stay(hostile, texts):
+    database = Database.open(hostile)
+    database.register(["ann"], 0)
+    database.create_records("t", {"k": "text", "at": "time", "x": "number"}, owner="who")
+    times = pd.to_datetime(["2026-05-04 22:30:00.000001"] * len(texts))
+    database.insert("t", pd.DataFrame({"who": "ann", "k": texts, "at": times, "x": 0.1 + 0.2}))
+    query = database.query("t", "who")
+    with database.snapshot() as look:
+        for text in texts:
+            said = text.replace("'", "''")
+            for chosen in (query.where(lambda t, text=text: t.k == text), query.where(f"k in ('{said}', 'none')")):
+                assert look.fetch(chosen.rows(k="k"))["k"].to_pylist() == [text]
+                assert look.planned(chosen.rows(k="k"))().num_rows == 1
+    return database, query
+
+
+def test_a_text_stays_a_text_whatever_the_servers_settings_are(hostile):
+    database, query = _texts_stay(hostile, [*ATTACKS, "é\\"])
+    plain = query.where("at > '2026-05-04 22:30:00' and k = 'plain'").rows(x="x", n="length(k)", at="at")
+    with database.snapshot() as look:
+        (own,) = look.fetch(plain).to_pylist()
+    assert (own["x"], own["n"], own["at"]) == (0.1 + 0.2, 5, pd.Timestamp("2026-05-04 22:30:00.000001"))
+
+
+def test_a_text_stays_a_text_even_where_no_setting_is_kept(hostile, monkeypatch):
+    """The driver writes constants for the connection as it is."""
+    monkeypatch.setattr(server, "settle", lambda *_: None)
+    _texts_stay(hostile, ATTACKS)
+
+
+def test_a_name_with_a_backslash_stays_a_name(hostile):
+    database = Database.open(hostile)
+    database.register(["\\' OR true --", "ann\\"], 0)
+    assert database.numbers(["ann\\", "\\' OR true --", "none"]).tolist() == [1, 0, -1]
+    with pytest.raises(InputError, match="has no table"):
+        database.query("\\'; DROP SCHEMA hostile; --", "who")
+
+
+def test_a_server_that_does_not_keep_settings_is_refused(postgres_url, monkeypatch):
+    database = Database.open(postgres_url)
+    execute = psycopg.Connection.execute
+
+    def lost(connection, query, *more, **options):
+        return execute(connection, *(("SELECT 1",) if "set_config" in query else (query, *more)))
+
+    _run(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET standard_conforming_strings = off")
+    monkeypatch.setattr(psycopg.Connection, "execute", lost)
+    for ask in (lambda: Database.open(postgres_url), lambda: database.query("t", "who"), database.persons):
+        with pytest.raises(InputError, match="has standard_conforming_strings = 'off' although 'on' was set"):
+            ask()

@@ -207,6 +207,29 @@ def test_a_terminal_fetches_owners_and_values_only():
     assert QUERY.rows(value="x * 2").columns == (OWNER, "value")
 
 
+def _times(query, number):
+    return query.flat_map(*[{"kind": "kind"}] * number)
+
+
+def test_steps_together_make_a_thousand_records_of_one_at_most():
+    query = QUERY.select("kind")
+    for step in range(1, 4):
+        query = _times(query, 10).where("kind = 'u'").at_most(3)
+        assert (query.copies, query.most) == (10**step, 3)
+    with pytest.raises(InputError, match="up to 2,000 records of one: flat_map and union together make 1,000"):
+        _times(query, 2)
+    with pytest.raises(InputError, match="up to 1,001 records of one"):
+        query.union(QUERY.select("kind"))
+
+
+def test_a_query_knows_how_many_records_of_a_person_there_are_at_most():
+    few, all_of = QUERY.select("kind").at_most(4), QUERY.select("kind")
+    assert (all_of.most, few.most, few.at_most(9).most, few.at_most(2).most) == (None, 4, 4, 2)
+    assert (few.union(few.at_most(1)).most, few.union(all_of).most, all_of.union(few).most) == (5, None, None)
+    assert (_times(few, 3).most, _times(all_of, 3).most) == (12, None)
+    assert few.partition("kind", ["u"])["u"].join(SEATS, "kind").distinct().most == 4
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
@@ -230,8 +253,10 @@ def test_a_terminal_fetches_owners_and_values_only():
             "by two columns of owners, or with two places: a record would be two persons' at once",
         ),
         (lambda q: q.union(q.select("a")), "both must have the same, by select"),
-        (lambda q: q.flat_map(), "flat_map has 0 rows: it makes 1 to 1,000"),
-        (lambda q: q.flat_map(*[{"p": "a"}] * 1001), "flat_map has 1,001 rows"),
+        (lambda q: q.flat_map(), "flat_map has no rows"),
+        (lambda q: q.flat_map(*[{"p": "a"}] * 1001), "makes up to 1,001 records of one"),
+        (lambda q: q.flat_map(*[{"p": "a"}] * 501).distinct().flat_map({"p": "p"}, {"p": "1 - p"}), "up to 1,002"),
+        (lambda q: _times(_times(q, 20).at_most(1), 20).union(_times(q, 601)), "up to 1,001 records of one"),
         (lambda q: q.flat_map({"p": "a"}, {"q": "a"}), r"records of \['q'\] and of \['p'\]"),
         (lambda q: q.flat_map({"where": "a > 1"}), "records without columns"),
         (lambda q: q.flat_map({"p": "a"}, {"p": "kind"}), "takes a whole number for text"),

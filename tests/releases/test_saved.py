@@ -91,5 +91,6 @@ def secret(name, folder):
 def test_ledgers_of_version_1_keep_their_charges(tmp_path):
     copy = tmp_path / "w.ledger"
     copy.write_bytes((V1 / "window.ledger").read_bytes())
+    copy.chmod(0o600)
     window = dh.Window(3, 1.0, ledger=copy, name="city")
     assert (window.last, window.available(3)) == (2, Fraction(1, 4))

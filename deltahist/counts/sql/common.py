@@ -7,7 +7,7 @@ kind of failure.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,12 +54,21 @@ def unbound(name: str, schema: Any) -> Any:
     return ibis.table(schema, name=own, database=within[0] if within else None)
 
 
-def sql_of(expression: Any, dialect: str, *, pretty: bool = False) -> str:
-    """An expression of unbound tables as SQL."""
-    import ibis
+def sql_of(
+    expression: Any, dialect: str, text: Callable[[str], str] | None = None, *, pretty: bool = False
+) -> str:
+    """An expression of unbound tables as SQL; `text` writes its text constants, if a database has its own way."""
+    from ibis.backends.sql import compilers
+    from sqlglot import exp
+
+    def written(node: Any) -> Any:
+        is_text = text is not None and isinstance(node, exp.Literal) and node.is_string
+        return exp.Var(this=text(node.this)) if is_text else node  # type: ignore[misc]
 
     with _COMPILING:
-        return str(ibis.to_sql(expression, dialect=dialect, pretty=pretty))
+        compiler = getattr(compilers, dialect).compiler
+        tree = compiler.to_sqlglot(expression.unbind())
+        return str(tree.transform(written).sql(dialect=compiler.dialect, pretty=pretty))
 
 
 def carried(expression: Any) -> dict[str, Any]:

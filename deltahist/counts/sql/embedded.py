@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from deltahist.counts.sql.common import carried, quoted, sql_of, unspoken
 from deltahist.errors import InputError
+
+#: What a block relies on, whatever the connection's own settings are.
+_SETTINGS = "SET TimeZone = 'UTC'; SET default_collation = 'binary'"
 
 
 class Embedded:
@@ -29,11 +32,8 @@ class Embedded:
             return
         path = where.removeprefix("duckdb:///")
         self.name = repr(path)
-        # DuckDB would fetch what reads these from the network.
-        if _is_sqlite(Path(path)):
-            raise InputError(f"database {path!r} is a SQLite file: it must be a DuckDB file (or is it a ledger?)")
         try:
-            self._connection = duckdb.connect(path)
+            self._connection = duckdb.connect(_checked_path(path))
         except duckdb.Error as problem:
             said = str(problem).splitlines()[0][:200]
             raise InputError(f"database {path!r} cannot be opened as a DuckDB file: {said}") from None
@@ -43,13 +43,12 @@ class Embedded:
         import ibis
 
         *within, own = table.split(".", 1)
-        with self._cursor() as cursor:
-            try:
-                backend = ibis.duckdb.from_connection(cursor)
-                return backend.get_schema(own, database=within[0] if within else None)
-            except ibis.common.exceptions.TableNotFound:
+        with self._cursor() as cursor, unspoken(self.name, _gone()):
+            if not _is_there(cursor, own, within):
                 own_alone = "" if self._own else " (frames and temporary tables are seen in their own connection only)"
-                raise InputError(f"the database {self.name} has no table {table!r}{own_alone}") from None
+                raise InputError(f"the database {self.name} has no table {table!r}{own_alone}")
+            backend = ibis.duckdb.from_connection(cursor)
+            return backend.get_schema(own, database=within[0] if within else None)
 
     @contextmanager
     def snapshot(self) -> Iterator[_Cursor]:
@@ -83,7 +82,7 @@ class Embedded:
     def _cursor(self) -> Iterator[Any]:
         with unspoken(self.name, _gone()):
             cursor = self._connection.cursor()
-            cursor.execute("SET TimeZone = 'UTC'")
+            cursor.execute(_SETTINGS)
         try:
             yield cursor
         finally:
@@ -99,11 +98,23 @@ class _Cursor:
     def fetch(self, expression: Any) -> Any:
         """An Ibis table, evaluated, as an Arrow table."""
         with unspoken(self._name, _gone()):
-            statement = sql_of(expression, "duckdb")
-            for name, rows in carried(expression).items():
-                self._cursor.register(name, rows)
-            found = self._cursor.execute(statement).to_arrow_table()
-            return found.cast(expression.schema().to_pyarrow())
+            return self._run(self._statement(expression), expression)
+
+    def planned(self, expression: Any) -> Callable[[], Any]:
+        """Have the database plan an Ibis table, and return what fetches it: whatever fails here has read no record."""
+        with unspoken(self._name, _gone()):
+            statement = self._statement(expression)
+            self._cursor.execute(f"EXPLAIN {statement}")
+        return lambda: self._run(statement, expression)
+
+    def _statement(self, expression: Any) -> str:
+        """An Ibis table in SQL; the public tables that it carries are brought in."""
+        for name, rows in carried(expression).items():
+            self._cursor.register(name, rows)
+        return sql_of(expression, "duckdb")
+
+    def _run(self, statement: str, expression: Any) -> Any:
+        return self._cursor.execute(statement).to_arrow_table().cast(expression.schema().to_pyarrow())
 
     def execute(self, statement: str) -> None:
         """A statement of SQL without results."""
@@ -121,12 +132,32 @@ class _Cursor:
             self._cursor.unregister("deltahist_rows")
 
 
-def _is_sqlite(path: Path) -> bool:
+def _checked_path(path: str) -> str:
+    """Return the path of a database as DuckDB takes it for nothing else; InputError if another file is there.
+
+    DuckDB would read tables from other files, and fetch from the network what reads them.
+    """
+    if path.startswith(":memory:"):
+        return path
+    if not path or "\0" in path:
+        raise InputError(f"database is {path!r}: it must be the path of a DuckDB file")
     try:
-        with path.open("rb") as file:
-            return file.read(15) == b"SQLite format 3"
+        with Path(path).open("rb") as file:
+            start = file.read(16)
     except OSError:  # DuckDB says what is wrong with it, or makes it
-        return False
+        start = b""
+    if start and start[8:12] != b"DUCK":
+        kind = "a SQLite file" if start.startswith(b"SQLite format 3") else "another file"
+        raise InputError(f"database {path!r} is {kind}: it must be a DuckDB file (or is it a ledger, or a table?)")
+    return str(Path(path).resolve())
+
+
+def _is_there(cursor: Any, table: str, within: list[str]) -> bool:
+    """Whether the catalog has a table or view: DuckDB takes other names for paths, and reads files there."""
+    where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if within else "table_schema IN ?"
+    schemas = within[0] if within else cursor.execute("SELECT current_schemas(true)").fetchone()[0]
+    statement = f"SELECT count(*) FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
+    return bool(cursor.execute(statement, [table, schemas]).fetchone()[0])
 
 
 def _gone() -> tuple[type[Exception], ...]:

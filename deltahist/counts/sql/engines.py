@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,9 @@ class Snapshot(Protocol):
 
     def fetch(self, expression: Any) -> Any:
         """An Ibis table that is bound to no database, evaluated, as an Arrow table."""
+
+    def planned(self, expression: Any) -> Callable[[], Any]:
+        """Have the database plan an Ibis table, and return what fetches it: whatever fails here has read no record."""
 
 
 class Change(Protocol):

@@ -14,7 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deltahist.counts.sql.kinds import LARGEST, SMALLEST, as_time, kind_of
-from deltahist.counts.sql.totals import WORDS, Total, constant, made_of, of_kind, too_long, unified, within
+from deltahist.counts.sql.totals import (
+    MOST_NODES,
+    WORDS,
+    Total,
+    constant,
+    made_of,
+    of_kind,
+    too_long,
+    unified,
+    within,
+)
 from deltahist.errors import InputError
 
 #: Factors are of these sizes, so that no product is too large, or too small, for a float.
@@ -158,6 +168,8 @@ class _Maker:
             )
 
     def among(self, op: Any) -> Total:
+        if len(op.options) >= MOST_NODES:
+            raise too_long()
         parts = unified(self.each([op.value, *op.options]))
         return made_of(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
 

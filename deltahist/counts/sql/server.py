@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from deltahist._postgres import own_schemas, settle
 from deltahist.counts.sql.common import carried, quoted, sql_of, unspoken
 from deltahist.errors import InputError
 
@@ -29,7 +30,7 @@ class Server:
                 "database is an address that cannot be read: it must be postgresql://user@host/name"
             ) from None
         self.name = repr(f"{told.get('dbname', '')} on {told.get('host', 'localhost')}")
-        with self._connection():
+        with self._transaction("READ COMMITTED"):
             pass
 
     def schema(self, table: str) -> Any:
@@ -37,7 +38,7 @@ class Server:
         import ibis
 
         *within, own = table.split(".", 1)
-        with self._connection() as connection:
+        with self._transaction("READ COMMITTED") as connection, unspoken(self.name, _gone()):
             try:
                 backend = ibis.postgres.from_connection(connection)
                 return backend.get_schema(own, database=within[0] if within else None)
@@ -47,16 +48,13 @@ class Server:
     @contextmanager
     def snapshot(self) -> Iterator[_Session]:
         """A consistent look: one transaction, which is rolled back."""
-        import psycopg
-
-        with self._connection() as connection:
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with self._transaction("REPEATABLE READ") as connection:
             yield _Session(connection, self.name)
 
     @contextmanager
     def change(self) -> Iterator[_Session]:
         """A transaction that writes."""
-        with self._connection() as connection:
+        with self._transaction("READ COMMITTED") as connection:
             yield _Session(connection, self.name)
             with unspoken(self.name, _gone()):
                 connection.commit()
@@ -65,16 +63,25 @@ class Server:
         """Nothing is held open."""
 
     @contextmanager
-    def _connection(self) -> Iterator[Any]:
+    def _transaction(self, isolation: str) -> Iterator[Any]:
+        """A connection of its own, in a transaction with all settings that are relied on."""
         import psycopg
 
-        settings = "-c TimeZone=UTC -c DateStyle=ISO -c extra_float_digits=1 -c client_encoding=UTF8"
         try:
-            connection = psycopg.connect(self._url, options=settings)
+            connection = psycopg.connect(self._url)
         except psycopg.Error as problem:
             said = str(problem).strip().splitlines()[-1][:200]
             raise InputError(f"the database {self.name} does not answer: {said}") from None
+
+        def run(statement: str, values: Mapping[str, Any]) -> Any:
+            return connection.execute(statement, values).fetchone()
+
         try:
+            connection.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_")]
+            connection.read_only = False
+            with unspoken(self.name, _gone()):
+                own = {"search_path": own_schemas(run)}
+                settle(run, f"the database {self.name}", own, isolation.lower())
             yield connection
         finally:
             # What was not committed is rolled back.
@@ -90,34 +97,56 @@ class _Session:
 
     def fetch(self, expression: Any) -> Any:
         """An Ibis table, evaluated, as an Arrow table."""
+        with unspoken(self._name, _gone()):
+            return self._run(self._statement(expression), expression)
+
+    def planned(self, expression: Any) -> Callable[[], Any]:
+        """Have the database plan an Ibis table, and return what fetches it: whatever fails here has read no record."""
+        with unspoken(self._name, _gone()):
+            statement = self._statement(expression)
+            self._connection.execute(f"EXPLAIN {statement}")
+        return lambda: self._run(statement, expression)
+
+    def _statement(self, expression: Any) -> str:
+        """An Ibis table in SQL; the public tables that it carries are brought in."""
+        for name, rows in carried(expression).items():
+            if name not in self._there:
+                self._bring(name, rows)
+        return sql_of(expression, "postgres", self._text)
+
+    def _text(self, constant: str) -> str:
+        """A text constant as the driver writes it for this connection: COPY takes no parameters."""
+        from psycopg.sql import Literal
+
+        return Literal(constant).as_string(self._connection)
+
+    def _run(self, statement: str, expression: Any) -> Any:
         from pyarrow import csv
 
-        with unspoken(self._name, _gone()), self._connection.cursor() as cursor:
-            statement = sql_of(expression, "postgres")
-            for name, rows in carried(expression).items():
-                if name not in self._there:
-                    self._bring(name, rows)
-            text = io.BytesIO()
-            with cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows:
-                for row in rows:
-                    text.write(row)
-            schema = expression.schema().to_pyarrow()
-            if not text.tell():
-                return schema.empty_table()
-            text.seek(0)
-            return csv.read_csv(
-                text,
-                csv.ReadOptions(column_names=schema.names),
-                csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-                csv.ConvertOptions(
-                    column_types=schema,
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                    true_values=["t"],
-                    false_values=["f"],
-                ),
-            ).cast(schema)
+        text = io.BytesIO()
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows,
+        ):
+            for row in rows:
+                text.write(row)
+        schema = expression.schema().to_pyarrow()
+        if not text.tell():
+            return schema.empty_table()
+        text.seek(0)
+        return csv.read_csv(
+            text,
+            csv.ReadOptions(column_names=schema.names),
+            csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            csv.ConvertOptions(
+                column_types=schema,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["t"],
+                false_values=["f"],
+            ),
+        ).cast(schema)
 
     def execute(self, statement: str) -> None:
         """A statement of SQL without results."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from deltahist.errors import InputError
+from deltahist.errors import InputError, shortened
 
 _TWO: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": lambda one, other: one == other,
@@ -42,6 +42,8 @@ _PARTS = {
 _UNITS = {
     "YEAR": "Y", "QUARTER": "Q", "MONTH": "M", "WEEK": "W", "DAY": "D", "HOUR": "h", "MINUTE": "m", "SECOND": "s",
 }  # fmt: skip
+#: Characters of an expression: longer ones take long to read, and are refused for their parts in the end.
+_LONGEST = 1 << 16
 _RULE = (
     "there are columns, constants, =, <>, <, <=, >, >=, in, between, like, is null, not, and, or, + - * / %, case, "
     "coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr, extract, date_trunc and cast(time as date)"
@@ -69,19 +71,24 @@ def read_text(text: str, given: Any) -> Any:
     import sqlglot
     from sqlglot import exp
 
+    if len(text) > _LONGEST:
+        raise InputError(
+            f"the query says {shortened(text)}: an expression is of at most {_LONGEST:,} characters; join a public "
+            "table of the values instead of listing very many"
+        )
     try:
         tree = sqlglot.parse_one(text, into=exp.Condition)
         return _Reader(text, given).of(tree)
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
         raise InputError(
-            f"the query says {text!r}, which cannot be read: {_RULE}; names of columns that are words of SQL (when, "
-            "order) or have spaces are put in double quotes, text in single ones"
+            f"the query says {shortened(text)}, which cannot be read: {_RULE}; names of columns that are words of SQL "
+            "(when, order) or have spaces are put in double quotes, text in single ones"
         ) from None
     except (AttributeError, TypeError, ArithmeticError, ibis.common.exceptions.IbisError):
         # Ibis has no such operation between values of these types.
         raise InputError(
-            f"the query says {text!r}, which does not go with the kinds of its columns: numbers are compared and "
-            "reckoned with numbers, text with text, times with '2026-05-01 22:30:00'"
+            f"the query says {shortened(text)}, which does not go with the kinds of its columns: numbers are compared "
+            "and reckoned with numbers, text with text, times with '2026-05-01 22:30:00'"
         ) from None
 
 
@@ -96,7 +103,7 @@ class _Reader:
     """Turns what sqlglot read into expressions of a table."""
 
     def __init__(self, text: str, given: Any) -> None:
-        self.text, self.given = text, given
+        self.text, self.given = shortened(text), given
 
     def of(self, node: Any) -> Any:
         """What a node of the tree says."""
@@ -140,9 +147,9 @@ class _Reader:
         if node.is_string:
             return ibis.literal(text, "string")
         if text.isdigit():
-            if int(text) >= 1 << 63:
+            if len(text.lstrip("0")) > 19 or int(text) >= 1 << 63:
                 raise InputError(
-                    f"the query says {self.text!r}, with {text[:40]}: whole numbers are below 2^63"
+                    f"the query says {self.text}, with the number {shortened(text)}: whole numbers are below 2^63"
                 )
             return ibis.literal(int(text), "int64")
         return ibis.literal(float(text), "float64")
@@ -235,7 +242,7 @@ class _Reader:
             raise self._refusal(node)
         start, length = (None if each is None else int(each.this) for each in numbers)
         if not start:
-            raise InputError(f"the query says {self.text!r}: the first letter of a text is number 1")
+            raise InputError(f"the query says {self.text}: the first letter of a text is number 1")
         return self.of(node.this).substr(start - 1, length)
 
     def _refusal(self, node: Any) -> InputError:
@@ -245,4 +252,4 @@ class _Reader:
         if isinstance(node, exp.Column):
             cause = " (a name with a point in it is put in double quotes)"
         shown = node.sql()[:40] if isinstance(node, exp.Expression) else str(node)[:40]
-        return InputError(f"the query says {self.text!r}, which asks for {shown!r}{cause}: {_RULE}")
+        return InputError(f"the query says {self.text}, which asks for {shown!r}{cause}: {_RULE}")

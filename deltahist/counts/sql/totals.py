@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deltahist.counts.sql.kinds import DTYPES, LARGEST, SMALLEST, as_time, bounded
-from deltahist.errors import InputError
+from deltahist.errors import InputError, shown
 
 #: Nodes of an expression as it is written out, guards included, and how deep they may be nested.
-_MOST_NODES, _MOST_DEEP = 4000, 60
+MOST_NODES, _MOST_DEEP = 4000, 60
 
 WORDS = {
     "truth": "true or false", "whole": "a whole number", "number": "a number", "text": "text", "time": "a time",
@@ -80,7 +80,7 @@ def unified(parts: Sequence[Total]) -> list[Total]:
 
 def too_long() -> InputError:
     return InputError(
-        f"the query has an expression of more than {_MOST_NODES:,} parts, guards included, or nested more than "
+        f"the query has an expression of more than {MOST_NODES:,} parts, guards included, or nested more than "
         f"{_MOST_DEEP} deep: compute parts of it by select first"
     )
 
@@ -96,7 +96,7 @@ def made_of(
     """What is made of parts."""
     nodes = more + sum(part.nodes for part in parts)
     deep = 1 + max((part.deep for part in parts), default=0)
-    if nodes > _MOST_NODES or deep > _MOST_DEEP:
+    if nodes > MOST_NODES or deep > _MOST_DEEP:
         raise too_long()
     columns = frozenset[str]().union(*(part.columns for part in parts))
     return Total(value, kind, columns, least, most, nodes, deep)
@@ -117,7 +117,7 @@ def constant(value: Any) -> Total:
         return Total(ibis.literal(value), "truth", constant=value)
     if isinstance(value, int):
         if abs(value) >= 1 << 63:
-            raise InputError(f"the query has the constant {value}: whole numbers are below 2^63 in size")
+            raise InputError(f"the query has the constant {shown(value)}: whole numbers are below 2^63 in size")
         return Total(
             ibis.literal(value).cast("int64"),
             "whole",

@@ -1,5 +1,7 @@
 """Expressions on records: none fails whatever the records hold, and both databases say the same."""
 
+import time
+
 import ibis
 import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
@@ -176,6 +178,27 @@ def test_lengths_of_expressions_are_bounded_guards_included():
         QUERY.where(power)
     with pytest.raises(InputError, match="by select first"):
         QUERY.where(" + ".join(["f"] * 5000) + " > 3")
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("a > " + "9" * 5000, r"the number '9{40}\.\.\.' \(5,000 characters\): whole numbers are below 2\^63"),
+        ("a > 9223372036854775808", r"whole numbers are below 2\^63"),
+        ("f > 1" + "0" * 400 + ".5", "numbers are 0 or of a size"),
+        (f"substr(k, {'9' * 5000}) = 'a'", "the query says .* characters"),
+        (lambda t: t.a.isin(range(4001)), "more than 4,000 parts"),
+        (f"a in ({','.join(map(str, range(20_000)))})", r"\(108,\d{3} characters\): .* at most 65,536 characters"),
+        (f"a in ({','.join(map(str, range(9_000)))})", "more than 4,000 parts"),
+    ],
+)
+def test_long_numbers_and_lists_are_refused_in_one_short_line_and_soon(asked, reason):
+    started = time.process_time()
+    with pytest.raises(InputError, match=reason) as caught:
+        QUERY.where(asked)
+    assert len(str(caught.value)) < 700
+    assert time.process_time() - started < 2
+    assert QUERY.where(lambda t: t.a == 0x7FFFFFFFFFFFFFFF).columns
 
 
 def test_an_expression_knows_all_columns_that_it_depends_on():

@@ -1,0 +1,75 @@
+"""Settings that a transaction in PostgreSQL relies on: set when it begins, whatever the server says, and checked.
+
+A server, a database, a role or a pooler of connections may have others. Where a backslash may end a text constant, SQL
+follows it; where dates are written in another order, they are read as others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from deltahist.errors import InputError
+
+#: As the server says them back.
+_RELIED_ON = {
+    "standard_conforming_strings": "on",
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, YMD",
+    "TimeZone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "transform_null_equals": "off",
+}
+
+#: Runs a statement with %(name)s for parameters, and gives its one row.
+Run = Callable[[str, Mapping[str, Any]], Any]
+
+
+def settle(
+    run: Run,
+    where: str,
+    own: Mapping[str, str],
+    isolation: str | None = None,
+    *,
+    timeouts: Mapping[str, str] | None = None,
+) -> None:
+    """Set what a transaction relies on, for the transaction, or for the session where there is none.
+
+    Parameters
+    ----------
+    run : within the transaction, before anything else.
+    where : the database, for messages.
+    own : further settings. timeouts : others, which the server says back in other units.
+    isolation : of the transaction; None for a session without transactions.
+
+    Raises
+    ------
+    InputError
+        If the server goes on with other settings.
+    """
+    wanted = {**_RELIED_ON, **own}
+    given = {**wanted, **(timeouts or {})}
+    parts: list[str] = []
+    values: dict[str, Any] = {"local": isolation is not None}
+    for at, (name, value) in enumerate(given.items()):
+        parts.append(f"pg_catalog.set_config(%(name{at})s, %(value{at})s, %(local)s)")
+        values |= {f"name{at}": name, f"value{at}": value}
+    run(f"SELECT {', '.join(parts)}", values)
+    if isolation is not None:
+        wanted["transaction_isolation"] = isolation
+    asked = ", ".join(f"pg_catalog.current_setting(%(name{at})s)" for at in range(len(wanted)))
+    found = run(f"SELECT {asked}", {f"name{at}": name for at, name in enumerate(wanted)})
+    for (name, value), there in zip(wanted.items(), found, strict=True):
+        if there != value:
+            raise InputError(
+                f"{where} has {name} = {there!r} although {value!r} was set (is there a pooler of connections in "
+                "between, which does not pass it on?): nothing is read or charged there; connect to the server itself"
+            )
+
+
+def own_schemas(run: Run) -> str:
+    """Return the search path without the system's schemas: they come first then, and no function hides theirs."""
+    (schemas,) = run("SELECT pg_catalog.current_schemas(false)", {})
+    own = (name for name in schemas if not name.startswith("pg_"))
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in own)
