@@ -69,7 +69,8 @@ class Law:
             # The fourth cumulant of a two-sided geometric is 2 p (1 + 4 p + p²) / (1 − p)⁴.
             return (1 + 4 * p + p * p) / (2 * p) if p > 0 else 0.0
         second, fourth = self._moments
-        return fourth / (second * second) - 3 if second > 0 else 0.0
+        # Step by step: the square of a small variance is no float any more.
+        return fourth / second / second - 3 if second > 0 else 0.0
 
     @property
     def _moments(self) -> tuple[float, float]:

@@ -33,6 +33,8 @@ _OF_SLOPE = 1.14
 _ODDS, _CLUMP = 2.5, 1.5
 #: Points of one cell do not all share one place.
 _MOST_SHARED = 0.999
+#: What nothing is divided by.
+_TINY = np.finfo(np.float64).tiny
 #: Cells that are looked at a time.
 _AT_A_TIME = 1 << 15
 
@@ -195,7 +197,9 @@ def _slopes(cells: Field, error: float, rows: slice) -> tuple[Field, ...]:
         padded = np.pad(own, ((0, 0), (1, 1)), mode="edge")
         neighbours.append((padded[:, :-2], padded[:, 2:]))
     least = 2 * abs(own) + 4 * error
-    found = [_OF_NEIGHBOURS * (high - low) / (abs(high) + abs(low) + least) for low, high in neighbours]
+    found = [
+        _OF_NEIGHBOURS * (high - low) / np.maximum(abs(high) + abs(low) + least, _TINY) for low, high in neighbours
+    ]
     steep = _STEEPEST / np.maximum(sum(map(abs, found)), _STEEPEST)
     return tuple(slope * steep for slope in found)
 

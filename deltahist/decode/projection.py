@@ -128,10 +128,16 @@ def _distance(
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
 
 
+def _length(field: NDArray[np.float64]) -> float:
+    """The Euclidean norm, also of numbers whose squares are none any more."""
+    most = float(np.abs(field).max())
+    return most * float(np.linalg.norm(field / most)) if most > 0 else 0.0
+
+
 def _balanced(step: float, cells: NDArray[np.float64], multipliers: NDArray[np.float64]) -> float:
     """The step length at which cells and multipliers would have changed as much (or the present one).
 
     Where multipliers have changed more, they are still far off, and longer steps find them sooner.
     """
-    moved, pushed = float(np.linalg.norm(cells)), float(np.linalg.norm(multipliers))
+    moved, pushed = _length(cells), _length(multipliers)
     return _PART * pushed / moved if moved > 0 and pushed > 0 else step

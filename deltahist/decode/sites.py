@@ -67,8 +67,8 @@ def sites(seen: Field, spread: Field, shares: Field) -> Sites:
         z = middle / root
         # Of a normal law cut at zero: its density there over the probability above.
         above = part - spread / (2 * mean**2) + seen / mean + np.log(mean)
-        hazard = np.exp(-z * z / 2 - np.log(2 * np.pi) / 2 - above)
         far = z < -_FAR
+        hazard = np.exp(np.where(far, 0.0, -z * z / 2 - np.log(2 * np.pi) / 2 - above))
         rest = root / np.maximum(-z, 1.0)
         one = np.where(far, rest, np.maximum(middle + root * hazard, _LEAST))
         two = np.where(far, 2 * rest**2, np.maximum(spread * (1 - hazard * (z + hazard)), 0.0) + one**2)

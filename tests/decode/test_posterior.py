@@ -529,3 +529,32 @@ def test_there_is_none_without_points_noise_or_room(monkeypatch):
     assert posterior(field, metric, None, noise) is not None
     assert even_shares((2, 3)).sum() == pytest.approx(6)
     assert isinstance(posterior(field, metric, 65.0, noise), Posterior)
+
+
+@pytest.mark.parametrize(
+    ("shape", "delta", "sources", "budget", "strategy"),
+    [
+        ((9, 5), 2, "boundary", {"rho": 1000.0}, "identity"),  # the square of a small variance
+        ((17, 3), 1, "boundary", {"epsilon": 1000.0}, "auto"),  # one over a small variance, squared
+        ((7, 1), 1, None, {"epsilon": 1000.0}, "cumulative"),  # empty cells without noise
+        ((1, 1), 1, None, {"epsilon": 1.0}, "identity"),
+        ((7, 8), 1, "boundary", {"epsilon": 0.1}, "identity"),
+    ],
+)
+@pytest.mark.parametrize("number", [None, -(1 << 62), 1 << 62])
+@pytest.mark.filterwarnings("ignore:non-negative estimates are certified")
+def test_extremes_are_answered(shape, delta, sources, budget, strategy, number):
+    """Hardly any noise, and numbers that nobody publishes: finite answers, and intervals that hold the estimate."""
+    domain = dh.Domain((0, 0, *shape), shape)
+    near = dh.Neighbourhood(domain, delta, sources, ())
+    counts = np.random.default_rng(0).poisson(1, shape)
+    release = dh.publish(counts, near, strategy, rng=np.random.default_rng(1), **budget)
+    if number is not None:
+        release = dh.Release(release.mechanism, np.full_like(release.values, number), release.total)
+    work = dh.workloads.random_boxes(20, domain, seed=1)
+    for found in (dh.answer(release, work), dh.answer(release, work, nonnegative=True)):
+        assert np.isfinite(found.select_dtypes("number").to_numpy()).all()
+        slack = 1e-6 * found["estimate"].abs()
+        assert (found["low"] <= found["estimate"] + slack).all()
+        assert (found["high"] >= found["estimate"] - slack).all()
+    assert (release.cells(nonnegative=True) >= 0).all()
