@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.budgets.nano import allowed
 from deltahist.budgets.paying import Account, amounts_for
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counts.private import Private, how_made
@@ -125,6 +126,8 @@ def publish(
             counting=counting,
         )
     check_protection(mechanism, weak_protection_accepted, rng)
+    if rng is None:
+        _check_window_pays(mechanism, account)
     near, strategy = mechanism.neighbourhood, mechanism.strategy
     private = _checked(counts, near)
     check_groups(strategy)
@@ -152,6 +155,25 @@ def publish(
         drawn[group.members] = draw(law, len(drawn[group.members]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
     return Release(mechanism, values, total, publishable=rng is None, payment=payment)
+
+
+def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
+    """Raise InputError unless the window that a step's statement speaks of pays for the step."""
+    step = mechanism.step
+    if step is None:
+        return
+    paying = None if account is None else (account.step, account.window.length, account.window.unit)
+    if (
+        account is None
+        or paying != (step.number, step.window, step.budget.unit)
+        or account.window.limit != allowed(**{step.budget.unit: step.budget.amount})
+        or account.window.limits != step.limits
+    ):
+        raise InputError(
+            f"the mechanism is for step {step.label} of a stream ({step.words}), and "
+            + ("no account pays" if account is None else f"account {account.name!r} pays for something else")
+            + ": publish steps with Account(window, step) of that window, or by a Stream"
+        )
 
 
 def check_protection(

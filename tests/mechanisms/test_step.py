@@ -23,7 +23,7 @@ def mechanism(**budget):
 
 def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
     made = mechanism(epsilon=Fraction(1, 7)).at(step())
-    release = dh.publish(np.ones((4, 4), dtype=int), made)
+    release = dh.publish(np.ones((4, 4), dtype=int), made, account=dh.Account(dh.Window(7, epsilon=1), 2))
     release.save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == step()
@@ -38,7 +38,8 @@ def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
 def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
     limited = Step(DAYS, 2, 7, dh.Budget(1), [(30, 2), (np.inf, Fraction(7, 2))])
     made = mechanism(epsilon=Fraction(1, 15)).at(limited)
-    dh.publish(np.ones((4, 4), dtype=int), made).save(tmp_path / "day.parquet")
+    account = dh.Account(dh.Window(7, epsilon=1, limits=[(30, 2), (np.inf, Fraction(7, 2))]), 2)
+    dh.publish(np.ones((4, 4), dtype=int), made, account=account).save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == limited
     assert again.facts()["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
@@ -105,3 +106,22 @@ def test_an_altered_step_is_damage(tmp_path):
     for key, value in (("every", -5), ("start", "x"), ("epsilon", "0"), ("window", 1.5), ("number", None)):
         with pytest.raises((dh.InputError, ValueError, TypeError)):
             Step.from_description(described | {key: value})
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        None,
+        dh.Account.total(epsilon=9),
+        dh.Account(dh.Window(7, epsilon=1), 3),
+        dh.Account(dh.Window(1, epsilon=1), 2),
+        dh.Account(dh.Window(7, epsilon=2), 2),
+        dh.Account(dh.Window(7, rho=1), 2),
+        dh.Account(dh.Window(7, epsilon=1, limits=[(30, 2)]), 2),
+    ],
+)
+def test_the_window_that_is_promised_pays(account):
+    made = mechanism(epsilon=Fraction(1, 7)).at(step())
+    with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream .* publish steps with Account\(window"):
+        dh.publish(np.ones((4, 4), dtype=int), made, account=account)
+    assert account is None or account.spent == 0
