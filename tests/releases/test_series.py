@@ -316,7 +316,8 @@ def test_epsilon_and_rho_are_not_mixed():
 
 def of_stream(step, window=7, clock=DAYS):
     mechanism = dh.Mechanism(NEAR, dh.strategies.Identity(DOMAIN), dh.Budget(Fraction(1, 7)))
-    return dh.publish(np.ones(DOMAIN.shape, dtype=int), mechanism.at(Step(clock, step, window, dh.Budget(1))))
+    made = mechanism.at(Step(clock, step, window, dh.Budget(1)))
+    return dh.publish(np.ones(DOMAIN.shape, dtype=int), made, account=dh.Account(dh.Window(window, epsilon=1), step))
 
 
 def test_a_folder_is_read_by_what_its_files_say(tmp_path):
