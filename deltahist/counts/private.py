@@ -62,6 +62,8 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
         return _unknown(result)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        if function in (np.array_repr, np.array_str, np.array2string):
+            return repr(self)
         return _unknown(function(*_plain(arguments), **_plain(options)))
 
     def __setitem__(self, place: Any, value: Any) -> None:
@@ -71,9 +73,11 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
 
     def __repr__(self) -> str:
         """Shape and provenance: a notebook shows this, and the figures are nobody else's."""
-        shape = " × ".join(map(str, self.shape)) or "one number"
+        # Only the map's shape is public: that of points, or of some of the cells, is their number.
+        public = self.domain is not None and self.shape == self.domain.shape
+        shape = f", {' × '.join(map(str, self.shape))}" if public else ""
         made = "made of private figures" if self.counting is None else f"{self.counting}"
-        return f"<private {self.dtype} array, {shape}: {made}; np.asarray shows its figures>"
+        return f"<private {self.dtype} array{shape}: {made}; np.asarray shows its figures>"
 
     __str__ = __repr__
 

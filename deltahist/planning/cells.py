@@ -154,6 +154,8 @@ def on_cells(
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]
     """
+    if isinstance(limits, Iterator):  # each map reads them anew
+        limits = list(limits)
     for times in SIDES:
         try:
             domain = Domain.from_cell(bounds, length_times(delta, times), crs)

@@ -290,10 +290,15 @@ def test_a_description_makes_it_again(counting):
 
 
 def test_printing_shows_no_figures():
-    counts = Private.of(np.array([[71, 72], [73, 74]]), Counting(contributions=2, user=True))
-    for thing in (counts, counts[0], counts + 1, counts.copy(), counts.sum(axis=0), counts.T):
-        for text in (repr(thing), str(thing), f"{thing}", str([thing])):
+    domain = dh.Domain((0, 0, 2, 2), (2, 2))
+    counts = Private.of(np.array([[71, 72], [73, 74]]), Counting(contributions=2, user=True), domain)
+    for thing in (counts, counts[0], counts + 1, counts.copy(), counts.sum(axis=0), counts.T, counts[counts > 72]):
+        for text in (repr(thing), str(thing), f"{thing}", str([thing]), np.array_repr(thing), np.array2string(thing)):
             assert "private int64 array" in text
             assert not {"71", "72", "73", "74", "144"} & set(re.findall(r"\d+", text))
-    assert "2 × 2: Counting(contributions=2, user=True" in repr(counts)
+    assert "array, 2 × 2: Counting(contributions=2, user=True" in repr(counts)
+    points = Private.of(np.zeros((57, 2)), Counting(), domain)
+    for thing in (points, counts[counts > 72]):  # how many there are is nobody's to see
+        assert "array:" in repr(thing)
+        assert "57" not in repr(thing)
     assert np.asarray(counts).tolist() == [[71, 72], [73, 74]]

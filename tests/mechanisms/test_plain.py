@@ -93,7 +93,8 @@ def test_a_step_says_what_all_steps_promise_together():
     near = dh.Neighbourhood(DOMAIN, "2km", "boundary")
     mechanism = dh.Mechanism(near, dh.strategies.Identity(DOMAIN), dh.Budget(1 / 8))
     step = Step(Clock.of("2010-05-01", "1d"), 0, 8, dh.Budget(1))
-    made = dh.publish(np.ones(DOMAIN.shape, dtype=int), mechanism.at(step))
+    account = dh.Account(dh.Window(8, epsilon=1), 0)
+    made = dh.publish(np.ones(DOMAIN.shape, dtype=int), mechanism.at(step), account=account)
     said = words(made)
     assert "their guess is right in 53.2 of 100 cases at most" in said
     assert "step 2010-05-01 of a stream" in said

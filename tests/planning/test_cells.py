@@ -115,3 +115,9 @@ def test_cells_end_where_there_are_too_many_or_fewer_than_two():
 def test_the_number_of_points_must_be_one(points):
     with pytest.raises(dh.InputError, match="points is"):
         expected_placement(dh.workloads.boxes([[0, 0, 1, 1]]), MAP, points)
+
+
+def test_limits_that_can_be_read_once_hold_on_all_cells():
+    found = list(on_cells((0, 0, 8, 8), 1, limits=iter([(3, 2), ("any", 4)])))
+    assert len(found) > 3
+    assert {len(near.profile) for near in found} == {2}
