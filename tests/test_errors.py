@@ -105,8 +105,8 @@ def test_available_memory_is_plausible():
 @pytest.mark.parametrize(
     "text",
     [
-        "9" * 5000, "0." + "0" * 5000 + "1", "1." + "0" * 5000, "1e999999999", "1e-999999999", "1e400", "nan", "-inf",
-        "sNaN", "1/0", "9" * 900 + "/1", "1/2/3", "", "one", "1,5",
+        "9" * 5000, "0." + "0" * 5000 + "1", "1." + "0" * 5000, "1e999999999", "1e-999999999", "1e400", "1e-500", "nan",
+        "-inf", "sNaN", "1/0", "9" * 900 + "/1", "1/2/3", "", "one", "1,5",
     ],
 )  # fmt: skip
 def test_what_is_typed_and_no_number_is_told_at_once(text):

@@ -303,6 +303,16 @@ def test_endless_decimals_are_numbers_or_missing(postgres_url):
     assert rows == [(0, -0.1), (0, 0.0), (0, 0.0), (0, None), (0, None), (0, None)]
 
 
+def test_a_connection_with_other_settings_reads_texts_alike():
+    connection = duckdb.connect()
+    connection.execute("SET GLOBAL default_collation = 'NOCASE'")
+    database = Database.open(connection)
+    database.register(["Ann", "ann"], 0)
+    database.create_records("t", {"k": "text"}, owner="who")
+    database.insert("t", pd.DataFrame({"who": ["Ann", "ann"], "k": ["BUS", "bus"]}))
+    assert _rows(database, database.query("t", "who").where("k = 'bus'")) == [(1,)]
+
+
 #: Texts that leave a constant, where a backslash can end it, and go on as SQL.
 ATTACKS = [
     "\\' OR true --", "\\' OR pg_sleep(9) IS NULL --", "\\'; COPY t TO PROGRAM 'true'; --", "\\", "\\\\'", "'", "''",
