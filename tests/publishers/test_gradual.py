@@ -602,7 +602,8 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
             release,
             dh.refine(release, tmp_path / "s", account=account, **{unit: finer}, **WEAK),
         )
-        assert np.abs(release.values - before.values).max() <= 1e-2 * np.abs(before.values).max()
+        # Gaussian noise moves by a thousandth of itself in the last step, which may be rounded to one.
+        assert np.abs(release.values - before.values).max() <= 1 + 1e-2 * np.abs(before.values).max()
 
 
 def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):

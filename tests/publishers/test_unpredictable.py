@@ -40,7 +40,7 @@ def finer(mechanism, times):
     amount = mechanism.budget.amount * times
     if times > 1:
         return mechanism.in_chain(mechanism.chain.finer(amount))
-    return mechanism.in_chain(dh.mechanisms.chain.Chain("0" * 32, mechanism.chain.amounts, amount))
+    return mechanism.in_chain(dh.mechanisms.chain.Chain("0" * 32, mechanism.chain.amounts, amount, "0" * 64))
 
 
 def refined(publish, folder, **amount):
