@@ -32,8 +32,8 @@ _APPLICATION = 1684556871
 VERSION = 1
 #: A pragma takes no parameters.
 _MARKS = (f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {VERSION}")
-#: What SQLite calls "synchronous EXTRA", and where a file says by two bytes of 2 that it is in WAL mode.
-_EXTRA, _WAL = 3, slice(18, 20)
+#: What SQLite calls "synchronous EXTRA".
+_EXTRA = 3
 #: Seconds between two tries to begin a change, at most: SQLite itself would try less and less often, and may never win.
 _PAUSE = 0.01
 
@@ -146,24 +146,29 @@ class SQLiteFile:
         Raises DamagedFile if the second one is not there: charges may have been in it.
         """
         path = self.path.resolve()
-        with path.open("rb") as file:
-            if file.read(_WAL.stop)[_WAL] != b"\2\2":
+        changes = Path(f"{path}-wal")
+        # Looked for before SQLite makes one. The ledger's own bytes are SQLite's to read: a file that this process
+        # opens and closes by itself takes away the locks that other threads of the process have on the ledger.
+        there = changes.exists() and changes.stat().st_size > 0
+        opened = sqlite3.connect(f"{path.as_uri()}?mode=rw", accounts.PATIENCE, isolation_level=None, uri=True)
+        with contextlib.closing(opened) as alone:
+            if alone.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 return
-        if not Path(f"{path}-wal").exists():
-            raise DamagedFile(
-                f"{self._what} was put into WAL mode by another program, and its file of changes, "
-                f"{path.name + '-wal'!r}, is not beside it: charges may have been in that; bring it back, or, if "
-                "nothing was lost, say PRAGMA journal_mode = DELETE in sqlite3"
-            )
-        try:
-            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as alone:
+            if not there:
+                raise DamagedFile(
+                    f"{self._what} was put into WAL mode by another program, and its file of changes, "
+                    f"{changes.name!r}, is not beside it, or is empty: charges may have been in that; bring it back, "
+                    "or, if nothing was lost, say PRAGMA journal_mode = DELETE in sqlite3"
+                )
+            try:
+                alone.execute("PRAGMA busy_timeout = 5000")
                 alone.execute(f"PRAGMA synchronous = {_EXTRA}")
                 alone.execute("PRAGMA journal_mode = DELETE")
-        except sqlite3.OperationalError as problem:
-            raise InputError(
-                f"{self._what} was put into WAL mode by another program, which does not go back: {problem} (is it open "
-                "there?); nothing was charged"
-            ) from None
+            except sqlite3.OperationalError as problem:
+                raise InputError(
+                    f"{self._what} was put into WAL mode by another program, which does not go back: {problem} (is it "
+                    "open there?); nothing was charged"
+                ) from None
 
     def _check_durable(self, connection: Connection) -> None:
         """Refuse a transaction that would not be on the disk, in this file, at its end."""
@@ -178,7 +183,8 @@ class SQLiteFile:
     def _transaction(self, begin: str) -> Iterator[Connection]:
         if not self.path.exists():
             raise InputError(f"{self._what} is gone: nothing is published without it")
-        self._end_wal()
+        with self._translated():
+            self._end_wal()
         # Resolved at every use: a path may be relative, or a link.
         engine = _engine(self.path.resolve(), "rw", accounts.PATIENCE)
         with self._translated(), _connection(engine, begin) as connection, connection.begin():
@@ -192,10 +198,11 @@ class SQLiteFile:
             yield
         except json.JSONDecodeError as problem:
             raise DamagedFile(f"{self._what} is damaged: a rule in it cannot be read ({problem})") from None
-        except DBAPIError as problem:
-            damaged = _code(problem) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        except (DBAPIError, sqlite3.Error) as problem:
+            found = problem.orig if isinstance(problem, DBAPIError) else problem
+            damaged = _code(found) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
             raise (DamagedFile if damaged else InputError)(
-                f"{self._what} cannot be used: {problem.orig} (cut short, damaged, or held by another process?); "
+                f"{self._what} cannot be used: {found} (cut short, damaged, or held by another process?); "
                 "nothing was charged"
             ) from None
 
@@ -212,7 +219,7 @@ def hold(path: Path, what: str) -> Iterator[None]:
             # It is never committed: the file stays empty.
             held.enter_context(_connection(engine, "BEGIN EXCLUSIVE")).begin()
         except DBAPIError as problem:
-            if _code(problem) != sqlite3.SQLITE_BUSY:
+            if _code(problem.orig) != sqlite3.SQLITE_BUSY:
                 raise InputError(
                     f"{what} {str(path)!r} cannot be locked: {problem.orig} (may its folder be written?)"
                 ) from None
@@ -285,7 +292,7 @@ def _pragma(connection: Connection, statement: str) -> Any:
     return connection.exec_driver_sql(statement).scalar()
 
 
-def _code(problem: DBAPIError) -> int | None:
+def _code(problem: BaseException | None) -> int | None:
     """What SQLite calls the problem, without the details of the extended code."""
-    code = getattr(problem.orig, "sqlite_errorcode", None)
+    code = getattr(problem, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -144,14 +145,26 @@ def test_a_ledger_without_the_file_that_its_charges_wait_in_is_refused(ledger):
     _killed_while_charging(ledger.path, [250, 500])
     Path(f"{ledger.path}-wal").unlink()
     before = ledger.path.read_bytes()
-    with pytest.raises(dh.DamagedFile, match=r"'city\.ledger-wal', is not beside it: charges may have been in that"):
+    with pytest.raises(dh.DamagedFile, match=r"'city\.ledger-wal', is not beside it, or is empty: charges may"):
         Ledger(ledger.path)
     assert ledger.path.read_bytes() == before
 
 
+@pytest.mark.skipif(os.name != "posix", reason="locks of other systems are kept")
+def test_a_thread_that_reads_leaves_the_locks_of_a_change(ledger):
+    """A file that a process opens and closes by itself would give up all its locks on that file."""
+    begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+    with sqlite.SQLiteFile(ledger.path).change():
+        reader = threading.Thread(target=ledger.charges, args=("city",))
+        reader.start()
+        reader.join()
+        other = subprocess.run([sys.executable, "-c", begin, ledger.path], capture_output=True, text=True)
+    assert "database is locked" in other.stderr
+
+
 def test_a_ledger_that_another_program_holds_in_wal_mode_is_refused(ledger):
     other = _wal(ledger.path)
-    other.execute("SELECT count(*) FROM charge").fetchall()
+    other.execute("INSERT INTO charge VALUES ('city', 7, 0)")
     with pytest.raises(dh.InputError, match="does not go back: database is locked"):
         Ledger(ledger.path)
     with pytest.raises(dh.InputError, match="does not go back"):

@@ -421,7 +421,9 @@ def test_a_step_of_a_stream_has_no_state(tmp_path):
         step=Step(Clock.of("2010-05-01", "1d"), 0, 7, dh.Budget(1)),
     )
     with pytest.raises(dh.InputError, match="its steps cannot be refined"):
-        dh.publish(ROW, mechanism, state=tmp_path / "s")
+        dh.publish(
+            ROW, mechanism, state=tmp_path / "s", account=dh.Account(dh.Window(7, epsilon=1), 0)
+        )
     assert not (tmp_path / "s").exists()
 
 
