@@ -80,7 +80,6 @@ _ENTRY = Table(
 _OF, _KEY, _AT = bindparam("of", type_=Text()), bindparam("key", type_=Text()), bindparam("at", type_=_WHOLE)
 _RULES = select(_ACCOUNT.c.name, _ACCOUNT.c.rule)
 _RULE = select(_ACCOUNT.c.rule).where(_ACCOUNT.c.name == _OF)
-_AMEND = update(_ACCOUNT).where(_ACCOUNT.c.name == _OF).values(rule=bindparam("new"))
 _CHARGES = select(_CHARGE.c.step, _CHARGE.c.nano).where(_CHARGE.c.account == _OF).order_by(_CHARGE.c.step)
 _ADD = (
     update(_CHARGE)
@@ -138,10 +137,6 @@ class Accounts:
     def open(self, name: str, rule: dict[str, Any]) -> None:
         """Open an account that is not there yet."""
         self._connection.execute(insert(_ACCOUNT), {"name": name, "rule": _text(rule)})
-
-    def amend(self, name: str, rule: dict[str, Any]) -> None:
-        """Put another rule in the place of an account's rule."""
-        self._connection.execute(_AMEND, {"of": name, "new": _text(rule)})
 
     def close(self, name: str) -> None:
         """Forget an account altogether: for one that nothing was charged to."""

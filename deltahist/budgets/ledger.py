@@ -243,15 +243,6 @@ class Ledger:
                 "spent)"
             )
 
-    def amend(self, name: str, part: str, more: dict[str, Any]) -> None:
-        """Let a part of an account's rule say more than it did: accounts of earlier versions say less.
-
-        What it says already stays.
-        """
-        with self.transaction() as change:
-            rule = change.rule(name)
-            change.amend(name, rule | {part: more | rule[part]})
-
     def withdraw(self, name: str) -> None:
         """Close an account if nothing was charged to it, and discard a ledger that then holds nothing.
 

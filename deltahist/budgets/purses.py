@@ -139,6 +139,7 @@ class Turn:
         self.entered: list[Entry] = []
         self.limits, self.spent, self.which, self.marks = state.limits, state.spent, state.which, state.marks
         self.classes = np.array(list(state.classes), dtype=np.float64)
+        self._joined = 0
 
     def charge(self, times: ArrayLike, price: int | ArrayLike) -> NDArray[np.bool_]:
         """Charge whoever can pay, and say who could: the others are not charged.
@@ -154,6 +155,8 @@ class Turn:
         """
         if any(entry.kind == "charge" for entry in self.entered):
             raise RuntimeError("a turn charges once: what is spent is known again when it has ended")
+        if self._joined:
+            raise RuntimeError("a turn charges before anybody joins: who joins is known when it has ended")
         times = np.asarray(times, dtype=np.int64)
         prices = np.atleast_1d(np.asarray(price, dtype=np.int64))
         if times.shape != self.limits.shape or prices.shape not in ((1,), self.classes.shape):
@@ -192,11 +195,12 @@ class Turn:
             raise InputError(
                 f"radius is {radii[(radii < 0) | np.isinf(radii)][0]}: it must be finite, zero or more"
             )
-        first = len(self.limits) + sum(entry.nano for entry in self.entered if entry.kind == "join")
+        first = len(self.limits) + self._joined
         for start in range(0, len(limits), _PAGE):
             part = slice(start, start + _PAGE)
             data = opening(limits[part], np.zeros_like(limits[part]), radii[part], marks[part])
             self._enter("join", len(limits[part]), data)
+        self._joined += len(limits)
         return range(first, first + len(limits))
 
     def _enter(self, kind: str, nano: int, data: bytes) -> None:

@@ -146,11 +146,12 @@ def stream(
         near, planned = best.neighbourhood, best.strategy
     labels = [clock.label(step) for step in range(number)]
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
-    columns = {"user": rows.user, "time": steps.time}
     longer = options.window_limits(steps.window_limit, "--window-limit")
-    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, columns, longer)
+    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, rows.user, steps.time, longer)
     how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
-    how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **rows.reading()}
+    reading = rows.reading()
+    del reading["user"]  # the stream's own
+    how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **reading}
     bar = progress("publishing steps", number, None if number >= _LONG else False)
     with mending(coordinates, place), bar as advance:
         tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)

@@ -211,14 +211,14 @@ class Threshold:
     @property
     def channel(self) -> Channel:
         """How often either bit is reported as 1, to the last digits of floats."""
-        return Channel(*(Fraction(self._beyond(self.at - b * self.steps)) for b in (0, 1)))
+        return Channel(*(self._beyond(self.at - b * self.steps) for b in (0, 1)))
 
-    def _beyond(self, least: int) -> float:
-        """P(noise ≥ least)."""
+    def _beyond(self, least: int) -> Fraction:
+        """P(noise ≥ least); a probability near 1 is as sure as what is left of it."""
         rate = float(self.epsilon) / self.steps
         if least <= 0:
             return 1 - self._beyond(1 - least)
-        return math.exp(-rate * least) / (1 + math.exp(-rate))
+        return Fraction(math.exp(-rate * least) / (1 + math.exp(-rate)))
 
 
 def probability(**parameter: Fraction | float) -> Fraction:

@@ -111,9 +111,9 @@ class Rappor:
         if fields.get("form") == "laplace":
             f = math.exp(-each / 2) / math.cosh(each / (2 * STEPS))
         else:
-            f = 2 / (1 + math.exp(each))
-        # A little more noise than that, for the rounding of floats.
-        return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(1, 10**12))), **fields)
+            f = 2 * math.exp(-each) / (1 + math.exp(-each))
+        # A little more noise than that, for the rounding of floats, which grows with ε.
+        return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(math.ceil(each), 10**12))), **fields)
 
     @functools.cached_property
     def permanent(self) -> Channel | Threshold:
@@ -378,8 +378,9 @@ def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
 
 
 def _guarantee(channel: Channel, hashes: int) -> Guarantee:
-    """k ln(q (1 − p) / (p (1 − q))), rounded up."""
-    return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)))
+    """k ln(q (1 − p) / (p (1 − q))), rounded up; p and q are off by no more than the rounding of floats."""
+    rounding = 0 if channel.silent else Fraction(hashes, 10**14)
+    return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
 
 
 def _no_larger(coarse: Channel | Threshold, finer: Channel | Threshold) -> bool:

@@ -67,7 +67,7 @@ class Step:
         letter = "ε" if self.budget.unit == "epsilon" else "ρ"
         period = f", of {self.clock.period} each," if self.clock.every else ""
         every = f"every {self.window:,} steps in a row" if self.window > 1 else "every step"
-        most = f"{letter} = {float(self.budget.amount):g}"
+        most = f"{letter} = {float(self.budget.amount):.10g}"
         spend = f"spend at most {most} together" if self.window > 1 else f"spends at most {most}"
         return f"{every}{period} {spend}"
 
@@ -78,13 +78,13 @@ class Step:
         amount = float(self.budget.amount)
         out = [
             f"{'in whichever steps' if limit.any else f'within {limit.distance:,} steps'} {letter} = "
-            f"{amount * float(limit.factor):g}"
+            f"{amount * float(limit.factor):.10g}"
             for limit in self.limits
         ]
         if not self.limits or not self.limits[-1].any:
             until = int(self.limits[-1].distance) if self.limits else self.window
             most = amount * float(self.limits[-1].factor if self.limits else 1)
-            out.append(f"within {2 * until:,} steps {letter} = {2 * most:g}, and so on without end")
+            out.append(f"within {2 * until:,} steps {letter} = {2 * most:.10g}, and so on without end")
         return out
 
     def describe(self) -> dict[str, Any]:

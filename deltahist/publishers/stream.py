@@ -35,8 +35,6 @@ from deltahist.strategies.base import Strategy
 #: are whole and which were lost.
 _ACCOUNT, _ROWS, _COUNTING = "stream", "rows up to the last step", "counting"
 _WHOLE, _LOST = "last whole step", "lost steps"
-#: What ledgers of the first version do not say of a stream.
-_LATER = ("unit", "user", "time")
 
 #: Counts of a step, None for one without a file; and for a table the number of rows up to it.
 _Counts = Callable[[int], Private | None]
@@ -59,7 +57,8 @@ class Stream:
     ledger : path or URL of the ledger; made at first, needed for every later run.
     strategy : what is measured in every step, by name or itself; "auto" chooses for equal shares.
     counting : how rows become counts, but for the way to the map, which is compared once they are read.
-    columns : what else decides which rows belong to whom and to which step: the columns `user` and `time`.
+    user : the column that says whose a row is; None where rows are not of users.
+    time : the column of times; None for a folder with one file per step.
     limits : for data that differ in more steps than a window (`Window`).
 
     >>> import tempfile, deltahist as dh
@@ -77,7 +76,8 @@ class Stream:
     ledger: str | Path = field(repr=False)  # a URL may hold a password
     strategy: Strategy | str = "auto"
     counting: Counting = POINTS
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    user: str | None = None
+    time: str | None = None
     limits: Iterable[tuple[float, Any]] = ()
 
     @cached_property
@@ -104,7 +104,7 @@ class Stream:
         """The accountant without its ledger."""
         return Window(self.length, *self.budget.exact, limits=self.limits)
 
-    def window(self, tell: Callable[[str], None] = lambda text: None) -> Window:
+    def window(self) -> Window:
         """The accountant on the stream's ledger; refuses a ledger of another stream.
 
         The rule of the account is everything that the promise rests on, whatever else may differ between two runs:
@@ -120,30 +120,18 @@ class Stream:
             "strategy": self.mechanism.strategy.describe(),
             "start": self.clock.start,
             "every": self.clock.every,
+            "time_format": self.clock.format,
+            "user": self.user,
+            "time": self.time,
             **counting,
-            **self.columns,
         }
-        # What was not to be said before there was a choice is not said without it: the ledgers of before go on.
-        if self.clock.format is not None:
-            about["time_format"] = self.clock.format
-        before = self._begun
-        self._same_delta(about, before)
-        later = {k: about[k] for k in _LATER if k in about and before and k not in before}
-        known = {k: v for k, v in about.items() if k not in later}
-        window = replace(self._shape, ledger=self.ledger, name=_ACCOUNT, about=known)
-        if later:
-            _ledger(window).amend(_ACCOUNT, "about", later)
-            listed = ", ".join(f"{k} {v!r}" for k, v in later.items())
-            tell(
-                f"ledger {_ledger(window).place!r} is of a version that did not record it; from now on it says: "
-                f"{listed}"
-            )
-        return window
+        self._same_delta(about)
+        return replace(self._shape, ledger=self.ledger, name=_ACCOUNT, about=about)
 
-    def _same_delta(self, about: dict[str, Any], before: Mapping[str, Any]) -> None:
+    def _same_delta(self, about: dict[str, Any]) -> None:
         """2km and 2000m are one length: the ledger's own words are taken for it."""
-        said = before.get("neighbourhood", {}).get("delta")
-        if said is not None and before.get("domain") == about["domain"]:
+        said = self._begun.get("neighbourhood", {}).get("delta")
+        if said is not None and self._begun.get("domain") == about["domain"]:
             length = self.near.domain.length
             if length(said, name="delta") == length(self.near.delta, name="delta"):
                 about["neighbourhood"] = about["neighbourhood"] | {"delta": said}
@@ -167,7 +155,7 @@ class Stream:
 
         Parameters
         ----------
-        source : a table with a column of times (`columns["time"]`), or a folder with one file per step.
+        source : a table with a column of times (`time`), or a folder with one file per step.
         out : the folder of the releases, one file per step, named by the clock; it is made if need be.
         steps : how many there are up to now.
         amounts : what each step gets, 0 for none; equal shares when None.
@@ -175,7 +163,7 @@ class Stream:
         weak_protection_accepted : as for `publish`; it is about all releases of a window together, too.
         tell : is told what the person at the keyboard should know; not for publication.
         advance : is called after every step.
-        reading : as for `count_file`.
+        reading : as for `count_file`, but for `user`.
 
         Returns
         -------
@@ -192,13 +180,13 @@ class Stream:
             If a step's amount is more than its window has left.
         """
         source, out = Path(source), Path(out)
-        check_folders(source, self.columns.get("time"), self.clock, gaps, out)
+        check_folders(source, self.time, self.clock, gaps, out)
         self._check_protection(amounts, weak_protection_accepted)
         fresh, made = not Ledger.exists(self.ledger), not out.exists()
         if made:
             out.mkdir()
         try:
-            window = self.window(tell)
+            window = self.window()
             with _ledger(window).alone():
                 try:
                     run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
@@ -341,6 +329,7 @@ class _Run:
     ) -> tuple[_Counts, _RowsUpto]:
         """Counts of each step, and for a table the number of rows up to it."""
         domain, labels = self.stream.near.domain, self.labels
+        reading = dict(user=self.stream.user, **reading)
         if source.is_dir():
             found = step_files(source, labels)
             missing = [label for label in labels[self.done + 1 :] if label not in found]
@@ -363,7 +352,8 @@ class _Run:
                 return count_file(found[labels[step]], domain, progress=False, **reading).counts
 
             return of_file, None
-        time = self.stream.columns["time"]
+        time = self.stream.time
+        assert time is not None  # `check_folders` refuses a table without times
         stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, due=self.done + 1, **reading)
         self.tell(f"{stepped.rows:,} rows read, {len(stepped.keys):,} points kept")
         for text in choice_notes(stepped):

@@ -303,3 +303,15 @@ def test_two_threads_never_spend_what_one_has_seen(ledger, monkeypatch):
         thread.join()
     assert won == [Fraction(4, 5)]
     assert ledger.spent("city") == Fraction(4, 5)
+
+
+def test_all_that_was_charged_counts_wherever_it_stands(where):
+    ledger = Ledger(where)
+    ledger.open("city", epsilon=1)
+    with ledger.transaction() as change:
+        change.charge("city", 3, 5 * 10**8)
+    with pytest.raises(dh.BudgetExceeded, match=r"has spent 0\.5 of 1"):
+        ledger.charge("city", 0.6)
+    ledger.charge("city", 0.5)
+    with pytest.raises(dh.BudgetExceeded):
+        ledger.charge("city", 1e-9)

@@ -250,3 +250,22 @@ def test_processes_and_threads_take_turns(purses, where):
     for worker in workers:
         worker.join()
     assert held(purses)[1] == held(Purses(Ledger(where), "people"))[1] == [25, 35]
+
+
+def test_numbers_go_on_where_a_log_begins_anew(purses, monkeypatch):
+    monkeypatch.setattr(purse_log, "_LONGEST", 0)
+    assert purses.join([1, 2, 3]) == range(3)
+    with purses.turn() as turn:
+        assert [turn.join([4, 5]), turn.join([6])] == [range(3, 5), range(5, 6)]
+    assert held(purses)[0] == [1, 2, 3, 4, 5, 6]
+
+
+def test_who_joins_in_a_turn_pays_from_the_next_one_on(purses):
+    purses.join([5])
+    with pytest.raises(RuntimeError, match="charges before anybody joins"):
+        broken(purses, lambda turn: (turn.join([5]), turn.charge([1], 1)))
+    assert held(purses)[:2] == ([5], [0])
+    with purses.turn() as turn:
+        turn.charge([1], 1)
+        assert turn.join([7]) == range(1, 2)
+    assert held(purses)[:2] == ([5, 7], [1, 0])

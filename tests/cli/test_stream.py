@@ -1,9 +1,7 @@
 """`deltahist stream` and `allocate`, in process: tables and folders, resuming, late rows, kills, bad input."""
 
-import shutil
 import sqlite3
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +14,6 @@ from deltahist.planning import on_cells, plan_cells
 
 DAYS = 12
 #: Files that the first version wrote.
-SAVED = Path(__file__).parent.parent / "fixtures" / "v1"
 
 
 @pytest.fixture
@@ -478,28 +475,6 @@ def test_another_way_to_the_map_is_refused(tmp_path, capsys):
     assert "ED50 to ETRS89" in said
     assert set(Ledger(tmp_path / "city.ledger").charges("stream")) == {0}
     assert run("EPSG:4326", "2020-03-02") == 0
-
-
-def test_a_ledger_of_the_first_version_goes_on_and_says_more(tmp_path, capsys):
-    """It did not record users, nor the column of times; what the first new run says holds from then on."""
-    shutil.copy(SAVED / "stream.ledger", tmp_path / "s.ledger")
-    (tmp_path / "s.ledger").chmod(0o600)
-    line = [
-        *("stream", SAVED / "stream.csv", "--time", "when", "--every", "1d", "--start", "2020-03-01"),
-        *("--window", "3", "--epsilon", "1", "--x", "x", "--y", "y", "--bounds", "0,0,10,10", "--cell", "2"),
-        *("--strategy", "identity", "--state", tmp_path / "s.ledger", "--out", tmp_path / "out"),
-    ]
-    users = ("--user", "who", "--max-per-user", "1")
-
-    def run(*more):
-        return main([str(part) for part in [*line, *more]])
-
-    assert run("--until", "2020-03-03", "--delta", "3", *users) == 2  # another δ: nothing is recorded
-    assert "unit" not in Ledger(tmp_path / "s.ledger").accounts()["stream"]["about"]
-    assert run("--until", "2020-03-03", "--delta", "2", *users) == 0
-    assert "from now on it says: unit 'user', user 'who', time 'when'" in capsys.readouterr().err
-    assert run("--until", "2020-03-04", "--delta", "2") == 2
-    assert "unit was" in capsys.readouterr().err
 
 
 def test_a_state_file_cut_short(folder, capsys):

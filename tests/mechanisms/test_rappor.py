@@ -1,12 +1,14 @@
 """Rappor's public half: what it costs in both forms, the filter, what relaxes what, and what is refused."""
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from deltahist.errors import InputError
+from deltahist.mechanisms.channels import Channel
 from deltahist.mechanisms.rappor import Rappor, Reports
 
 F = Fraction
@@ -194,3 +196,37 @@ def test_a_candidate_stands_once():
 def test_nothing_can_be_decoded_where_nothing_is_told():
     with pytest.raises(InputError, match="at f = 1 reports tell nothing"):
         Rappor(bits=4, cohorts=1, f=1).decode(np.zeros((1, 4)), [9], ["a"])
+
+
+def _exact(part):
+    """P(1 | 0) and P(1 | 1), to 300 digits."""
+    if isinstance(part, Channel):
+        return [Decimal(x.numerator) / x.denominator for x in (part.zero, part.one)]
+    rate = Decimal(part.epsilon.numerator) / part.epsilon.denominator / part.steps
+
+    def beyond(least):
+        return 1 - beyond(1 - least) if least <= 0 else (-rate * least).exp() / (1 + (-rate).exp())
+
+    return [beyond(part.at - bit * part.steps) for bit in (0, 1)]
+
+
+@pytest.mark.parametrize("form", ["channels", "laplace"])
+@pytest.mark.parametrize("rates", [(0, 1), (Fraction(1, 5), Fraction(9, 10)), (1e-9, 1 - 1e-9)])
+@pytest.mark.parametrize("epsilon", [0.001, 0.3, 4.0, 60.0, 1000.0])
+def test_no_guarantee_is_below_the_truth(form, rates, epsilon):
+    """Where a 1 is nearly always reported as such, what is left of a probability is what counts."""
+    mechanism = Rappor.costing(epsilon, hashes=2, p=rates[0], q=rates[1], form=form)
+    assert mechanism.guarantee.epsilon <= Fraction(epsilon)
+    with localcontext() as exactly:
+        exactly.prec = 600
+        low, high = _exact(mechanism.instantaneous)
+        zero, one = (low + (high - low) * bit for bit in _exact(mechanism.permanent))
+        truth = 2 * (one * (1 - zero) / (zero * (1 - one))).ln()
+        said = mechanism.lone_report_guarantee.epsilon
+        assert truth <= Decimal(said.numerator) / said.denominator <= truth * (1 + Decimal("1e-9"))
+
+
+def test_an_epsilon_without_noise_is_refused():
+    for form in ("channels", "laplace"):
+        with pytest.raises(InputError, match="f is 0: it must be above 0"):
+            Rappor.costing(10_000, form=form)

@@ -125,3 +125,9 @@ def test_the_window_that_is_promised_pays(account):
     with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream .* publish steps with Account\(window"):
         dh.publish(np.ones((4, 4), dtype=int), made, account=account)
     assert account is None or account.spent == 0
+
+
+def test_amounts_are_said_as_they_are():
+    exact = Step(DAYS, 2, 7, dh.Budget(rho=Fraction(1234564, 10**7)), [(30, 2)])
+    assert exact.words.endswith("spend at most ρ = 0.1234564 together")
+    assert exact.beyond == ["within 30 steps ρ = 0.2469128", "within 60 steps ρ = 0.4938256, and so on without end"]

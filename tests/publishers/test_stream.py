@@ -25,10 +25,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def stream(folder, counting=None, sources="left", strategy="identity"):
+def stream(folder, counting=None, sources="left", strategy="identity", user=None):
     near = dh.Neighbourhood(LINE, 1, sources)
     clock = Clock.of("0", None)
-    return Stream(near, dh.Budget(1), 2, clock, folder / "s.ledger", strategy, counting or Counting())
+    return Stream(near, dh.Budget(1), 2, clock, folder / "s.ledger", strategy, counting or Counting(), user)
 
 
 def run(plan, folder, **reading):
@@ -36,8 +36,8 @@ def run(plan, folder, **reading):
 
 
 def test_days_without_a_file_have_the_same_noise(folder):
-    plan = stream(folder, Counting(3, user=True))
-    assert run(plan, folder, user="u", max_per_user=3) == {"published": 3, "lost": 0, "skipped": 0}
+    plan = stream(folder, Counting(3, user=True), user="u")
+    assert run(plan, folder, max_per_user=3) == {"published": 3, "lost": 0, "skipped": 0}
     releases = [dh.load(folder / "out" / f"{day}.parquet") for day in range(3)]
     assert {r.laws[0].parameter for r in releases} == {12}
     assert {r.contributions for r in releases} == {3}
@@ -45,18 +45,18 @@ def test_days_without_a_file_have_the_same_noise(folder):
 
 
 @pytest.mark.parametrize(
-    ("counting", "reading"),
+    ("counting", "user", "reading"),
     [
-        (Counting(), {"user": "u", "max_per_user": 3}),
-        (Counting(5, user=True), {"user": "u", "max_per_user": 3}),
-        (Counting(5), {}),
-        (Counting(), {"drop_bad_rows": True}),
-        (Counting(dropped=("bad rows",)), {}),
+        (Counting(), "u", {"max_per_user": 3}),
+        (Counting(5, user=True), "u", {"max_per_user": 3}),
+        (Counting(5), None, {}),
+        (Counting(), None, {"drop_bad_rows": True}),
+        (Counting(dropped=("bad rows",)), None, {}),
     ],
 )
-def test_rows_are_read_as_the_stream_says(folder, counting, reading):
+def test_rows_are_read_as_the_stream_says(folder, counting, user, reading):
     with pytest.raises(dh.InputError, match="say the same of both"):
-        run(stream(folder, counting), folder, **reading)
+        run(stream(folder, counting, user=user), folder, **reading)
     assert not (folder / "s.ledger").exists()
     assert not (folder / "out").exists()
 
@@ -109,30 +109,35 @@ def test_a_run_that_is_refused_leaves_the_others_ledger(folder):
 
 def test_a_failed_first_run_leaves_other_accounts_their_ledger(folder):
     ledger = folder / "s.ledger"
-    plan, spent = stream(folder, Counting()), []
+    plan, spent = stream(folder, Counting(), user="u"), []
 
     class Meanwhile(type(plan)):
-        def window(self, tell):
-            found = super().window(tell)
+        def window(self):
+            found = super().window()
             spent.append(dh.Window(length=2, epsilon=1, ledger=ledger, name="other").charge(0, 1.0))
             return found
 
     with pytest.raises(dh.InputError, match="say the same of both"):
-        run(
-            Meanwhile(**{f: getattr(plan, f) for f in plan.__dataclass_fields__}),
-            folder,
-            user="u",
-            max_per_user=3,
-        )
+        run(Meanwhile(**{f: getattr(plan, f) for f in plan.__dataclass_fields__}), folder, max_per_user=3)
     assert spent == [1]
     again = dh.Window(length=2, epsilon=1, ledger=ledger, name="other")
     with pytest.raises(dh.BudgetExceeded):
         again.charge(0, 1.0)
     # The stream's own account was closed: a corrected run may say something else.
-    assert run(stream(folder, Counting(3, user=True)), folder, user="u", max_per_user=3)["published"] == 3
+    assert run(stream(folder, Counting(3, user=True), user="u"), folder, max_per_user=3)["published"] == 3
 
 
 def test_an_account_of_that_name_that_is_no_stream_is_refused(folder):
     dh.Account.total(epsilon=1, ledger=folder / "s.ledger", name="stream")
     with pytest.raises(dh.InputError, match="opened with other parameters"):
         run(stream(folder), folder)
+
+
+def test_a_stream_goes_on_with_the_users_that_it_began_with(folder):
+    """Else a person whose rows are of two users, one of each column, would be paid for as two."""
+    counting = Counting(3, user=True)
+    assert run(stream(folder, counting, user="u"), folder, max_per_user=3)["published"] == 3
+    with pytest.raises(dh.InputError, match='user was "u", is "x"'):
+        run(stream(folder, counting, user="x"), folder, max_per_user=3)
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'user'"):
+        run(stream(folder, counting, user="u"), folder, user="x", max_per_user=3)
