@@ -92,7 +92,7 @@ def _without_noise(points: NDArray[np.float64], near: dh.Neighbourhood, group: i
     steps = np.sort(near.domain.lattice(points)[:, 0])
     release = dh.publish_sorted(points, near, EPSILON, group=group, rng=np.random.default_rng(0))
     sums = np.add.reduceat(steps, np.arange(0, len(steps), group))
-    return SortedRelease(release.mechanism, sums, publishable=False)
+    return SortedRelease(release.mechanism, sums)
 
 
 def _histogram_answers(

@@ -15,7 +15,7 @@ from deltahist.counts.arrays import Places, Tally, named_rows, user_bound
 from deltahist.counts.conditions import Condition
 from deltahist.counts.inputs import STDIN
 from deltahist.counts.outside import Outside, check_outside, finite_rows
-from deltahist.counts.private import Private
+from deltahist.counts.private import Private, Unshown
 from deltahist.counts.readers import Batch, Source, open_source
 from deltahist.counts.tables import Request
 from deltahist.domain import Domain
@@ -46,8 +46,8 @@ class Reading:
     format: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows(Unshown):
     """What happened to a file's rows. All but `counting` is for the trusted side only.
 
     Parameters
@@ -76,7 +76,7 @@ def choice_notes(read: Rows | Any) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Located(Rows):
     """Points of a file on the domain's lattice, (m,) coordinates, and what happened to its rows. Private."""
 
@@ -88,7 +88,7 @@ class Located(Rows):
         return len(self.points)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Counted(Rows):
     """Counts of a file, int64 (domain.shape), and what happened to its rows. Private."""
 

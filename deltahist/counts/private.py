@@ -15,6 +15,13 @@ from deltahist.errors import InputError
 _SAY_IT = "give a plain array, np.asarray(counts), with contributions= and dropped="
 
 
+class Unshown:
+    """What holds private figures, of which nothing that prints it shows any: notebooks are handed on."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(private: not shown)"
+
+
 class Private(np.ndarray[Any, np.dtype[Any]]):
     """Counts or points of people: an array like any other, with `counting`, how they were made, and their `domain`.
 

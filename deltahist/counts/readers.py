@@ -14,6 +14,7 @@ from deltahist.counts import layers, tables
 from deltahist.counts.columns import from_wkb, numbers
 from deltahist.counts.conditions import Condition
 from deltahist.counts.inputs import find_input, readable
+from deltahist.counts.private import Unshown
 from deltahist.counts.tables import Request, Table
 from deltahist.errors import InputError
 
@@ -32,8 +33,8 @@ _PLACES = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Batch:
+@dataclass(frozen=True, repr=False)
+class Batch(Unshown):
     """Some rows: a float column per axis (NaN where unusable), user ids and times (Arrow arrays) or None.
 
     `malformed` counts rows beside these that have no columns at all: lines with too few or too many fields. With a

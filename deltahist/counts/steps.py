@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deltahist.counts.arrays import Tally
 from deltahist.counts.files import Reading, read_rows
 from deltahist.counts.inputs import STDIN
-from deltahist.counts.private import Private
+from deltahist.counts.private import Private, Unshown
 from deltahist.counts.readers import Batch
 from deltahist.domain import Domain
 from deltahist.domain.clock import Clock
@@ -24,8 +24,8 @@ from deltahist.errors import InputError, fits_memory, one_of
 #: How many unreadable times are looked at to guess their format.
 _EXAMPLES = 1000
 
-@dataclass(frozen=True, eq=False)
-class Stepped:
+@dataclass(frozen=True, eq=False, repr=False)
+class Stepped(Unshown):
     """Points of a table by step and cell, sorted. All of it is for the trusted side only.
 
     Parameters

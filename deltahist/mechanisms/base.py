@@ -7,7 +7,9 @@ import functools
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
 
 from deltahist.budget import Budget
 from deltahist.domain import Domain
@@ -48,6 +50,21 @@ class OfMechanism:
     def any_move(self) -> float:
         """What a move from anywhere to anywhere costs, in units of the budget."""
         return self.mechanism.any_move
+
+
+_Made = TypeVar("_Made")
+
+
+def vouched(made: _Made, publishable: bool) -> _Made:
+    """Return what a publisher has just made, or read from a file, with the word on its noise.
+
+    The arrays cannot be changed any more, and no copy with other numbers keeps the word.
+    """
+    for value in vars(made).values():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+    object.__setattr__(made, "publishable", publishable)
+    return made
 
 
 class BaseMechanism(abc.ABC):

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -328,7 +328,7 @@ class Reports:
     mechanism: Rappor
     cohorts: NDArray[np.int64]
     bits: NDArray[np.uint8]
-    publishable: bool = False
+    publishable: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohorts", check_cohorts(self.cohorts, self.mechanism))

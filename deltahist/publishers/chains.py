@@ -6,14 +6,16 @@ import secrets
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.budget import Payment
 from deltahist.budgets.paying import Account
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.chain import Additive, Chain
 from deltahist.noise.process import Brownian, Lattice, Process
 from deltahist.privacy import Law
@@ -31,14 +33,14 @@ def begin(
     path: str | Path,
     account: Account | None,
     rng: np.random.Generator | None,
-    release: Callable[[_Mechanism, Draws, dict[str, Any]], _Release],
+    release: Callable[[_Mechanism, Draws, Payment | None], _Release],
 ) -> _Release:
     """Publish the first release of a chain: charge, draw, write the state, and only then hand out the release.
 
     Parameters
     ----------
     mechanism : what is published; it gets the chain. path : of the state, a new file.
-    release : makes it of the mechanism, what the noise adds to its numbers, and what else it takes.
+    release : makes it of the mechanism, what the noise adds to its numbers, and what paid.
     """
     if mechanism.step is not None:
         raise InputError(
@@ -50,7 +52,7 @@ def begin(
     name = mechanism.chain.name
     payment = None if account is None else account.pay(mechanism.guarantee, chain=name)
     draws = start_draws(mechanism, rng)
-    out = release(mechanism, entering(mechanism, draws), {"publishable": rng is None, "payment": payment})
+    out = vouched(release(mechanism, entering(mechanism, draws), payment), rng is None)
     state = State(out, draws)
     state.begin(path)
     if account is not None:

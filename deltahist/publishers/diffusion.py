@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.budgets.nano import allowed
 from deltahist.errors import NANO, InputError, fits_memory
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.diffusion import DiffusionMechanism
 from deltahist.noise.entropy import source
 from deltahist.noise.paths import BitPaths, VectorPaths
@@ -251,4 +252,4 @@ class Diffusion:
         else:
             starts, values = self._paths.signal(row, 1, level)
             values = values + self._values[row]
-        return Signal(self.mechanism, owner, starts, level, values, self.publishable)
+        return vouched(Signal(self.mechanism, owner, starts, level, values), self.publishable)

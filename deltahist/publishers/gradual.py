@@ -14,6 +14,7 @@ from deltahist.budget import Budget
 from deltahist.budgets.paying import Account, amounts_for
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.chain import Chain
 from deltahist.noise import discrete_gaussian
 from deltahist.noise.process import Lattice
@@ -97,9 +98,8 @@ def refine(
             payment = account.pay(finer.guarantee, **how)
         draws = refine_draws(known.mechanism, finer, known.draws, rng)
         values = known.release.values - entering(known.mechanism, known.draws) + entering(finer, draws)
-        publishable = known.release.publishable and rng is None
         changed: dict[str, Any] = {"mechanism": finer, "values": values, "payment": payment}
-        out = replace(known.release, publishable=publishable, **changed)
+        out = vouched(replace(known.release, **changed), known.release.publishable and rng is None)
         following = known.next(out, draws)
         following.follow(state)
         if account is not None:
@@ -195,7 +195,7 @@ def tighten(
         draws = tighten_draws(known.mechanism, coarser, known.draws, rng)
         values = release.values - entering(known.mechanism, known.draws) + entering(coarser, draws)
     changed: dict[str, Any] = {"mechanism": coarser, "values": values}
-    return replace(release, publishable=release.publishable and rng is None, **changed)
+    return vouched(replace(release, **changed), release.publishable and rng is None)
 
 
 def _further(

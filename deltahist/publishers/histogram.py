@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.budget import Payment
 from deltahist.budgets.nano import allowed
 from deltahist.budgets.paying import Account, amounts_for
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counts.private import Private, how_made
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import BaseMechanism, Mechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.calibration import sensitivity
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
@@ -146,15 +148,17 @@ def publish(
     total = int(private.sum()) if mechanism.total_known else None
     if state is not None:
         measured = strategy.measure(private)
-        return begin(
-            mechanism, state, account, rng, lambda known, noise, rest: Release(known, measured + noise, total, **rest)
-        )
+
+        def release(known: Mechanism, noise: NDArray[np.int64], payment: Payment | None) -> Release:
+            return Release(known, measured + noise, total, payment=payment)
+
+        return begin(mechanism, state, account, rng, release)
     payment = None if account is None else account.pay(mechanism.guarantee)
     drawn = np.zeros(strategy.draws, dtype=np.int64)
     for group, law in zip(strategy.groups, mechanism.laws, strict=True):
         drawn[group.members] = draw(law, len(drawn[group.members]), rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
-    return Release(mechanism, values, total, publishable=rng is None, payment=payment)
+    return vouched(Release(mechanism, values, total, payment=payment), rng is None)
 
 
 def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:

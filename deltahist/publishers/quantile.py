@@ -16,6 +16,7 @@ from deltahist.budgets.paying import Account, amounts_for
 from deltahist.counts.private import how_made
 from deltahist.errors import InputError, positive, whole
 from deltahist.mechanisms import QuantileMechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.quantile import check_quantile, rank_of
 from deltahist.mechanisms.smooth import FLOOR, SIGMA, Smooth
 from deltahist.mechanisms.sorted import check_all_there
@@ -116,7 +117,7 @@ def publish_quantile(
             window.nearest, window.room, mechanism.reach, mechanism.rate, words
         )
     value = np.array([min(max(step, 0), mechanism.steps - 1)], dtype=np.int64)
-    return Quantile(mechanism, value, publishable=rng is None, payment=payment)
+    return vouched(Quantile(mechanism, value, payment=payment), rng is None)
 
 
 def smooth_sensitivity(

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DamagedFile, InputError
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.channels import Channel, Threshold
 from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts, listed
 from deltahist.noise import discrete_laplace
@@ -265,7 +266,7 @@ class Clients:
             self._report, self._publishable = before  # it was not said
             raise
         # A copy: what is kept must not change with what is handed out.
-        return Reports(self.mechanism, self.cohorts, report.drawn.bits.copy(), self._publishable)
+        return vouched(Reports(self.mechanism, self.cohorts, report.drawn.bits.copy()), self._publishable)
 
     def __getstate__(self) -> None:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")

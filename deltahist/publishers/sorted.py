@@ -15,6 +15,7 @@ from deltahist.counts.private import how_made
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms import SortedMechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.sorted import check_all_there, check_membership
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers.chains import begin
@@ -94,11 +95,11 @@ def publish_sorted(
     sums = np.add.reduceat(steps, np.arange(0, number, mechanism.together))
     if state is not None:
         return begin(
-            mechanism, state, account, rng, lambda known, noise, rest: SortedRelease(known, sums + noise, **rest)
+            mechanism, state, account, rng, lambda known, noise, paid: SortedRelease(known, sums + noise, payment=paid)
         )
     payment = None if account is None else account.pay(mechanism.guarantee)
     noisy = sums + draw(mechanism.law, len(sums), rng)
-    return SortedRelease(mechanism, noisy, publishable=rng is None, payment=payment)
+    return vouched(SortedRelease(mechanism, noisy, payment=payment), rng is None)
 
 
 def on_a_line(points: ArrayLike) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +24,7 @@ from deltahist.decode import (
 )
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
@@ -57,7 +58,7 @@ class Release(BaseRelease):
     mechanism: Mechanism
     values: NDArray[np.int64]
     total: int | None = None
-    publishable: bool = False
+    publishable: bool = field(default=False, init=False)
     payment: Payment | None = None
 
     @property
@@ -177,13 +178,9 @@ class Release(BaseRelease):
         stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
         if list(mechanism.laws) != stated:
             raise damaged(path, "states noise that does not follow from its strategy and budget")
-        return cls(
-            mechanism,
-            table.column("value").to_numpy(),
-            total=None if total is None else _total(total),
-            publishable=is_publishable(description),
-            payment=Payment.from_description(description.get("account")),
-        )
+        values, total = table.column("value").to_numpy(), None if total is None else _total(total)
+        payment = Payment.from_description(description.get("account"))
+        return vouched(cls(mechanism, values, total, payment=payment), is_publishable(description))
 
 
 def nonnegative_words(found: Posterior | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,6 +14,7 @@ from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Payment
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import QuantileMechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Quantile(BaseRelease):
 
     mechanism: QuantileMechanism
     values: NDArray[np.int64]
-    publishable: bool = False
+    publishable: bool = field(default=False, init=False)
     payment: Payment | None = None
 
     @property
@@ -114,11 +115,9 @@ class Quantile(BaseRelease):
         step = whole(least=0, step=description["step"])
         if step >= mechanism.steps:
             raise damaged(path, f"states the lattice step {step:,} of {mechanism.steps:,}")
-        found = cls(
-            mechanism,
-            np.array([step], dtype=np.int64),
-            publishable=is_publishable(description),
-            payment=Payment.from_description(description.get("account")),
+        payment = Payment.from_description(description.get("account"))
+        found = vouched(
+            cls(mechanism, np.array([step], dtype=np.int64), payment=payment), is_publishable(description)
         )
         if found.value != description["value"]:
             raise damaged(path, "states a value that is not that of its lattice step")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import NANO, InputError, as_printed, positive
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.diffusion import DiffusionMechanism
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Signal:
     starts: NDArray[np.int64]
     most: int
     values: NDArray[np.int64]
-    publishable: bool = False
+    publishable: bool = field(default=False, init=False)
 
     @property
     def epsilon(self) -> Fraction:
@@ -69,7 +70,7 @@ class Signal:
         level = self._level(epsilon)
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
-        return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
+        return vouched(Signal(self.mechanism, self.owner, starts, level, values), self.publishable)
 
     def to(self, requester: str) -> Signal:
         """The part that a user of the network may know.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from deltahist.decode.intervals import check_level
 from deltahist.decode.isotonic import Isotonic, below
 from deltahist.errors import DamagedFile, InputError, whole
 from deltahist.mechanisms import SortedMechanism
+from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.sorted import MOST_SUM, within
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 
@@ -44,7 +45,7 @@ class SortedRelease(BaseRelease):
 
     mechanism: SortedMechanism
     values: NDArray[np.int64]
-    publishable: bool = False
+    publishable: bool = field(default=False, init=False)
     payment: Payment | None = None
 
     @property
@@ -219,12 +220,9 @@ class SortedRelease(BaseRelease):
         mechanism = SortedMechanism.from_description(description)
         if mechanism.law.describe() != description["law"]:
             raise damaged(path, "states noise that does not follow from δ and its budget")
-        return cls(
-            mechanism,
-            read_columns(file, path, ["value"]).column("value").to_numpy(),
-            publishable=is_publishable(description),
-            payment=Payment.from_description(description.get("account")),
-        )
+        values = read_columns(file, path, ["value"]).column("value").to_numpy()
+        payment = Payment.from_description(description.get("account"))
+        return vouched(cls(mechanism, values, payment=payment), is_publishable(description))
 
 
 def _rank(q: NDArray[np.float64], absent: float, present: float) -> NDArray[np.float64]:

@@ -10,6 +10,8 @@ import pytest
 import deltahist as dh
 from deltahist.counts import points_file
 from deltahist.counts.private import Private, how_made
+from deltahist.counts.steps import count_steps
+from deltahist.domain.clock import Clock
 from deltahist.domain.counting import POINTS, Counting
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -302,3 +304,17 @@ def test_printing_shows_no_figures():
         assert "array:" in repr(thing)
         assert "57" not in repr(thing)
     assert np.asarray(counts).tolist() == [[71, 72], [73, 74]]
+
+
+def test_what_was_read_of_a_file_is_not_printed(tmp_path):
+    """A notebook prints what its last line returns."""
+    (tmp_path / "rows.csv").write_text("x,day\n" + "1.5,0\n" * 57 + "bad,0\n")
+    line = dh.Domain((0, 8), (8,))
+    counted = dh.count_file(tmp_path / "rows.csv", line, x="x", drop_bad_rows=True)
+    located = points_file(tmp_path / "rows.csv", line, x="x", drop_bad_rows=True)
+    stepped = count_steps(
+        tmp_path / "rows.csv", line, Clock.of("0", None), 1, time="day", due=0, x="x", drop_bad_rows=True
+    )
+    assert (counted.rows, counted.bad_rows) == (58, 1)
+    for read in (counted, located, stepped):
+        assert repr(read) == str(read) == f"{type(read).__name__}(private: not shown)"

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 import deltahist as dh
 from deltahist.errors import InputError
+from deltahist.mechanisms.base import vouched
 from deltahist.plots import check_picture, plot_map, save_picture
 
 
@@ -42,7 +43,7 @@ def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
     monkeypatch.setattr(
         Figure, "savefig", lambda self, *a, **k: (seen.extend(texts_of(self)), write(self, *a, **k))
     )
-    save_picture(dataclasses.replace(town, publishable=publishable), tmp_path / "map.svg")
+    save_picture(vouched(dataclasses.replace(town), publishable), tmp_path / "map.svg")
     assert ("NOT FOR PUBLICATION" in seen) != publishable
     (source,) = (text for text in seen if text.startswith("Published with noise for privacy"))
     assert "ε = 1 for each point moving up to 500 m; cells of 250 × 250 m of the map" in " ".join(source.split())

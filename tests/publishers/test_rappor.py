@@ -233,6 +233,7 @@ def test_what_is_handed_out_is_not_what_is_kept():
     clients = Clients(["a"] * 5, Rappor(f=0.5, p=0, q=1))
     said = clients.report()
     kept = said.bits.copy()
+    said.bits.flags.writeable = True
     said.bits[:] = 1
     assert (clients.report().bits == kept).all()
 

@@ -1,6 +1,7 @@
 """Release files: round trips, other readers, and everything that can be wrong with a file."""
 
 import contextlib
+import dataclasses
 import json
 import math
 
@@ -230,6 +231,25 @@ def test_values_must_fit_the_strategy():
     release = small_release()
     with pytest.raises(dh.InputError, match=r"there must be .* of int64"):
         dh.Release(release.mechanism, release.values[1:])
+
+
+@pytest.mark.parametrize("kind", ["map", "quantile", "sorted"])
+def test_the_word_of_a_publisher_is_for_its_own_numbers(kind, tmp_path):
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
+    if kind == "map":
+        release = dh.publish(np.arange(8), near, epsilon=1)
+    elif kind == "quantile":
+        release = dh.publish_quantile(np.arange(8.0), 0.5, near, epsilon=1)
+    else:
+        release = dh.publish_sorted(np.arange(8), near, epsilon=1)
+    release.save(tmp_path / "file")
+    for known in (release, type(release).load(tmp_path / "file")):
+        assert known.publishable
+        assert not dataclasses.replace(known, values=known.values + 1).publishable
+        with pytest.raises(ValueError, match="read-only"):
+            known.values[0] += 1
+    with pytest.raises(TypeError):
+        type(release)(release.mechanism, release.values, publishable=True)
 
 
 def test_a_release_made_by_hand_is_not_for_publication(saved):
