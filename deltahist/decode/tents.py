@@ -128,12 +128,19 @@ class TentsDecoder(Decoder):
         return self._cells * (size - ((taken * rest[0]).sum(axis=1) if rest else taken))
 
     def mean_variance(self, work: AllRanges) -> float:
+        lattices = self.strategy.lattices
         taken = self._known
-        for axis in reversed(self.strategy.lattices):
-            taken = taken @ axis.mean_asked()
+        for axis in reversed(lattices):
+            taken = taken @ axis.mean_asked
         size = math.prod((n + 2) / 3 for n in self.domain.shape)
-        total = 0.0 if self._with_total is None else self._with_total.mean_taken()
-        return self._cells * (size - float(taken)) - total
+        if self.total_known:
+            # The tents add up to one over every cell, so that all ones, and V1, are sums of the waves alone.
+            ones = functools.reduce(np.multiply.outer, [axis.waves[1][-1] for axis in lattices])
+            onto = ones * (1 - self._known)
+            pairs = [axis.mean_pairs(slice(None)) for axis in lattices]
+            spread = float((ones * onto).sum())
+            size -= float((onto * along(pairs, onto)).sum()) / spread if spread > 0 else 0.0
+        return self._cells * max(0.0, size - float(taken))
 
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         """Excess kurtosis of the answers to boxes: what it is if no draw enters with more than its full weight."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, whole
-from deltahist.strategies.lines import exact_product, hats
+from deltahist.strategies.lines import exact_product, hats, sums_on
 
 #: Names of kinds of draws.
 ARRIVALS, HUBS, HUB_SUMS = "arrivals", "hubs", "sums of hubs"
@@ -67,6 +67,13 @@ class HubLine:
         """Block of each hub; what is left over at the end has one, too."""
         return np.minimum(np.arange(0, self.n, self.apart) + self.walk, self.n - 1)
 
+    @property
+    def sums(self) -> int:
+        """Number of sums; one of all hubs where there are none to tell apart."""
+        if self.width is None or len(self.places) == 1:
+            return 1
+        return sums_on(len(self.places), self.width, centred=True)
+
     @functools.cached_property
     def weights(self) -> NDArray[np.int64]:
         """Of the hubs in each sum (sums, hubs), in parts of `unit`; at every hub they add up to it."""
@@ -115,7 +122,8 @@ class HubGrid:
     @classmethod
     def between(cls, blocks: tuple[int, ...], spacing: int, width: int | None) -> HubGrid:
         """Hubs so many blocks apart, with sums so many hubs apart."""
-        x, y = (HubLine(n, spacing, width) for n in (*blocks, 1)[:2])
+        lines = {n: HubLine(n, spacing, width) for n in (*blocks, 1)[:2]}  # axes alike share what is worked out
+        x, y = (lines[n] for n in (*blocks, 1)[:2])
         return cls((x, y))
 
     @functools.cached_property
@@ -127,7 +135,7 @@ class HubGrid:
     @property
     def sums(self) -> int:
         """Number of sums; 0 for none."""
-        return math.prod(len(line.weights) for line in self.axes) if self.axes[0].width is not None else 0
+        return math.prod(line.sums for line in self.axes) if self.axes[0].width is not None else 0
 
     @property
     def unit(self) -> int:

@@ -170,10 +170,10 @@ class HubError:
         for width in _WIDTHS:
             grid = HubGrid.between(self.blocks, spacing, width)
             lengths = [len(line.places) for line in grid.axes]
-            if 2 * width > max(lengths) or any(len(a.squares) > _MOST_SUMS for a in grid.axes):
+            if 2 * width > max(lengths) or any(a.sums > _MOST_SUMS for a in grid.axes):
                 continue
             # What is left of the variance is small beside its parts: all of them are of the same boxes.
-            every = max(1, len(self._spans[0][0]) * math.prod(len(a.squares) for a in grid.axes) // _WORK)
+            every = max(1, len(self._spans[0][0]) * math.prod(a.sums for a in grid.axes) // _WORK)
             plain = self.without_sums(spacing, every)
             gained = self._gained(grid, every, math.prod(lengths))
             share = scipy.optimize.minimize_scalar(

@@ -190,7 +190,10 @@ class Wavelet(Product):
         else:
             reach = near.reach.tolist()
             along_y = _different_pairs(self._haar[1], weight, reach[0])
-        along_x = _different_pairs(self._haar[0], weight, len(reach) - 1)
+        if self.domain.shape[1:] == self.domain.shape[:1] and len(along_y) >= len(reach):
+            along_x = along_y  # those of an axis of the same length
+        else:
+            along_x = _different_pairs(self._haar[0], weight, len(reach) - 1)
         within = list(accumulate(along_y, operator.or_))  # pairs along y at most so many cells apart
         # Shares may be fractions of any length: beyond 62 bits Python's whole numbers take over.
         small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60

@@ -189,7 +189,7 @@ class _Error:
         self.smooth = [np.argsort(-np.abs(along_total), kind="stable")[:_SMOOTH] for along_total in whole]
         if boxes is None:
             self.plain = math.prod((axis.n + 2) / 3 for axis in lattices)
-            self.squared = _outer([axis.mean_asked() for axis in lattices])
+            self.squared = _outer([axis.mean_asked for axis in lattices])
             self.asked = [axis.mean_pairs(some) for axis, some in zip(lattices, self.smooth, strict=True)]
         else:
             asked = [axis.asked(*span) for axis, span in zip(lattices, boxes, strict=True)]

@@ -124,12 +124,13 @@ class Lattice:
             out = out + sign * ((1 - share) * sums[below] + share * sums[below + 1])
         return np.asarray(out)
 
+    @functools.cached_property
     def mean_asked(self) -> NDArray[np.float64]:
         """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
         sums = self.waves[1]
-        return _over_intervals((sums * sums).sum(axis=0), sums.sum(axis=0) ** 2, self.n)
+        return _over_intervals(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
-    def mean_pairs(self, some: NDArray[np.int64]) -> NDArray[np.float64]:
+    def mean_pairs(self, some: NDArray[np.int64] | slice) -> NDArray[np.float64]:
         """Mean of (q · a wave)(q · another one) over all intervals, for some of the waves (w, w)."""
         sums = self.waves[1][:, some]
         whole = sums.sum(axis=0)
