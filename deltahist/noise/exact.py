@@ -7,6 +7,7 @@ comparison but those in which they equal the first 64 bits of the threshold; the
 from __future__ import annotations
 
 import decimal
+import functools
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -17,6 +18,9 @@ from deltahist.noise.entropy import Words
 
 #: Bits of the fixed-point numbers from which tables are made; 64 are used, the rest takes up rounding.
 TABLE_BITS = 192
+#: First bits of a word that a guide looks at, and from how many draws on a guide pays.
+_GUIDE_BITS = 16
+_MANY = 1 << 12
 
 #: Certified bounds low ≤ 2^bits · value ≤ high of a real number, closer for more bits.
 Bounds = Callable[[int], tuple[int, int]]
@@ -69,15 +73,29 @@ class Table:
     def __init__(self, thresholds: NDArray[np.uint64], bounds: Callable[[int, int], tuple[int, int]]) -> None:
         self.thresholds, self.bounds = thresholds, bounds
 
+    @functools.cached_property
+    def guide(self) -> NDArray[np.int32]:
+        """Thresholds at most a word (2^16,) for the word's first bits; −1 where a threshold begins with the same."""
+        first = (self.thresholds >> np.uint64(64 - _GUIDE_BITS)).astype(np.int64)
+        here = np.bincount(first, minlength=1 << _GUIDE_BITS)
+        return np.where(here > 0, -1, here.cumsum()).astype(np.int32)
+
     def draw(self, number: int, words: Words) -> NDArray[np.int64]:
         """Draws (number,) int64; L stands for anything beyond the table."""
         word = words.words(number)
-        found = np.searchsorted(self.thresholds, word, side="right")
+        if number < _MANY:
+            found = np.full(number, -1)
+        else:  # shifted words are places in the guide: nothing is ever clipped
+            first = (word >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
+            found = self.guide.take(first, mode="clip").astype(np.int64)
+        left = np.flatnonzero(found < 0)
+        rest = word[left]
+        found[left] = place = np.searchsorted(self.thresholds, rest, side="right")
         # A word equal to a threshold's first bits does not say on which side of it the real lies.
-        below = np.maximum(found, 1) - 1
-        for i in (self.thresholds[below] == word).nonzero()[0]:
+        below = np.maximum(place, 1) - 1
+        for i in left[self.thresholds[below] == rest]:
             found[i] = self._decide(int(word[i]), words)
-        return found.astype(np.int64, copy=False)
+        return found
 
     def _decide(self, word: int, words: Words) -> int:
         """The first k with real < F(k), for a word that equals some thresholds; the real's bits are drawn once."""

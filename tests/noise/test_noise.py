@@ -20,7 +20,7 @@ from deltahist.noise.discrete import (
     geometric,
 )
 from deltahist.noise.entropy import Stream
-from deltahist.noise.exact import exp_bounds, less_than
+from deltahist.noise.exact import Table, exp_bounds, less_than
 from deltahist.privacy import Law
 
 #: One false alarm in a million for each goodness-of-fit test, of which there are about fifty.
@@ -182,6 +182,51 @@ def test_a_tie_is_settled_by_further_bits(name, k):
     third = table.bounds(k, 192)[0] & (2**64 - 1)
     assert table.draw(1, FixedWords(word, following, max(third - 1, 0)))[0] == k
     assert table.draw(1, FixedWords(word, following, third + 1))[0] == k + 1
+
+
+class Listed:
+    """The words of a list, then those of a seeded generator."""
+
+    def __init__(self, word, seed):
+        self.rest, self.then = word, SeededWords(seed)
+
+    def words(self, number):
+        out, self.rest = self.rest[:number], self.rest[number:]
+        return np.concatenate([out, self.then.words(number - len(out))])
+
+
+def searched(table, word, words):
+    """The definition of a draw: the thresholds at most a word, and a tie is decided by more words, one after another."""
+    found = np.searchsorted(table.thresholds, word, side="right")
+    for i in np.flatnonzero(np.isin(word, table.thresholds)):
+        found[i] = table._decide(int(word[i]), words)
+    return found
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        *TABLES.values(),
+        _magnitude_table(Fraction(90)),
+        _gaussian_table(Fraction(90000)),
+        Table(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0)),
+        Table(np.array([0, 1 << 48, (1 << 64) - 1], dtype=np.uint64), lambda k, bits: (k, k + 1)),
+    ],
+)
+def test_a_guide_finds_what_the_search_finds(table):
+    # The first and the last word of every place of the guide, and all words around a threshold.
+    starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
+    near = [table.thresholds + np.uint64(step) for step in (0, 1, (1 << 64) - 1)]  # wraps around: any word will do
+    word = np.concatenate([starts, starts - np.uint64(1), starts + np.uint64(1), *near])
+    listed = Listed(word, 6)
+    drawn = table.draw(len(word), listed)
+    assert drawn.dtype == np.int64
+    then = SeededWords(6)
+    assert np.array_equal(drawn, searched(table, word, then))
+    assert listed.words(1) == then.words(1)  # both took as many words
+    # A few words are searched without a guide.
+    some = np.concatenate([word[:: len(word) // 1000], *near])[:4000]
+    assert np.array_equal(table.draw(len(some), Listed(some, 7)), searched(table, some, SeededWords(7)))
 
 
 def test_words_beyond_a_table_start_anew():
