@@ -38,8 +38,9 @@ _MOST_DIGITS = 6
 CAP = _BASE**_MOST_DIGITS
 #: Smaller scales (the least float) are surely a slip, and their e^(−1 / scale) would need thousands of digits.
 _LEAST_SCALE = Fraction(1, 1 << 1074)
-#: Values drawn at a time, so that the working memory does not grow with the array.
-_BLOCK = 1 << 20
+#: Values drawn at a time, so that the working memory does not grow with the array: an array that is drawn in parts of so
+#: many holds the same numbers as one that is drawn at once.
+BLOCK = 1 << 20
 #: The discrete Gaussian is drawn from a table up to this variance, and by rejection beyond.
 _TABLED_VARIANCE = 400 * 400
 #: Error allowed to a float acceptance probability; three orders of magnitude above its bound in docs/noise.md.
@@ -156,8 +157,8 @@ def _filled(shape: Shape, draw: Callable[[int], NDArray[np.int64]]) -> NDArray[n
             f"shape is {shape!r}: it must be a whole number or a tuple of them, each at least 0 (and not too large)"
         ) from error
     flat = out.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        part = flat[start : start + _BLOCK]
+    for start in range(0, flat.size, BLOCK):
+        part = flat[start : start + BLOCK]
         part[:] = draw(part.size)
     return out
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +25,7 @@ from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.calibration import sensitivity
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise import discrete_gaussian, discrete_laplace
+from deltahist.noise.discrete import BLOCK
 from deltahist.planning import mechanism_for
 from deltahist.privacy import Law
 from deltahist.publishers.chains import begin
@@ -32,6 +36,8 @@ from deltahist.workloads import Workload
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
+#: Threads that draw: more of them take memory, and wait for it.
+_MOST_THREADS = 4
 
 _Made = TypeVar("_Made", bound=BaseMechanism)
 
@@ -154,9 +160,7 @@ def publish(
 
         return begin(mechanism, state, account, rng, release)
     payment = None if account is None else account.pay(mechanism.guarantee)
-    drawn = np.zeros(strategy.draws, dtype=np.int64)
-    for group, law in zip(strategy.groups, mechanism.laws, strict=True):
-        drawn[group.members] = draw(law, len(drawn[group.members]), rng)
+    drawn = _drawn(strategy, mechanism.laws, rng)
     values = strategy.measure(private) + strategy.scatter(drawn)
     return vouched(Release(mechanism, values, total, payment=payment), rng is None)
 
@@ -241,6 +245,28 @@ def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     if total >= _MOST_POINTS:
         raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")
     return array.astype(np.int64, copy=False)
+
+
+def _drawn(strategy: Strategy, laws: Sequence[Law], rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """Draw the noise of all groups (draws,), part by part, so that little of it is held twice.
+
+    Every part has a stream of its own from the operating system's entropy, so that several are drawn at a time; a
+    seeded generator's words come one after another.
+    """
+    drawn = np.zeros(strategy.draws, dtype=np.int64)
+
+    def fill(law: Law, part: NDArray[np.int64]) -> None:
+        part[:] = draw(law, len(part), rng)
+
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        for group, law in zip(strategy.groups, laws, strict=True):
+            members = drawn[group.members]  # a view, unless members are listed
+            parts = [members[start : start + BLOCK] for start in range(0, len(members), BLOCK)]
+            each = map if len(parts) == 1 or rng is not None else pool.map
+            list(each(functools.partial(fill, law), parts))
+            if not isinstance(group.members, slice):
+                drawn[group.members] = members
+    return drawn
 
 
 def draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from deltahist.strategies import limits, tuning
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, read_hubs
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
-from deltahist.strategies.lines import DIAGONAL, STRAIGHT, FlowDraws, Lines, sums_on
+from deltahist.strategies.lines import DIAGONAL, STRAIGHT, FlowDraws, Lines, strips, sums_on
 from deltahist.strategies.mean_error import SUMS, usual_shares
 from deltahist.strategies.prices import Prices
 from deltahist.strategies.routes import Kind, Routes
@@ -335,20 +335,21 @@ class Flow(Strategy):
         """R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
         draws, releases = self.split(noise), noise.shape[:-1]
         out = np.zeros((*releases, self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
-        east, north = draws.east, draws.north
-        if draws.rising is not None and draws.falling is not None:
-            if self.widths:
-                across, up = self.lines
-                east = east + across.correction(draws.across_x(), draws.sums_x)
-                north = north + up.correction(draws.across_y(), draws.sums_y)
-            out[..., :-1, :-1] -= draws.rising
-            out[..., 1:, 1:] += draws.rising
-            out[..., :-1, 1:] -= draws.falling
-            out[..., 1:, :-1] += draws.falling
-            out[..., :-1] -= north.mT
-            out[..., 1:] += north.mT
-        out[..., :-1, :] -= east
-        out[..., 1:, :] += east
+        across, up = self.lines if self.widths else (None, None)
+        for some, after in strips(draws.east):
+            if draws.rising is not None and draws.falling is not None:
+                rising, falling = draws.rising[..., some, :], draws.falling[..., some, :]
+                out[..., some, :-1] -= rising
+                out[..., after, 1:] += rising
+                out[..., some, 1:] -= falling
+                out[..., after, :-1] += falling
+            east = draws.flow_east(some, across)
+            out[..., some, :] -= east
+            out[..., after, :] += east
+        for some, after in strips(draws.north):
+            north = draws.flow_north(some, up).mT
+            out[..., some] -= north
+            out[..., after] += north
         flat = out.reshape(*releases, -1)
         for door in self.doors:
             flat[..., door.places] += door.entering(draws.by_kind)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 #: Names of kinds of draws: noise on moves across one border, and across two.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
-#: Whole numbers below this are exact in floats, and so are their sums in any order.
-_EXACT = 2.0**53
+#: Flows across lines that are worked on at a time, so that what is in between stays small and near.
+_AT_A_TIME = 1 << 19
 
 
 def sums_on(n: int, width: int, centred: bool = False) -> int:
@@ -36,14 +37,19 @@ def hats(n: int, width: int, centred: bool = False) -> NDArray[np.int64]:
     return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
 
 
-def exact_product(values: NDArray[Any], weights: NDArray[np.int64]) -> NDArray[Any]:
-    """values (..., n) times weights (p, n) along the last axis, exact in whole numbers."""
-    if values.dtype.kind == "f":
-        return values @ weights.T
-    # Products of floats are much faster than those of whole numbers, and as exact while all sums are.
-    if float(np.abs(values).max(initial=0)) * float(weights.sum(axis=1).max()) >= _EXACT:
-        return values @ weights.T
-    return (values.astype(np.float64) @ weights.T.astype(np.float64)).astype(values.dtype)
+def exact_product(values: NDArray[Any], weights: NDArray[np.int64] | scipy.sparse.csr_array) -> NDArray[Any]:
+    """values (..., n) times weights (p, n), few of which are not zero, along the last axis; exact in whole numbers."""
+    flat = values.reshape(-1, values.shape[-1])
+    return np.asarray((scipy.sparse.csr_array(weights) @ flat.T).T.reshape(*values.shape[:-1], -1))
+
+
+def strips(flow: NDArray[Any]) -> Iterator[tuple[slice, slice]]:
+    """Lines of a flow (..., lines, n), a few at a time: the blocks before them, and those behind them."""
+    number = flow.shape[-2]
+    step = max(1, _AT_A_TIME * number // max(1, flow.size))
+    for start in range(0, number, step):
+        stop = min(start + step, number)
+        yield slice(start, stop), slice(start + 1, stop + 1)
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,10 @@ class Lines:
         )
 
     @functools.cached_property
+    def _sparse(self) -> scipy.sparse.csr_array:
+        return scipy.sparse.csr_array(self.weights)
+
+    @functools.cached_property
     def level(self) -> NDArray[np.int64]:
         """Level of each sum (p,)."""
         return np.repeat(np.arange(len(self.widths)), [sums_on(self.n, w, self.centred) for w in self.widths])
@@ -116,15 +126,15 @@ class Lines:
 
     def surplus(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """s − Θ T (..., lines, p) for flows T (..., lines, n), in the sums' units, exact in whole numbers."""
-        return np.concatenate(sums, axis=-1) - exact_product(flow, self.weights)
+        return np.concatenate(sums, axis=-1) - exact_product(flow, self._sparse)
 
     def correction(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """C (s − Θ T) (..., lines, n); of whole numbers, rounded so that sums from the line's start are nearest."""
         surplus = self.surplus(flow, sums)
         if surplus.dtype.kind == "f":
             return surplus / self.units @ self.gain.T
-        along = np.rint(surplus / self.units @ self.prefix_gain.T)
-        return np.diff(along, axis=-1).astype(surplus.dtype)
+        along = surplus / self.units @ self.prefix_gain.T
+        return np.diff(np.rint(along, out=along), axis=-1).astype(surplus.dtype)
 
     def adjoint(
         self, weights: NDArray[np.float64], sums: Sequence[NDArray[np.float64]]
@@ -198,20 +208,28 @@ class FlowDraws:
             by_kind,
         )
 
-    def across_x(self) -> NDArray[Any]:
-        """T of the lines along y (nx − 1, ny): all flow to the east, as the single draws have it."""
-        assert self.rising is not None
-        assert self.falling is not None
-        out = self.east.copy()
-        out[..., :-1] += self.rising
-        out[..., 1:] += self.falling
-        return out
+    def flow_east(self, some: slice, line: Lines | None) -> NDArray[Any]:
+        """Straight flow to the east across some lines along y (lines, ny), with what their sums add to all flow."""
+        east = self.east[..., some, :]
+        if line is None or self.rising is None or self.falling is None:
+            return east
+        # T of the lines: all flow to the east, as the single draws have it.
+        across = east.copy()
+        across[..., :-1] += self.rising[..., some, :]
+        across[..., 1:] += self.falling[..., some, :]
+        more = line.correction(across, [sums[..., some, :] for sums in self.sums_x])
+        more += east
+        return more
 
-    def across_y(self) -> NDArray[Any]:
-        """T of the lines along x (ny − 1, nx): all flow to the north; what falls flows south."""
-        assert self.rising is not None
-        assert self.falling is not None
-        out = self.north.copy()
-        out[..., :-1] += self.rising.mT
-        out[..., 1:] -= self.falling.mT
-        return out
+    def flow_north(self, some: slice, line: Lines | None) -> NDArray[Any]:
+        """Straight flow to the north across some lines along x (lines, nx), with what their sums add to all flow."""
+        north = self.north[..., some, :]
+        if line is None or self.rising is None or self.falling is None:
+            return north
+        # What falls flows south.
+        across = north.copy()
+        across[..., :-1] += self.rising.mT[..., some, :]
+        across[..., 1:] -= self.falling.mT[..., some, :]
+        more = line.correction(across, [sums[..., some, :] for sums in self.sums_y])
+        more += north
+        return more

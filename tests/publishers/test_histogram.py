@@ -1,12 +1,14 @@
 """Publishing: exact integers, what is public, and what is refused."""
 
 import math
+import threading
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.noise import discrete
 from deltahist.publishers import histogram
 
 DOMAIN = dh.Domain((0, 0, 6, 6), (6, 6))
@@ -40,6 +42,31 @@ def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
     dh.publish(COUNTS, NEAR, A, 0.1, contributions=3)
     # Only cells are crossed by a move: 2 · 1/2 = 1; three points; shares 1 and 1/2.
     assert seen == [(3 / Fraction(0.1), 1), (6 / Fraction(0.1), 36)]
+
+
+@pytest.mark.parametrize("shares", [None, (1, Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 8), 1)])
+def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
+    line = dh.Domain((0, 32), (32,))
+    A = dh.strategies.Wavelet(line, shares)  # with shares groups list their members
+    mechanism = dh.Mechanism(dh.Neighbourhood(line, 1), A, dh.Budget(0.01))
+
+    def noise(seed):
+        rng = None if seed is None else np.random.default_rng(seed)
+        return dh.publish(np.zeros(32, dtype=int), mechanism, rng=rng).values
+
+    monkeypatch.setattr(discrete, "BLOCK", 4)
+    at_once = noise(3)
+    monkeypatch.setattr(histogram, "BLOCK", 8)
+    drew, laplace = set(), histogram.discrete_laplace
+    monkeypatch.setattr(
+        histogram, "discrete_laplace", lambda *a, **k: drew.add(threading.get_ident()) or laplace(*a, **k)
+    )
+    assert np.array_equal(noise(3), at_once)
+    assert drew == {threading.get_ident()}  # a generator's words have an order
+    # Of a scale of hundreds: 32 draws from entropy are hardly ever zero, and no two parts are alike.
+    fresh = noise(None).reshape(4, 8)
+    assert np.count_nonzero(fresh) > 24
+    assert len(np.unique(fresh, axis=0)) == 4
 
 
 def test_noise_has_the_stated_variance():
