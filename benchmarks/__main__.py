@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 NAMES = (
-    "noise sensitivity planning counting answers flows profiles points projection allocation gradual paths diffusion "
-    "ledger personal hub_prices"
+    "noise sensitivity planning publishing counting answers flows profiles points projection allocation gradual paths "
+    "diffusion ledger personal hub_prices"
 )
 for name in NAMES.split():
     print(f"\n== {name} ==", flush=True)

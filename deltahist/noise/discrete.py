@@ -38,8 +38,8 @@ _MOST_DIGITS = 6
 CAP = _BASE**_MOST_DIGITS
 #: Smaller scales (the least float) are surely a slip, and their e^(−1 / scale) would need thousands of digits.
 _LEAST_SCALE = Fraction(1, 1 << 1074)
-#: Values drawn at a time, so that the working memory does not grow with the array: an array that is drawn in parts of so
-#: many holds the same numbers as one that is drawn at once.
+#: Values drawn at a time, so that the working memory does not grow with the array. An array that is drawn in parts of
+#: so many holds the same numbers as one that is drawn at once.
 BLOCK = 1 << 20
 #: The discrete Gaussian is drawn from a table up to this variance, and by rejection beyond.
 _TABLED_VARIANCE = 400 * 400

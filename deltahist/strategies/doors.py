@@ -122,7 +122,9 @@ class HubGrid:
     @classmethod
     def between(cls, blocks: tuple[int, ...], spacing: int, width: int | None) -> HubGrid:
         """Hubs so many blocks apart, with sums so many hubs apart."""
-        lines = {n: HubLine(n, spacing, width) for n in (*blocks, 1)[:2]}  # axes alike share what is worked out
+        lines = {
+            n: HubLine(n, spacing, width) for n in (*blocks, 1)[:2]
+        }  # axes alike share what is worked out
         x, y = (lines[n] for n in (*blocks, 1)[:2])
         return cls((x, y))
 

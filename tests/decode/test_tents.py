@@ -1,6 +1,7 @@
 """Decoding tents: the noise between cells and tents, the error of many boxes, waves for non-negative estimates."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -37,6 +38,24 @@ def test_what_a_public_total_takes_away_over_all_ranges():
         assert total.mean_taken() == pytest.approx(
             along @ range_gram(domain) @ along / along.sum() / len(ranges)
         )
+
+
+def test_the_mean_error_is_worked_out_axis_by_axis():
+    domain = dh.Domain((0, 0, 900, 700), (900, 700))
+    decoder = dh.Mechanism(quiet(domain, 1, None), Tents(domain, 40, 1), dh.Budget(1)).decoder
+    assert decoder.total_known
+    tracemalloc.start()
+    mean = decoder.mean_variance(dh.workloads.all_ranges(domain))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * domain.size / 2  # nothing as large as the map
+    total = decoder._with_total.mean_taken()
+    decoder.total_known = False
+    assert mean == pytest.approx(decoder.mean_variance(dh.workloads.all_ranges(domain)) - total, rel=1e-9)
+    alone = dh.Mechanism(
+        quiet(dh.Domain((0, 1), (1,)), 1, None), Tents(dh.Domain((0, 1), (1,)), 1), dh.Budget(1)
+    )
+    assert alone.decoder.mean_variance(dh.workloads.all_ranges(alone.domain)) == 0
 
 
 def test_large_domains_agree_with_what_is_solved_query_by_query():

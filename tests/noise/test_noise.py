@@ -196,7 +196,7 @@ class Listed:
 
 
 def searched(table, word, words):
-    """The definition of a draw: the thresholds at most a word, and a tie is decided by more words, one after another."""
+    """The definition of a draw: how many thresholds are at most a word; more words decide ties, one by one."""
     found = np.searchsorted(table.thresholds, word, side="right")
     for i in np.flatnonzero(np.isin(word, table.thresholds)):
         found[i] = table._decide(int(word[i]), words)
@@ -216,7 +216,9 @@ def searched(table, word, words):
 def test_a_guide_finds_what_the_search_finds(table):
     # The first and the last word of every place of the guide, and all words around a threshold.
     starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
-    near = [table.thresholds + np.uint64(step) for step in (0, 1, (1 << 64) - 1)]  # wraps around: any word will do
+    near = [
+        table.thresholds + np.uint64(step) for step in (0, 1, (1 << 64) - 1)
+    ]  # wraps around: any word will do
     word = np.concatenate([starts, starts - np.uint64(1), starts + np.uint64(1), *near])
     listed = Listed(word, 6)
     drawn = table.draw(len(word), listed)
