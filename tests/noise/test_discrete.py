@@ -366,7 +366,7 @@ def test_blocks_make_no_difference_to_the_law(monkeypatch, kind, scale):
     # Two-sample test of one block beside blocks of 1000, the last one incomplete.
     draw = discrete_laplace if kind == "laplace" else discrete_gaussian
     whole = draw(scale, 50_500, rng=np.random.default_rng(12))
-    monkeypatch.setattr(discrete, "_BLOCK", 1000)
+    monkeypatch.setattr(discrete, "BLOCK", 1000)
     parts = draw(scale, 50_500, rng=np.random.default_rng(13))
     assert len(np.unique(parts[:1000] - parts[1000:2000])) > 3  # blocks do not repeat each other
     assert stats.ks_2samp(whole, parts).pvalue > ALARM
@@ -380,7 +380,7 @@ def test_working_memory_does_not_grow_with_the_array():
     out = discrete_laplace(3, 5_000_000, rng=np.random.default_rng(1))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < out.nbytes + 64 * discrete._BLOCK
+    assert peak < out.nbytes + 64 * discrete.BLOCK
 
 
 def test_gaussian_moments_of_a_table_and_of_rejection():
