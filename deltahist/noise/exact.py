@@ -84,18 +84,22 @@ class Table:
         """Draws (number,) int64; L stands for anything beyond the table."""
         word = words.words(number)
         if number < _MANY:
-            found = np.full(number, -1)
-        else:  # shifted words are places in the guide: nothing is ever clipped
-            first = (word >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
-            found = self.guide.take(first, mode="clip").astype(np.int64)
+            return self._searched(word, words)
+        # Shifted words are places in the guide: nothing is ever clipped.
+        first = (word >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
+        found = self.guide.take(first, mode="clip").astype(np.int64)
         left = np.flatnonzero(found < 0)
-        rest = word[left]
-        found[left] = place = np.searchsorted(self.thresholds, rest, side="right")
-        # A word equal to a threshold's first bits does not say on which side of it the real lies.
-        below = np.maximum(place, 1) - 1
-        for i in left[self.thresholds[below] == rest]:
-            found[i] = self._decide(int(word[i]), words)
+        found[left] = self._searched(word[left], words)
         return found
+
+    def _searched(self, word: NDArray[np.uint64], words: Words) -> NDArray[np.int64]:
+        """The draws of some words, by search; more words decide where they must."""
+        found = np.searchsorted(self.thresholds, word, side="right")
+        # A word equal to a threshold's first bits does not say on which side of it the real lies.
+        below = np.maximum(found, 1) - 1
+        for i in (self.thresholds[below] == word).nonzero()[0]:
+            found[i] = self._decide(int(word[i]), words)
+        return found.astype(np.int64, copy=False)
 
     def _decide(self, word: int, words: Words) -> int:
         """The first k with real < F(k), for a word that equals some thresholds; the real's bits are drawn once."""
