@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import Edges, Form, Prefixes
+from deltahist.decode.forms import MOST_KEPT, Between, Form, Prefixes
 from deltahist.strategies.product import Factor
 from deltahist.workloads import Span
+from deltahist.workloads.pieces import Pieces
 
 #: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
 MOST_FOURTH = 1024
@@ -136,46 +137,109 @@ class Table:
     @functools.cached_property
     def fourth(self) -> NDArray[np.float64]:
         """Σ_k (P_jk − P_ik)⁴ for all pairs of edges i, j."""
-        p = self.form.rows
+        p = self.form.coefficients
         cube, square = p**3 @ p.T, (p * p) @ (p * p).T
         own = np.diag(square)
         return own[:, None] + own[None, :] - 4 * cube - 4 * cube.T + 6 * square
 
 
-@dataclass(frozen=True, eq=False)
-class Quadratic(Feature):
-    """wᵀ G w for an interval q = Σ_e w_e P_e, where P_e holds all before edge e of a row of blocks.
+class Forms:
+    """Quadratic forms of an interval along one axis, in one table where many intervals are asked for.
 
     Parameters
     ----------
-    form : G over the m + 1 edges of the blocks.
+    forms : (k,) over the m + 1 edges of a row of blocks.
     edges : where each cell edge lies among the blocks, in blocks (n + 1,); None if blocks are cells.
     """
 
-    form: Form
-    edges: NDArray[np.float64] | None = None
+    def __init__(self, forms: Sequence[Form], edges: NDArray[np.float64] | None = None) -> None:
+        self.forms, self.edges = forms, edges
+
+    def expect(self, number: int) -> None:
+        """Make the table if it pays for so many intervals, and is not too large."""
+        pairs = self.forms[0].size ** 2 // 2
+        work = sum(form.work for form in self.forms)
+        if pairs < number * work and pairs * len(self.forms) < MOST_KEPT:
+            self._between  # noqa: B018
+
+    @functools.cached_property
+    def _between(self) -> Between:
+        every = np.arange(self.forms[0].size)
+        diagonal = np.stack([form.entries(every, every) for form in self.forms], axis=-1)
+        return Between(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of intervals [low, high) in cells (m, k)."""
         if self.edges is not None:
             cell = np.arange(len(self.edges))
             low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
-        return self.form.of(corners(low, high))
+        intervals = Pieces.of(low, high)
+        if "_between" in self.__dict__:
+            return self._between.of(intervals)
+        return np.stack([form.of(intervals) for form in self.forms], axis=-1)
 
-    def expect(self, number: int) -> None:
-        self.form.expect(number)
+    def means(self, n: int) -> NDArray[np.float64]:
+        """Means over all intervals of whole cells on an axis of n cells (k,)."""
+        return np.array([self._mean(form, n) for form in self.forms])
 
-    def mean(self, n: int) -> float:
+    def _mean(self, form: Form, n: int) -> float:
         # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
         if self.edges is None:
-            own, whole = self.form.trace(), self.form.whole(np.ones(n + 1))
+            own, whole = form.trace(), form.whole(np.ones(n + 1))
         else:
-            place, share = _split(self.edges)
-            after = np.minimum(place + 1, self.form.size - 1)
-            each = (1 - share) ** 2 * self.form.at(place, place) + share**2 * self.form.at(after, after)
-            own = float((each + 2 * share * (1 - share) * self.form.at(place, after)).sum())
-            size = self.form.size
-            whole = self.form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
+            place = self.edges.astype(np.int64)
+            share, after = self.edges - place, np.minimum(place + 1, form.size - 1)
+            each = (1 - share) ** 2 * form.entries(place, place) + share**2 * form.entries(after, after)
+            own = float((each + 2 * share * (1 - share) * form.entries(place, after)).sum())
+            size = form.size
+            whole = form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
         return ((n + 1) * own - whole) / (n * (n + 1) / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic(Feature):
+    """One of the `Forms`, by itself."""
+
+    forms: Forms
+
+    @classmethod
+    def of(cls, form: Form, edges: NDArray[np.float64] | None = None) -> Quadratic:
+        """The feature of a form over edges of blocks."""
+        return cls(Forms([form], edges))
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.forms(low, high)[:, 0]
+
+    def expect(self, number: int) -> None:
+        self.forms.expect(number)
+
+    def mean(self, n: int) -> float:
+        return float(self.forms.means(n)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Bilinear(Joint):
+    """Σ_ij C_ij f_i(x) g_j(y) for forms f and g along the axes.
+
+    Parameters
+    ----------
+    axes : f and g; one and the same where they are equal. weights : C.
+    """
+
+    axes: tuple[Forms, Forms]
+    weights: NDArray[np.float64]
+
+    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        f, g = (forms(*span) for forms, span in zip(self.axes, spans, strict=True))
+        return np.einsum("mj,mj->m", f @ self.weights, g)
+
+    def expect(self, number: int) -> None:
+        for forms in self.axes:
+            forms.expect(number)
+
+    def mean(self, shape: tuple[int, ...]) -> float:
+        f, g = (forms.means(n) for forms, n in zip(self.axes, shape, strict=True))
+        return float(f @ self.weights @ g)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,16 +267,3 @@ class WithTotal(Feature):
     def mean(self, n: int) -> float:
         along = self.table.along_total
         return float((n + 1) * (along @ along) - along.sum() ** 2) / (n * (n + 1) / 2)
-
-
-def corners(low: NDArray[np.float64], high: NDArray[np.float64]) -> Edges:
-    """Edges e and weights w_e with q = Σ_e w_e P_e for intervals q: two edges, or four if any cuts a cell."""
-    (i, f), (j, g) = _split(low), _split(high)
-    if not f.any() and not g.any():
-        return [(i, f - 1), (j, 1 - g)]
-    return [(i, f - 1), (i + (f > 0), -f), (j, 1 - g), (j + (g > 0), g)]
-
-
-def _split(place: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    below = place.astype(np.int64)
-    return below, place - below

@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
-from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
+from deltahist.decode.features import Bilinear, BlockPower, Feature, Forms, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.hubs import HubVariance
 from deltahist.decode.moments import Moments, Terms
@@ -163,14 +163,10 @@ class FlowDecoder(Decoder):
         ]
 
     @functools.cached_property
-    def _rims(self) -> list[Feature]:
+    def _rims(self) -> list[Quadratic]:
         """Σ of the squared weights of the inner lines that an interval ends at, per axis."""
-        out: list[Feature] = []
-        for m, edge in zip(self.strategy.blocks, self._edges, strict=True):
-            inner = np.ones(m + 1)
-            inner[[0, -1]] = 0
-            out.append(Quadratic(Diagonal(inner), edge))
-        return out
+        inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
+        return [Quadratic.of(form, edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     @functools.cached_property
     def _second(self) -> Terms:
@@ -179,42 +175,36 @@ class FlowDecoder(Decoder):
         if len(edges) == 1:
             out: Terms = [(variance[STRAIGHT], (rims[0],))]
         else:
-            out = self._across(rims, edges)
+            out = [(1.0, self._across(rims, edges))]
         if flow.plain:
             return out
         inside = tuple(BlockPower(1, 2) for _ in edges)
         cut = [
             np.append(s, n).astype(np.float64) for n, s in zip(self.domain.shape, flow.starts, strict=True)
         ]
-        shared = tuple(Quadratic(Overlap(c), e) for c, e in zip(cut, edges, strict=True))
+        shared = tuple(Quadratic.of(Overlap(c), e) for c, e in zip(cut, edges, strict=True))
         return [*out, (variance["cells"], inside), (-variance["cells"], shared)]
 
-    def _across(self, rims: list[Feature], edges: Sequence[NDArray[np.float64] | None]) -> Terms:
+    def _across(self, rims: list[Quadratic], edges: Sequence[NDArray[np.float64] | None]) -> Bilinear:
         """Sides along y times ends along x, and the other way round; then the corners.
 
         Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y), derived in
-        docs/theory.md: here J is `rim`, G `side`, B `low`, B' `high`, each a function of an interval along its axis.
+        docs/theory.md: here J is a rim, G a `Side`, B and B' a `Corner` with shifts 0 and 1, each a function of an
+        interval along its axis.
         """
         flow, variance = self.strategy, self._variance
-        diagonal = variance[DIAGONAL]
+        d = variance[DIAGONAL]
         sums = flow.sums_of(lambda kind: variance[kind.name])
-        # The lines that cross x run along y, and their table is over places along y.
-        along_y, along_x = (
-            [Quadratic(form, edge) for form in _along(line, variance[STRAIGHT], diagonal, sums)]
-            for line, edge in zip(flow.lines, reversed(edges), strict=True)
-        )
-        rim_x, rim_y = rims
-        side_x, low_x, high_x = along_x
-        side_y, low_y, high_y = along_y
-        return [
-            (1.0, (rim_x, side_y)),
-            (1.0, (side_x, rim_y)),
-            (diagonal, (rim_x, rim_y)),
-            (2 * diagonal, (rim_x, low_y)),
-            (2 * diagonal, (low_x, rim_y)),
-            (2 * diagonal, (low_x, low_y)),
-            (-2 * diagonal, (high_x, high_y)),
+        # The lines that cross x run along y, and their forms are over places along y.
+        axes = [
+            Forms([*rim.forms.forms, *_along(line, variance[STRAIGHT], d, sums)], edge)
+            for rim, line, edge in zip(rims, reversed(flow.lines), edges, strict=True)
         ]
+        nx, ny = self.domain.shape
+        if nx == ny and flow.lines[0] == flow.lines[1] and np.array_equal(flow.starts[0], flow.starts[1]):
+            axes[1] = axes[0]
+        weights = np.array([[d, 1, 2 * d, 0], [1, 0, 0, 0], [2 * d, 0, 2 * d, 0], [0, 0, 0, -2 * d]])
+        return Bilinear((axes[0], axes[1]), weights)
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         found = super().moments(work)

@@ -1,27 +1,27 @@
 """Quadratic forms over the edges of an axis, as they are made: their means over all intervals need no table.
 
 An interval q is a difference of prefixes, q = Σ_e w_e P_e with P_e all before edge e, so that a variance qᵀ V q is
-wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w; its table is made only when
-more entries are asked for than it has.
+wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w. Where many intervals are asked
+for, the forms of all intervals between two edges are tabulated once (`Between`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.strategies.lines import Lines
 from deltahist.strategies.product import Factor
+from deltahist.workloads.pieces import Edges, Pieces
 
-#: Numbers in a table that is kept, at most.
-MOST_KEPT = 1 << 23
-#: Edges (m,) with their weights (m,), which make up m intervals.
-Edges: TypeAlias = Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]
+#: Numbers in a table that is kept, at most (half a gigabyte).
+MOST_KEPT = 1 << 26
+#: Numbers that are worked out at a time on the way to a table.
+_AT_A_TIME = 1 << 20
 
 
 class Form:
@@ -29,43 +29,28 @@ class Form:
 
     #: Edges, m + 1.
     size: int
-    #: Multiplications that one entry takes.
-    work: int = 1
+    #: Multiplications that one interval takes; 0 where a table would be slower.
+    work: int = 0
 
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         """G_ij, one by one."""
         raise NotImplementedError
 
+    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        """G from row `first` to the one before `stop`."""
+        i, j = np.divmod(np.arange(first * self.size, stop * self.size), self.size)
+        return self.entries(i, j).reshape(stop - first, self.size)
+
     def whole(self, weight: NDArray[np.float64]) -> float:
         """wᵀ G w."""
         raise NotImplementedError
 
-    @functools.cached_property
-    def table(self) -> NDArray[np.float64]:
-        """G, all of it."""
-        edge = np.arange(self.size)
-        return np.stack([self.entries(np.full(self.size, i), edge) for i in edge])
-
-    def expect(self, number: int) -> None:
-        """Make the table if it pays for so many intervals, and is not too large."""
-        if self.size**2 < min(number * self.work, MOST_KEPT):
-            self.table  # noqa: B018
-
-    @property
-    def tabled(self) -> bool:
-        """Whether the table is there."""
-        return "table" in self.__dict__
-
-    def at(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        """G_ij: from the table where it is there."""
-        return self.table.ravel()[i * self.size + j] if self.tabled else self.entries(i, j)
-
-    def of(self, edges: Edges) -> NDArray[np.float64]:
-        """wᵀ G w (m,) of intervals by their edges e with weights w_e."""
-        out = np.zeros(len(edges[0][0]))
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        """wᵀ G w (m,) of intervals between any places, in edges."""
+        edges, out = intervals.edges, np.zeros(len(intervals.first))
         for a, (i, v) in enumerate(edges):
             for b, (j, w) in enumerate(edges[: a + 1]):
-                out += (1.0 if a == b else 2.0) * v * w * self.at(i, j)
+                out += (1.0 if a == b else 2.0) * v * w * self.entries(i, j)
         return out
 
     def trace(self) -> float:
@@ -83,8 +68,6 @@ class Diagonal(Form):
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.where(i == j, self.values[i], 0.0)
 
-    at = entries
-
     def whole(self, weight: NDArray[np.float64]) -> float:
         return float(weight @ (self.values * weight))
 
@@ -98,7 +81,14 @@ class Overlap(Form):
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.sums[np.minimum(i, j)]
 
-    at = entries
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        far = self.sums[intervals.last + 1]
+        near = self.sums[intervals.first]
+        if intervals.whole:
+            return far - near
+        after, before = self.sums[intervals.first + 1], self.sums[intervals.last]
+        apart = (before - after) + intervals.tail**2 * (far - before)
+        return intervals.head**2 * (after - near) + np.where(intervals.apart, apart, 0.0)
 
     def whole(self, weight: NDArray[np.float64]) -> float:
         # min(s_i, s_j) = Σ of the steps of s up to the lower edge; each step is in all pairs from its edge on.
@@ -110,22 +100,23 @@ class Prefixes(Form):
     """F⁻ᵀP_i · F⁻ᵀP_j for a square factor F: coefficients of prefixes, each row of F having noise of variance one."""
 
     def __init__(self, factor: Factor) -> None:
-        self.factor, self.size = factor, factor.n + 1
+        self.factor, self.size, self.work = factor, factor.n + 1, factor.n
 
     @functools.cached_property
-    def rows(self) -> NDArray[np.float64]:
+    def coefficients(self) -> NDArray[np.float64]:
         """F⁻ᵀP_e (n + 1, n)."""
         prefix = np.tril(np.ones((self.size, self.size - 1)), -1)  # row e: the cells before edge e
         return self.factor.solve_transpose(np.ascontiguousarray(prefix.T)).T
 
-    @functools.cached_property
-    def table(self) -> NDArray[np.float64]:
-        return self.rows @ self.rows.T
-
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        return self.table.ravel()[i * self.size + j]
+        return np.einsum("en,en->e", self.coefficients[i], self.coefficients[j])
 
-    at = entries
+    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        return self.coefficients[first:stop] @ self.coefficients.T
+
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        own = weighted(self.coefficients, intervals.edges)
+        return np.einsum("mn,mn->m", own, own)
 
     def whole(self, weight: NDArray[np.float64]) -> float:
         # A cell is in the prefixes of all edges behind it.
@@ -189,17 +180,13 @@ class Side(Form):
         both = np.einsum("ep,ep->e", m[i], g[j]) + np.einsum("ep,ep->e", g[i], m[j])
         return self.own.entries(i, j) - both
 
-    @functools.cached_property
-    def table(self) -> NDArray[np.float64]:
-        mixed = self.flow.mixed @ self.flow.gain.T
-        sums = self.own.sums
-        return np.minimum.outer(sums, sums) - mixed - mixed.T
+    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        g, m, sums = self.flow.gain, self.flow.mixed, self.own.sums
+        return np.minimum.outer(sums[first:stop], sums) - m[first:stop] @ g.T - g[first:stop] @ m.T
 
-    def of(self, edges: Edges) -> NDArray[np.float64]:
-        if self.tabled:
-            return super().of(edges)
-        g, m = weighted(self.flow.gain, edges), weighted(self.flow.mixed, edges)
-        return self.own.of(edges) - 2 * np.einsum("mp,mp->m", g, m)
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        g, m = weighted(self.flow.gain, intervals.edges), weighted(self.flow.mixed, intervals.edges)
+        return self.own.of(intervals) - 2 * np.einsum("mp,mp->m", g, m)
 
     def whole(self, weight: NDArray[np.float64]) -> float:
         g, m = weight @ self.flow.gain, weight @ self.flow.mixed
@@ -228,10 +215,18 @@ class Corner(Form):
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         return (self._half(i, j) + self._half(j, i)) / 2
 
-    def of(self, edges: Edges) -> NDArray[np.float64]:
-        if self.tabled:
-            return super().of(edges)
-        gain, out = weighted(self.flow.gain, edges), np.zeros(len(edges[0][0]))
+    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        gain, theta, edge = self.flow.gain, self.flow.theta, np.arange(self.size)
+        border = np.clip(edge - 1 + self.shift, 0, self.size - 2)
+        inner = (edge >= 1) & (edge <= self.size - 2)
+        # How the border at each row's edge enters before all edges, and those at all edges before each row's.
+        own = theta.T[border[first:stop]] @ gain.T - (border[first:stop, None] < edge)
+        other = gain[first:stop] @ theta[:, border] - (border < edge[first:stop, None])
+        return np.asarray((own * inner[first:stop, None] + other * inner) / 2)
+
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        edges = intervals.edges
+        gain, out = weighted(self.flow.gain, edges), np.zeros(len(intervals.first))
         for corner, weight in edges:
             inner = (corner >= 1) & (corner <= self.size - 2)
             border = np.clip(corner - 1 + self.shift, 0, self.size - 2)
@@ -240,20 +235,69 @@ class Corner(Form):
             out += np.where(inner, weight, 0.0) * (along - before)
         return out
 
-    @functools.cached_property
-    def table(self) -> NDArray[np.float64]:
-        n = self.size - 1
-        enters = np.tri(n + 1, n, -1) - self.flow.gain @ self.flow.theta
-        half = np.zeros((n + 1, n + 1))
-        half[1:n] = -enters[:, self.shift : n - 1 + self.shift].T
-        return (half + half.T) / 2
-
     def whole(self, weight: NDArray[np.float64]) -> float:
         inner = weight[1:-1]
         border = np.arange(1, self.size - 1) - 1 + self.shift
         later = np.cumsum(weight[::-1])[::-1]  # from each edge on
         along = self.flow.theta.T[border] @ (weight @ self.flow.gain)
         return float(inner @ (along - later[border + 1]))
+
+
+class Between:
+    """Numbers of all intervals between two edges, each a quadratic form of the interval.
+
+    Parameters
+    ----------
+    size : edges. rows : gives the forms' entries G (stop - first, size, k) from row `first` to the one before `stop`.
+    diagonal : their entries on the diagonal (size, k).
+    """
+
+    def __init__(
+        self, rows: Callable[[int, int], NDArray[np.float64]], diagonal: NDArray[np.float64]
+    ) -> None:
+        size, k = diagonal.shape
+        #: Interval (i, j) stands at `_start`[i] + j: row by row, empty ones (i, i) first.
+        self._start = np.concatenate([[0], np.cumsum(np.arange(size - 1, 0, -1))])
+        self._table = np.zeros((size * (size + 1) // 2, k))
+        step = max(1, _AT_A_TIME // max(1, size * k))
+        for first in range(0, size - 1, step):
+            stop = min(first + step, size - 1)
+            some = diagonal[first:stop, None] + diagonal - 2 * rows(first, stop)
+            for own, i in zip(some, range(first, stop), strict=True):
+                self._table[self._start[i] + i + 1 : self._start[i] + size] = own[i + 1 :]
+
+    def of(self, intervals: Pieces, place: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        """Of intervals between any places (m, k), in edges; `place` says which edges are the same as others."""
+        ends = [intervals.first, intervals.first + 1, intervals.last, intervals.last + 1]
+        near, after, before, far = ends if place is None else (place[end] for end in ends)
+        if intervals.whole:
+            return self._table[self._start[near] + far]
+        head, tail = intervals.head, intervals.tail
+        if place is None:
+            return self._cut(ends, head, tail)
+        out = self._table[self._start[near] + far]
+        some = ((head < 1) & (near < after)) | ((tail < 1) & (before < far))
+        out[some] = self._cut([end[some] for end in (near, after, before, far)], head[some], tail[some])
+        return out
+
+    def _cut(
+        self, ends: Sequence[NDArray[np.int64]], head: NDArray[np.float64], tail: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Of intervals that cut cells: bilinear between the cells' edges, but that a share of a cell counts squared.
+
+        Within one cell the tail is 1, so that what stands for an edge after the one behind it counts nothing.
+        """
+        near, after, before, far = ends
+        table, low, high = self._table, self._start[near], self._start[after]
+        a, b = head[:, None], tail[:, None]
+        out = table[low + far]
+        out *= a * b
+        out += a * (1 - b) * table[low + before]
+        out += (1 - a) * b * table[high + far]
+        out += (1 - a) * (1 - b) * table[high + before]
+        out -= a * (1 - a) * table[low + after]
+        out -= b * (1 - b) * table[self._start[before] + far]
+        return out
 
 
 def weighted(rows: NDArray[np.float64], edges: Edges) -> NDArray[np.float64]:

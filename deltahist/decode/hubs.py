@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.features import BlockPower, Feature, Joint, Quadratic, corners
-from deltahist.decode.forms import MOST_KEPT, Edges, Overlap, weighted
+from deltahist.decode.features import BlockPower, Feature, Joint, Quadratic
+from deltahist.decode.forms import MOST_KEPT, Between, Overlap, weighted
 from deltahist.decode.moments import Terms
 from deltahist.strategies.doors import HubLine, Hubs
 from deltahist.workloads import Span
+from deltahist.workloads.pieces import Pieces
 
 #: Parts of a sum of products that are smaller than this, against the largest, are rounding.
 _ROUNDING = 1e-12
@@ -65,7 +65,7 @@ class HubVariance:
     def second(self, total_known: bool) -> Terms:
         """Terms of the variance."""
         each = tuple(
-            Quadratic(Overlap(before[:, 0]), edge)
+            Quadratic.of(Overlap(before[:, 0]), edge)
             for before, edge in zip(self._before_blocks, self.edges, strict=True)
         )
         return [(self.own, each), (-1.0, self._known(total_known))]
@@ -125,7 +125,7 @@ class WavesKnown(Joint):
             axis.expect(number)
 
     def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        found = [axis(corners(*span)) for axis, span in zip(self._axes, spans, strict=True)]
+        found = [axis(Pieces.of(*span)) for axis, span in zip(self._axes, spans, strict=True)]
         squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
         return np.asarray((squares[0] * squares[1]).sum(axis=1) + (sums[0] * sums[1]).sum(axis=1) ** 2)
 
@@ -159,23 +159,26 @@ class _Waves:
 
     def expect(self, number: int) -> None:
         """Make the table if it pays for so many intervals, and is not too large."""
-        size = len(self.waves) ** 2
-        if size < number and size * self.weight.shape[1] < MOST_KEPT:
-            self.table  # noqa: B018
+        pairs = len(self.waves) ** 2 // 2
+        if pairs < number * len(self.weight) and pairs * self.weight.shape[1] < MOST_KEPT:
+            self._between  # noqa: B018
 
     @functools.cached_property
-    def table(self) -> NDArray[np.float64]:
-        """(a·q)² @ weight of the intervals between all places (places, places, r)."""
-        return np.stack([(self.waves - each) ** 2 @ self.weight for each in self.waves])
+    def _between(self) -> Between:
+        """(a·q)² @ weight of the intervals between all places."""
+        waves, weight = self.waves, self.weight
 
-    def __call__(self, edges: Edges) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        edges = [(self.place[edge], share) for edge, share in edges]
+        def rows(first: int, stop: int) -> NDArray[np.float64]:
+            return np.swapaxes((waves[first:stop, None] * weight.T) @ waves.T, 1, 2)
+
+        return Between(rows, waves**2 @ weight)
+
+    def __call__(self, intervals: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        edges = [(self.place[edge], share) for edge, share in intervals.edges]
         linear = weighted(self.linear, edges)
-        if "table" not in self.__dict__:
-            return weighted(self.waves, edges) ** 2 @ self.weight, linear
-        # Shares add up to nothing, so that (Σ w_e P_e)² = −Σ_{e<f} w_e w_f (P_e − P_f)².
-        pairs = itertools.combinations(edges, 2)
-        return np.asarray(sum((-v * w)[:, None] * self.table[e, f] for (e, v), (f, w) in pairs)), linear
+        if "_between" in self.__dict__:
+            return self._between.of(intervals, self.place), linear
+        return weighted(self.waves, edges) ** 2 @ self.weight, linear
 
 
 def _before(line: HubLine, weights: NDArray[np.float64]) -> NDArray[np.float64]:

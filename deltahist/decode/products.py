@@ -110,7 +110,7 @@ class ProductDecoder(Decoder):
                 return None
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
             return [(law.kurtosis() * law.variance() ** 2, tuple(Fourth(t) for t in self.tables))]
-        own: Terms = [(law.variance(), tuple(Quadratic(t.form) for t in self.tables))]
+        own: Terms = [(law.variance(), tuple(Quadratic.of(t.form) for t in self.tables))]
         if not self.total_known:
             return own
         spread = float(np.prod([t.total for t in self.tables]))

@@ -12,12 +12,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
-from deltahist.decode.features import corners
 from deltahist.decode.metric import Metric, trusted
 from deltahist.decode.moments import Moments
 from deltahist.decode.totals import PublicTotal
 from deltahist.strategies.spectral import Spectral
 from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.workloads.pieces import Pieces
 
 
 @decodes(Spectral)
@@ -110,7 +110,7 @@ class SpectralDecoder(Decoder):
         flat, row = self.table.ravel(), self.table.shape[-1]
         pairs = []
         for low, high in spans:
-            edges = corners(low, high)
+            edges = Pieces.of(low, high).edges
             pairs.append([(np.abs(i - j), -0.5 * v * w) for i, v in edges for j, w in edges])
         out = np.zeros(len(spans[0][0]))
         if len(spans) == 1:

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from deltahist.decode.features import Quadratic
-from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Prefixes, Side
+from deltahist.decode.forms import Between, Corner, Diagonal, EstimatedFlow, Overlap, Prefixes, Side
 from deltahist.strategies.lines import Lines
 from deltahist.strategies.product import _Sums
 from deltahist.strategies.wavelet import _Haar
+from deltahist.workloads.pieces import Pieces
 
 
 def forms():
@@ -35,12 +36,33 @@ def test_a_form_is_its_table(name):
     form, rng = FORMS[name], np.random.default_rng(len(name))
     i, j = np.divmod(np.arange(form.size**2), form.size)
     table = form.entries(i, j).reshape(form.size, -1)
-    assert np.allclose(form.table, table)
+    assert np.allclose(form.rows(0, form.size), table)
     assert np.allclose(table, table.T)
     assert form.trace() == pytest.approx(np.trace(table), abs=1e-12)
     for weight in (np.ones(form.size), rng.normal(size=form.size)):
         assert form.whole(weight) == pytest.approx(weight @ table @ weight, abs=1e-9)
-    assert np.allclose(form.at(i, j), table.ravel())
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("same", [False, True])
+def test_a_form_of_intervals_is_that_of_their_cells(name, same):
+    """By definition qᵀ V q, V the differences of G; with a table of all intervals, and without."""
+    form, rng = FORMS[name], np.random.default_rng(len(name))
+    n = form.size - 1
+    low, high = np.sort(rng.uniform(0, n, (2, 300)), axis=0)
+    low[:100], high[:100] = np.floor(low[:100]), np.floor(low[:100]) + rng.integers(1, 1 + n - np.floor(low[:100]))
+    high[100:150] = low[100:150] + (np.ceil(low[100:150]) - low[100:150]) * 10 ** -rng.uniform(0, 6, 50)
+    cells = np.clip(high[:, None] - np.arange(n), 0, 1) - np.clip(low[:, None] - np.arange(n), 0, 1)
+    covariance = np.diff(np.diff(form.rows(0, n + 1), axis=0), axis=1)
+    expected = np.einsum("mi,ij,mj->m", cells, covariance, cells)
+    every = np.arange(form.size)
+    diagonal = form.entries(every, every)[:, None]
+    between = Between(lambda *rows: form.rows(*rows)[:, :, None], diagonal)
+    for some in (slice(0, 100), slice(None)):
+        intervals = Pieces.of(low[some], high[some])
+        place = every if same else None
+        assert np.allclose(form.of(intervals), expected[some], rtol=1e-9, atol=1e-13)
+        assert np.allclose(between.of(intervals, place)[:, 0], expected[some], rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -52,7 +74,7 @@ def test_the_mean_over_all_intervals_needs_no_table(name, blocks):
     if blocks:
         n = 3 * n
         edges = np.interp(np.arange(n + 1), np.linspace(0, n, form.size), np.arange(form.size))
-    feature = Quadratic(form, edges)
+    feature = Quadratic.of(form, edges)
     first, last = np.triu_indices(n)
     plain = feature(first.astype(float), last.astype(float) + 1).mean()
     assert feature.mean(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
@@ -73,4 +95,4 @@ def test_the_flow_across_a_line_is_that_of_its_noise():
     own_part = np.eye(11) - line.gain @ line.theta
     covariance = (own_part * leaf) @ own_part.T + (line.gain * own) @ line.gain.T
     prefix = np.tril(np.ones((12, 11)), -1)
-    assert np.allclose(Side(EstimatedFlow(line, leaf, own)).table, prefix @ covariance @ prefix.T)
+    assert np.allclose(Side(EstimatedFlow(line, leaf, own)).rows(0, 12), prefix @ covariance @ prefix.T)
