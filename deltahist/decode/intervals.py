@@ -6,7 +6,7 @@ import functools
 import math
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.moments import Moments
