@@ -68,15 +68,16 @@ def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str
 ) -> None:
     """Write one Parquet file of columns, with the public description and the digest of both in its metadata."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode()}
     # As they lie in memory: Arrow's own way from NumPy would import pandas first.
-    arrays = {
-        name: pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-        for name, values in columns.items()
-    }
+    arrays = {}
+    for name, values in columns.items():
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
+        arrays[name] = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
     table = pa.table(arrays).replace_schema_metadata(meta)
     pq.write_table(table, target, compression="zstd", write_page_checksum=True)
 
