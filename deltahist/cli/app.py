@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Annotated
 
+import lazy_loader
 import typer
 
 #: Commands in the order of the help: the module of each, and a line about it.
@@ -65,7 +65,8 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     line.callback()(deltahist)
     for name in names:
         module, about = COMMANDS[name]
-        command = getattr(importlib.import_module(f"deltahist.cli.{module}"), name)
+        imported, _, _ = lazy_loader.attach("deltahist.cli", submod_attrs={module: [name]})
+        command = imported(name)
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=about)
         else:
