@@ -68,11 +68,16 @@ def write_parquet(
     target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str
 ) -> None:
     """Write one Parquet file of columns, with the public description and the digest of both in its metadata."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode()}
-    arrays = {name: pa.array(values) for name, values in columns.items()}
+    # As they lie in memory: Arrow's own way from NumPy would import pandas first.
+    arrays = {}
+    for name, values in columns.items():
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
+        arrays[name] = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
     table = pa.table(arrays).replace_schema_metadata(meta)
     pq.write_table(table, target, compression="zstd", write_page_checksum=True)
 
@@ -204,8 +209,10 @@ def check_header(
     fits_memory(memory * (max(size, 0) + file.metadata.num_rows), f"release file {path!r}")
 
 
-def read_columns(file: Any, path: str, names: list[str]) -> Any:
-    """The whole table, if its columns are these, its values int64 without gaps, and its digest that of the file."""
+def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[Any]]:
+    """The columns of a file, if they are these, its values int64 without gaps, and its digest that of the file."""
+    import numpy as np
+
     if file.schema_arrow.names != names or str(file.schema_arrow.field("value").type) != "int64":
         raise DamagedFile(
             f"release file {path!r} has columns {file.schema_arrow.names}: they must be {' and '.join(names)} (int64)"
@@ -214,12 +221,13 @@ def read_columns(file: Any, path: str, names: list[str]) -> Any:
     missing = table.column("value").null_count
     if missing:
         raise DamagedFile(f"release file {path!r} has {missing:,} missing values: there must be none")
-    columns = {name: table.column(name).to_numpy() for name in names}
+    # Arrow's own way to NumPy would import pandas first.
+    columns = {name: np.from_dlpack(table.column(name).combine_chunks()) for name in names}
     meta = file.schema_arrow.metadata
     stated = meta.get(DIGEST.encode())
     found = digest_of(json.loads(meta[KEY]), columns)
     _check_digest(None if stated is None else stated.decode(errors="replace"), found, path)
-    return table
+    return columns
 
 
 def read_rows(path: Path, what: str) -> list[dict[str, Any]]:

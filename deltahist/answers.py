@@ -6,9 +6,10 @@ import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deltahist.decode import check_level, interval
 from deltahist.domain import Domain
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import geopandas as gpd
     import pandas as pd
 
+#: Figures of queries (m,), by the names of their columns.
+Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Columns of answers, as far as they have them; a region's own columns never go by these names.
 COLUMNS = (
     *("step", "before", "after", "estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut"),
@@ -102,7 +105,7 @@ def answer(
     """
     check_level(level)
     asked, joined = _asked(workload, release.domain)
-    return joined(answers(release, asked, level, nonnegative))
+    return joined(_frame(answers(release, asked, level, nonnegative), asked))
 
 
 def answer_each(
@@ -130,7 +133,9 @@ def answer_each(
     check_level(level)
     asked, joined = _asked(workload, series.domain)
     found = {
-        step: answers(release, asked, level, nonnegative) for step, release in series if release is not None
+        step: _frame(answers(release, asked, level, nonnegative), asked)
+        for step, release in series
+        if release is not None
     }
     empty = next(iter(found.values())).map(lambda figure: np.nan)
     steps = list(found) if series.skipping else series.labels
@@ -206,51 +211,49 @@ def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
     return frame.rename(columns=own).set_geometry(own.get(frame.geometry.name, frame.geometry.name))
 
 
+def _frame(columns: Columns, work: Workload) -> pd.DataFrame:
+    """Return answers as a frame, whose rows have the names of regions."""
+    import pandas as pd
+
+    index = pd.Index(work.names, name="region") if isinstance(work, Regions) else None
+    return pd.DataFrame(columns, index=index)
+
+
 @functools.singledispatch
-def answers(
-    release: BaseRelease | Series | Change, work: Workload, level: float, nonnegative: bool
-) -> pd.DataFrame:
-    """Answers of a kind of release, a row per query; other kinds register what they do."""
+def answers(release: BaseRelease | Series | Change, work: Workload, level: float, nonnegative: bool) -> Columns:
+    """Return the columns of `answer` for a workload, an array (m,) each; every kind of release registers its own."""
     said = release.mechanism.words if isinstance(release, BaseRelease) else type(release).__name__
     raise InputError(f"the release is {said}: it answers no counts")
 
 
 @answers.register(Release)
-def _from_counts(release: Release | Summed, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
-    import pandas as pd
-
-    frame = pd.DataFrame(release.answerer().answer(work, level=level, nonnegative=nonnegative))
-    if isinstance(work, Regions):
-        frame.index = pd.Index(work.names, name="region")
-    return frame
+def _from_counts(release: Release | Summed, work: Workload, level: float, nonnegative: bool) -> Columns:
+    return release.answerer().answer(work, level=level, nonnegative=nonnegative)
 
 
 @answers.register(SortedRelease)
-def _from_sorted(release: SortedRelease, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
-    import pandas as pd
-
+def _from_sorted(release: SortedRelease, work: Workload, level: float, nonnegative: bool) -> Columns:
     if isinstance(work, Regions):
         raise InputError("regions are polygons: sorted points lie on a line and answer boxes (low, high)")
     ((low, high),) = work.spans(release.domain)
     steps = release.domain.steps[0]
     # A cell edge lies half a step below the cell's first lattice step.
     found = release.counts(low * steps - 0.5, high * steps - 0.5, level=level)
-    return pd.DataFrame(dict(zip(("estimate", "std_error", "low", "high"), found, strict=True)))
+    return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
 
 
 @answers.register(Series)
-def _from_series(series: Series, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+def _from_series(series: Series, work: Workload, level: float, nonnegative: bool) -> Columns:
     found = _from_counts(series.summed, work, level, nonnegative)
     number = len(series.releases)
     if series.mean:
         shares = ["cut", "unresolved", "estimator"]
-        found = found.assign(**{name: found[name] / number for name in found.columns if name not in shares})
-    found["steps"] = number
-    return found
+        found = {name: each if name in shares else each / number for name, each in found.items()}
+    return {**found, "steps": np.full(len(found["estimate"]), number)}
 
 
 @answers.register(Change)
-def _from_change(change: Change, work: Workload, level: float, nonnegative: bool) -> pd.DataFrame:
+def _from_change(change: Change, work: Workload, level: float, nonnegative: bool) -> Columns:
     if nonnegative:
         raise InputError("nonnegative goes with counts: a change from one period to another can be negative")
     periods = (change.before, change.after)
@@ -269,7 +272,7 @@ def _from_change(change: Change, work: Workload, level: float, nonnegative: bool
     down, up = interval(error, change.after.summed.laws[0], level)
     before, after = parts
     estimate = after["estimate"] - before["estimate"]
-    table: dict[str, Any] = {
+    table = {
         "before": before["estimate"],
         "after": after["estimate"],
         "estimate": estimate,
@@ -281,4 +284,4 @@ def _from_change(change: Change, work: Workload, level: float, nonnegative: bool
         table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
     if "unresolved" in before:
         table["unresolved"] = np.maximum(before["unresolved"], after["unresolved"])
-    return before.iloc[:, :0].assign(**table)
+    return table

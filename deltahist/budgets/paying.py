@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltahist.budget import Payment
 from deltahist.budgets.costs import own_amount
-from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import as_said
 from deltahist.budgets.window import Window
 from deltahist.errors import NANO
 from deltahist.privacy import Guarantee
+
+if TYPE_CHECKING:
+    from deltahist.budgets.ledger import Ledger
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,14 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltahist.budget import Budget, Charge
 from deltahist.budgets.chains import CHAIN, Paid
-from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.nano import allowed, as_said, charged, exceeded, held
 from deltahist.errors import NANO, InputError, is_number, whole
 from deltahist.neighbourhood.profile import Limit, describe_limits, read_lasting
+
+if TYPE_CHECKING:
+    from deltahist.budgets.ledger import Ledger
 
 #: Largest step number, either side of zero: what a ledger's column holds.
 _FARTHEST = 1 << 62
@@ -85,6 +87,8 @@ class Window:
             )
         object.__setattr__(self, "limits", read_lasting(self.limits, self.length))
         if isinstance(self.ledger, str | Path):
+            from deltahist.budgets.ledger import Ledger  # SQLAlchemy takes long to import
+
             object.__setattr__(self, "ledger", Ledger(self.ledger))
         if self.ledger is not None:
             about = {} if self.about is None else {"about": dict(self.about)}
@@ -289,7 +293,7 @@ class Window:
 
     @property
     def _ledger(self) -> Ledger:
-        assert isinstance(self.ledger, Ledger)
+        assert not isinstance(self.ledger, str | Path | None)
         return self.ledger
 
     @property

@@ -14,8 +14,8 @@ from deltahist.cli.groups import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
-    from deltahist.budgets import Account
     from deltahist.budgets.databases import Database
+    from deltahist.budgets.paying import Account
 
 #: Of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
@@ -105,7 +105,7 @@ class Keeping:
             for paid in account.payments:
                 console.note(f"account {paid.words}: the charge stays, although nothing came of it")
             if fresh and not account.payments:
-                from deltahist.budgets import Ledger
+                from deltahist.budgets.ledger import Ledger
 
                 Ledger(self.ledger).withdraw(self.account)
             raise
@@ -128,7 +128,7 @@ class Keeping:
 
     def _rules(self) -> dict[str, Any]:
         """The accounts that there are; a ledger that is not there is not made."""
-        from deltahist.budgets import Ledger
+        from deltahist.budgets.ledger import Ledger
 
         return Ledger(self.ledger).accounts() if self.ledger is not None and self._database.exists() else {}
 
@@ -142,7 +142,7 @@ class Keeping:
 
     def _open(self, unit: str) -> Account:
         """The account, with the limit that is given or that it has."""
-        from deltahist.budgets import Account
+        from deltahist.budgets.paying import Account
 
         assert self.account is not None
         rule = self._rule()

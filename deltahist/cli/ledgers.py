@@ -17,7 +17,7 @@ from deltahist.cli.keeping import LETTERS
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.budgets import Ledger
+    from deltahist.budgets.ledger import Ledger
     from deltahist.budgets.standing import Standing
 
 _Where = Annotated[
@@ -129,8 +129,8 @@ def export(
 
 def _there(where: str) -> Ledger:
     """A ledger that is there: to look at one makes none."""
-    from deltahist.budgets import Ledger
     from deltahist.budgets.databases import database
+    from deltahist.budgets.ledger import Ledger
 
     if not Ledger.exists(where):
         raise InputError(f"ledger {database(where).place!r} does not exist")

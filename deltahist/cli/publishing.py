@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from deltahist.cli import console, options
 from deltahist.cli.asking import ANYWHERE, Asked, Settled, settle, table_of_cells
 from deltahist.cli.groups import (
@@ -243,7 +241,6 @@ def _summary(release: Release, out: Path, limit: str) -> str:
 
 
 def demo(
-    context: typer.Context,
     out: Annotated[Path, option("DIR", "Folder for the demonstration's files.")] = Path("deltahist-demo"),
 ) -> None:
     """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
@@ -253,7 +250,7 @@ def demo(
       deltahist demo
       deltahist demo --out /tmp/demo
     """
+    from deltahist.cli.run import invoke
     from deltahist.demo import show
 
-    root = context.find_root().command
-    show(out, lambda line: root.main(list(line), prog_name="deltahist", standalone_mode=False))
+    show(out, invoke)

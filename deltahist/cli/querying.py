@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import BoxFile, NonNegative, Zones, option, spread
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from deltahist.domain import Domain
     from deltahist.releases import BaseRelease
 
+#: Columns of answers, in a frame or by their names.
+Table: TypeAlias = "pd.DataFrame | dict[str, Any]"
 Form = Literal["table", "csv", "json", "geojson", "parquet", "gpkg"]
 
 
@@ -41,13 +42,13 @@ class Question(Zones):
             )
         super().__post_init__()
 
-    def table(self, domain: Domain, ask: Callable[[Any], pd.DataFrame]) -> pd.DataFrame:
-        """A row for each thing asked, with its name, its own columns and its answer; a GeoDataFrame of regions.
+    def table(self, domain: Domain, ask: Callable[[Any], Table]) -> Table:
+        """Return a row for each thing asked, with its name, its own columns and its answer; a GeoDataFrame of regions.
 
-        Where there are several answers to each, such as one per step, all of them stand one after another.
+        Where there are several answers to each, such as one per step, all of them stand one after another. Boxes on the
+        map need no frame: pandas takes longer to import than such answers to work out.
         """
         import numpy as np
-        import pandas as pd
 
         from deltahist import workloads
         from deltahist.domain.fitting import boxes_in_degrees
@@ -56,15 +57,16 @@ class Question(Zones):
         if zones is not None:
             return ask(zones)
         corners, names = options.read_boxes(self.box, self.boxes, domain)
-        asked = pd.DataFrame({"name": names, **dict(zip(_corners(domain), corners.T, strict=True))})
+        asked = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), corners.T, strict=True))}
         shapes = boxes_in_degrees(corners, domain)
         if shapes is not None:
             import geopandas as gpd
 
             return ask(gpd.GeoDataFrame(asked, geometry=shapes))
-        found = ask(workloads.boxes(corners)).reset_index(drop=True)
-        times = len(found) // len(asked)
-        return asked.iloc[np.tile(np.arange(len(asked)), times)].reset_index(drop=True).join(found)
+        found = ask(workloads.boxes(corners))
+        times = len(found["estimate"]) // len(names)
+        own = {name: np.tile(each, times) for name, each in asked.items()}
+        return own | {name: np.asarray(found[name]) for name in map(str, found)}
 
 
 @spread
@@ -111,33 +113,44 @@ def query(
       deltahist query city/ --between 2010-05-01 2010-05-31 --regions zones.geojson     # of a folder: the sum
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
-    from deltahist.answers import answer
+    from deltahist.answers import answer, answers
+    from deltahist.workloads import Workload
 
     share = options.level_of(level)
     chosen = _form(form, out)
     console.check_target(out, release, *filter(None, [question.boxes, question.regions]))
     if release.is_dir() and question.quantiles is None:
         series = steps.open(release)
-        domain, ask = series.domain, steps.asking(series, level=share, nonnegative=nonnegative)
+        domain = series.domain
+        ask: Callable[[Any], Table] = steps.asking(series, level=share, nonnegative=nonnegative)
     else:
         steps.refuse_for(release)
         published = open_release(release, nonnegative and question.quantiles is None)
-        domain, ask = published.domain, partial(answer, published, level=share, nonnegative=nonnegative)
+        domain = published.domain
+
+        def ask(asked: Any) -> Table:
+            way: Callable[..., Table] = answers if isinstance(asked, Workload) else answer
+            return way(published, asked, level=share, nonnegative=nonnegative)
+
     _check_shapes(chosen, domain, question)
+    found: Table
     if question.quantiles is not None:
-        answers = _quantiles(published, question.quantiles, share)
+        found = _quantiles(published, question.quantiles, share)
     else:
-        answers = question.table(domain, ask)
-    deliver(answers, domain, chosen, out, boxes=bool(question.box or question.boxes))
+        found = question.table(domain, ask)
+    deliver(found, domain, chosen, out, boxes=bool(question.box or question.boxes))
 
 
-def deliver(frame: pd.DataFrame, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
+def deliver(table: Table, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
     """Write answers in a form, to a file or the terminal; those to boxes have their corners in front."""
+    if form == "table":
+        console.put(_text(table), out)
+        return
+    import pandas as pd
+
     from deltahist.releases.tables import encoded
 
-    if form == "table":
-        console.put(_text(frame), out)
-        return
+    frame = pd.DataFrame(table) if isinstance(table, dict) else table
     if boxes:
         frame = _with_boxes(frame, domain, form)
     content = encoded(frame, form, domain)
@@ -218,15 +231,16 @@ def _quantiles(release: BaseRelease, text: str, level: float) -> pd.DataFrame:
     return release.quantiles(wanted, level=level)
 
 
-def _text(frame: pd.DataFrame) -> str:
+def _text(table: Table) -> str:
     """The answers as a table for the eye: names and answers, and of counts not the parts of their errors."""
     from deltahist.answers import COLUMNS
 
     usual: Any = "{:,.6g}".format
-    kinds = frame["estimator"].dropna().unique() if "estimator" in frame else ()
-    if "name" in frame:
+    names = list(map(str, table))
+    kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in table else []
+    if "name" in table:
         hidden = ("noise_error", "placement_error", "estimator", "outside")
-        frame = frame[["name", *(c for c in COLUMNS if c in frame and c not in hidden)]]
+        names = ["name", *(c for c in COLUMNS if c in table and c not in hidden)]
         usual = "{:,.1f}".format
     shown: dict[str, Any] = {
         "name": str,
@@ -241,9 +255,9 @@ def _text(frame: pd.DataFrame) -> str:
     columns = [
         [
             gaps.get(name, "-") if value != value or value is None else shown.get(name, usual)(value)
-            for value in frame[name]
+            for value in table[name]
         ]
-        for name in map(str, frame)
+        for name in names
     ]
-    table = console.table(list(map(str, frame)), zip(*columns, strict=True), words=["note"])
-    return "\n\nEstimates: ".join([table, *kinds])
+    aligned = console.table(names, zip(*columns, strict=True), words=["note"])
+    return "\n\nEstimates: ".join([aligned, *kinds])

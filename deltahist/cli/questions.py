@@ -63,7 +63,7 @@ class _Whom:
 
     def _check_there(self, limit: Any) -> None:
         """Raise InputError if there is no database, or nobody can have joined; before either is made."""
-        from deltahist.budgets import Ledger
+        from deltahist.budgets.ledger import Ledger
 
         file = self.database.removeprefix("duckdb:///")
         if "://" not in file and not Path(file).is_file():

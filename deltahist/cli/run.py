@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from deltahist.cli.app import app
+from deltahist.cli.app import COMMANDS, app
 from deltahist.cli.console import note
 from deltahist.errors import DeltaHistWarning, InputError
 
@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run one command line and return what the command returns; errors are raised."""
-    return app(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
+    called = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    line = app() if called is None else app([called])  # the help names all of them
+    return line(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
 
 #: Parameters of the library that are options here.

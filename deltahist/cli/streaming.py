@@ -17,6 +17,7 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     from deltahist.domain.clock import Clock
     from deltahist.publishers.stream import Stream
+    from deltahist.strategies import Strategy
 
 #: Steps from which on a bar is shown on a terminal.
 _LONG = 20
@@ -140,7 +141,8 @@ def stream(
     ((unit, amount),) = budget.items()
     share = {"strategy": strategy, "counting": counting, unit: amount / length}
     settled = settle(place, coordinates, asked, **share)
-    near, planned = settled.near, strategy
+    near = settled.near
+    planned: Strategy | str = strategy
     if settled.work is not None or settled.cells:
         best = settled.mechanism(**share)
         near, planned = best.neighbourhood, best.strategy

@@ -24,7 +24,7 @@ def numbers(column: Any, name: str, *, some: bool = False, decimal: str = ".") -
     kind = column.type
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         out = column.cast(pa.float64(), safe=False)
-        return out.to_numpy(zero_copy_only=False) if isinstance(out, pa.Array) else out.to_numpy()
+        return _floats(out)
     if not is_text(kind):
         raise InputError(f"column {name!r} has the type {kind}: coordinates must be numbers")
     text = pc.utf8_trim_whitespace(column)
@@ -44,7 +44,18 @@ def numbers(column: Any, name: str, *, some: bool = False, decimal: str = ".") -
                 f"({_cause(shown, decimal)})"
             ) from None
         return out
-    return np.asarray(out.to_numpy(zero_copy_only=False) if isinstance(out, pa.Array) else out.to_numpy())
+    return _floats(out)
+
+
+def _floats(column: Any) -> NDArray[np.float64]:
+    """Return an Arrow column of floats as an array, with NaN where there is none."""
+    import pyarrow as pa
+
+    if column.null_count:
+        column = column.fill_null(np.nan)
+    # Arrow's own way to NumPy would import pandas first.
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return np.asarray(np.from_dlpack(whole), dtype=np.float64)
 
 
 def is_text(kind: Any) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from deltahist.decode.metric import Metric, simulated_metric
@@ -30,7 +29,7 @@ from deltahist.decode.moments import (
 )
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import AllRanges, Span
+from deltahist.workloads import AllRanges, Boxes, Span
 
 #: Squared share of a vector, per cell, below which it is rounding.
 _UNSEEN = 1e-9
@@ -141,10 +140,11 @@ class Decoder:
         """How the error of a workload is known: in closed form where there is one, else solved query by query, or from
         simulated noise where there are many. It has nothing to do with how the decoder solves.
         """
-        if not isinstance(work, scipy.sparse.sparray) and self.terms(2) is not None:
+        if not isinstance(work, Boxes | AllRanges):
+            return SOLVED
+        if self.terms(2) is not None:
             return CLOSED
-        few = isinstance(work, scipy.sparse.sparray) or len(work) <= MOST_SOLVED
-        return SOLVED if few else SIMULATED
+        return SOLVED if len(work) <= MOST_SOLVED else SIMULATED
 
     def moments(self, work: Asked) -> Moments:
         """Variance and kurtosis of the answers to boxes, or to explicit queries (m, N)."""

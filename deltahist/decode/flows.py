@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
@@ -208,7 +208,7 @@ class FlowDecoder(Decoder):
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         found = super().moments(work)
-        if self._entry and self._closed and not isinstance(work, scipy.sparse.sparray):
+        if self._entry and self._closed and isinstance(work, Boxes | AllRanges):
             found.variance[...] += self._entry * box_sums(self._doors, work.spans(self.domain))
         return found
 

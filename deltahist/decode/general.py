@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, cg
 
 from deltahist.decode.base import Decoder, decoder_of, decodes
 from deltahist.decode.moments import LEAST_SQUARED, Moments
@@ -18,6 +17,9 @@ from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.optimal import Optimal
 from deltahist.workloads import AllRanges, Boxes, Span, range_gram
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 #: Cells up to which matrices are explicit.
 MOST_DENSE = 1024
@@ -104,7 +106,7 @@ class DenseDecoder(Decoder):
         return query @ self.inverse
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
-        rows = work if isinstance(work, scipy.sparse.sparray) else None
+        rows = None if isinstance(work, Boxes | AllRanges) else work
         if rows is None and len(work) * self.strategy.shape[0] > _MOST_COEFFICIENTS:
             variance = self._corner_variance(work.spans(self.domain))
             return Moments(variance, np.zeros(len(variance)), unresolved=self._all_resolved(len(variance)))
@@ -201,6 +203,8 @@ class IterativeDecoder(Decoder):
         return np.asarray(self.strategy.rmatvec(rows))
 
     def _invert(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
+        from scipy.sparse.linalg import LinearOperator, cg
+
         size = self.domain.size
         normal = LinearOperator(
             (size, size),
@@ -222,6 +226,8 @@ class IterativeDecoder(Decoder):
 
         LSQR-style: minimise |Aᵀ z − q| over rows z, in the norm of cells.
         """
+        from scipy.sparse.linalg import LinearOperator, cg
+
         size = self.strategy.shape[0]
         outer = LinearOperator(
             (size, size), matvec=lambda z: self._spread(self._gather(z.ravel())), dtype=np.float64

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+from statistics import NormalDist
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.moments import Moments
@@ -32,7 +33,7 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float
     moments : of the answers. law : of a single draw. level : between 0 and 1.
     """
     probability = (1 + level) / 2
-    z = float(scipy.special.ndtri(probability))
+    z = -NormalDist().inv_cdf((1 - level) / 2)
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, probability))
     # No law needs more than Chebyshev's bound; draws that are nearly always 0 have a huge kurtosis.
     most = 1 / math.sqrt(1 - level)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.fft
-import scipy.ndimage
+import scipy
 from numpy.typing import NDArray
 
 #: Simulated noise fields at most; below a quarter of them spectra are smoothed more.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.features import Feature, Joint
@@ -23,7 +23,7 @@ from deltahist.workloads.sums import box_sums
 #: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
 Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
 #: Boxes, or explicit queries (m, N).
-Asked: TypeAlias = Boxes | AllRanges | scipy.sparse.csr_array
+Asked: TypeAlias = "Boxes | AllRanges | scipy.sparse.csr_array"
 
 #: Queries are solved one by one up to this number; more of them are priced by simulated noise.
 MOST_SOLVED = 200
@@ -67,10 +67,12 @@ class Moments:
 class Solver(Protocol):
     """What the ways ask of a decoder."""
 
-    strategy: Strategy
-    domain: Domain
-    total_known: bool
-
+    @property
+    def strategy(self) -> Strategy: ...
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def total_known(self) -> bool: ...
     @property
     def draw_variance(self) -> NDArray[np.float64]: ...
     @property
@@ -113,7 +115,7 @@ class _Closed:
         return self._variance(decoder, work)[1]
 
     def _variance(self, decoder: Solver, work: Asked) -> tuple[tuple[Span, ...], NDArray[np.float64]]:
-        assert not isinstance(work, scipy.sparse.sparray)
+        assert isinstance(work, Boxes | AllRanges)
         spans = work.spans(decoder.domain)
         variance = np.maximum(evaluate(self._terms(decoder), spans), 0.0)
         variance[variance < decoder.speck] = 0.0
@@ -133,7 +135,7 @@ class _Solved:
     """Query by query, from the coefficients with which noise draws enter the answer."""
 
     def moments(self, decoder: Solver, work: Asked) -> Moments:
-        queries = work if isinstance(work, scipy.sparse.sparray) else work.matrix(decoder.domain)
+        queries = work.matrix(decoder.domain) if isinstance(work, Boxes | AllRanges) else work
         strategy = decoder.strategy
         variance, kurtosis, unresolved = (np.zeros(queries.shape[0]) for _ in range(3))
         for i, query in enumerate(_rows(queries)):
@@ -163,7 +165,7 @@ class _Simulated:
     """From simulated noise: it needs public figures only, so anybody may draw it."""
 
     def moments(self, decoder: Solver, work: Asked) -> Moments:
-        assert not isinstance(work, scipy.sparse.sparray)
+        assert isinstance(work, Boxes | AllRanges)
         spans = work.spans(decoder.domain)
         rng = np.random.default_rng(20140604)
         spread = np.sqrt(decoder.draw_variance)

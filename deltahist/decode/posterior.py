@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.ndimage
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.metric import Metric

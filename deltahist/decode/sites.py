@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.ndimage
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 Field = NDArray[np.float64]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.fft
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
@@ -92,7 +91,7 @@ class SpectralDecoder(Decoder):
         return PublicTotal(along.reshape(self.domain.shape))
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
-        if isinstance(work, scipy.sparse.sparray):
+        if not isinstance(work, Boxes | AllRanges):
             return super().moments(work)
         spans = work.spans(self.domain)
         variance = self._of_boxes(spans)

@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.fft
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
@@ -103,7 +102,7 @@ class TentsDecoder(Decoder):
         return PublicTotal(direction.reshape(self.domain.shape)) if spread > 0 else None
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
-        if isinstance(work, scipy.sparse.sparray):
+        if not isinstance(work, Boxes | AllRanges):
             return super().moments(work)
         spans = work.spans(self.domain)
         step = max(1, _AT_A_TIME // sum(self._known.shape))

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
@@ -155,7 +155,7 @@ class TreeDecoder(Decoder):
 
     def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
         if not self._closed:
-            rows = work if isinstance(work, scipy.sparse.sparray) else work.matrix(self.domain)
+            rows = work.matrix(self.domain) if isinstance(work, Boxes | AllRanges) else work
             return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
         return CLOSED.variance(self, work) if self.way(work) is CLOSED else super().variance(work)
 

@@ -124,14 +124,14 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> gpd.GeoSer
     DeltaHistWarning
         If they are.
     """
-    import shapely
-
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None
     west, south, east, north = corners.T
     in_order = (west < east).all() and (south < north).all()
     if not in_order or not all(map(looks_like_degrees, corners.tolist())):
         return None
+    import shapely
+
     if shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
         return None
     import geopandas as gpd

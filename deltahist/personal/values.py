@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, as_printed, finite, positive

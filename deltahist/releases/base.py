@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist import plots
 from deltahist._files import digest_of, read_described, write_parquet, write_whole
 from deltahist.budget import Payment
 from deltahist.domain import Domain
@@ -215,6 +214,8 @@ class BaseRelease(OfMechanism, abc.ABC):
         With `answers`, what `dh.answer(release, frame)` returned for a GeoDataFrame of regions, it is their map
         (`deltahist.plots.plot_regions`); `plain` and `nonnegative` are about cells.
         """
+        from deltahist import plots
+
         if answers is not None:
             return plots.plot_regions(self, answers, ax, per=per, axes=axes, context=context)
         return plots.plot_map(
@@ -245,6 +246,8 @@ class BaseRelease(OfMechanism, abc.ABC):
         text = html.escape(self.statement())
         if self.mechanism.determines_cells is None:
             return f"<pre>{text}</pre>"
+        from deltahist import plots
+
         picture = base64.b64encode(plots.picture(self)).decode()
         return f'<img alt="published map" src="data:image/png;base64,{picture}"><pre>{text}</pre>'
 

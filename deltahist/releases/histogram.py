@@ -168,17 +168,17 @@ class Release(BaseRelease):
         rows, strategy, total = file.metadata.num_rows, mechanism.strategy, description["total"]
         if strategy.shape[0] != rows:
             raise damaged(path, f"has {rows:,} values: its strategy has {strategy.shape[0]:,} rows")
-        table = read_columns(file, path, ["group", "value"])
+        columns = read_columns(file, path, ["group", "value"])
         if (total is not None) != mechanism.total_known:
             raise damaged(path, "states a number of points against its own membership rule")
         if description["groups"] != [g.name for g in strategy.parts] or not np.array_equal(
-            table.column("group").to_numpy(), _part_of_values(strategy)
+            columns["group"], _part_of_values(strategy)
         ):
             raise damaged(path, "has groups of rows that are not its strategy's")
         stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
         if list(mechanism.laws) != stated:
             raise damaged(path, "states noise that does not follow from its strategy and budget")
-        values, total = table.column("value").to_numpy(), None if total is None else _total(total)
+        values, total = columns["value"], None if total is None else _total(total)
         payment = Payment.from_description(description.get("account"))
         return vouched(cls(mechanism, values, total, payment=payment), is_publishable(description))
 

@@ -220,7 +220,7 @@ class SortedRelease(BaseRelease):
         mechanism = SortedMechanism.from_description(description)
         if mechanism.law.describe() != description["law"]:
             raise damaged(path, "states noise that does not follow from δ and its budget")
-        values = read_columns(file, path, ["value"]).column("value").to_numpy()
+        values = read_columns(file, path, ["value"])["value"]
         payment = Payment.from_description(description.get("account"))
         return vouched(cls(mechanism, values, payment=payment), is_publishable(description))
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
 
 if TYPE_CHECKING:
     import scipy.sparse
+    from scipy.sparse.linalg import LinearOperator
 
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.workloads import Workload
@@ -76,11 +76,11 @@ class Group:
         return self.members
 
 
-class Strategy(LinearOperator):
+class Strategy:
     """A strategy A: k integer rows over the N cells, and how noise enters. A workload has no noise.
 
-    A strategy is a frozen dataclass and a scipy linear operator: `A @ counts.ravel()` measures, `A.T @ y`
-    is the adjoint, both exact in int64. A new one needs only
+    A strategy is a frozen dataclass and a linear operator, which scipy's `aslinearoperator` takes: `A @ counts.ravel()`
+    measures, `A.T @ y` is the adjoint, both exact in int64. A new one needs only
 
     - `domain`, a field,
     - `shape`, a property (k, N),
@@ -104,14 +104,15 @@ class Strategy(LinearOperator):
     """
 
     domain: Domain
+    #: Rows and cells (k, N).
+    shape: tuple[int, int]
     #: Whether the rows determine every cell; None if not known without looking at the rank.
     determines_cells: ClassVar[bool | None] = None
     #: Whether the noise leaves the number of points as it is, so that a release gives it away.
     keeps_total: bool = False
 
-    @functools.cached_property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        return np.dtype(np.int64)
+    #: Of the entries of A.
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
 
     @property
     def name(self) -> str:
@@ -212,26 +213,48 @@ class Strategy(LinearOperator):
         """
         return iter(())
 
-    def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._matmat(x.reshape(-1, 1))
+    def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        """A x: (k,) of a vector (N,), (k, m) of a matrix (N, m)."""
+        return _product(self._matmat, x, self.shape[1])
 
-    def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._rmatmat(x.reshape(-1, 1))
+    def rmatvec(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Aᵀ y: (N,) of a vector (k,), (N, m) of a matrix (k, m)."""
+        return _product(self._rmatmat, y, self.shape[0])
+
+    # The names that scipy and Python have for the same.
+    matmat = __matmul__ = matvec
+    rmatmat = rmatvec
+
+    @property
+    def T(self) -> LinearOperator:
+        """Aᵀ, as one of scipy's linear operators."""
+        from scipy.sparse.linalg import LinearOperator
+
+        return LinearOperator(
+            shape=self.shape[::-1],
+            matvec=self.rmatvec,
+            rmatvec=self.matvec,
+            matmat=self.rmatvec,
+            rmatmat=self.matvec,
+            dtype=self.dtype,
+        )
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError(f"{type(self).__name__} must define _matmat")
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define _rmatmat")
 
-    def _adjoint(self) -> LinearOperator:
-        return LinearOperator(
-            shape=self.shape[::-1],
-            matvec=self._rmatvec,
-            rmatvec=self._matvec,
-            matmat=self._rmatmat,
-            rmatmat=self._matmat,
-            dtype=self.dtype,
-        )
 
-    _transpose = _adjoint
+def _product(
+    product: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], size: int
+) -> NDArray[Any]:
+    """Return a product with a matrix (size, m), or with a vector (size,) as a vector."""
+    x = np.asarray(x)
+    if x.ndim not in (1, 2) or len(x) != size:
+        raise InputError(f"array has shape {x.shape}: it must be a vector or a matrix with {size:,} rows")
+    found = np.asarray(product(x.reshape(size, -1)))
+    return found.reshape(len(found), *x.shape[1:])
 
 
 def refuse_pure(text: str, norm: int) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.domain import Domain

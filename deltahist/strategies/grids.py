@@ -228,7 +228,7 @@ class Hierarchical(Grids):
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
-        return cls(near.domain, *numbers_of(text, 1))
+        return cls(near.domain, *numbers_of(text, 1))  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
@@ -349,7 +349,7 @@ class ShiftedGrids(Grids):
             raise InputError(
                 f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells"
             )
-        return cls(near.domain, *parameters)
+        return cls(near.domain, *parameters)  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
-import scipy.optimize
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.domain import Domain
@@ -25,11 +25,14 @@ SUMS = "sums"
 class Blocked(Protocol):
     """What is known of a flow before its sums are: blocks of cells, and where entities may appear."""
 
-    domain: Domain
-    block: int | tuple[int, ...]
-    arrivals: str | tuple[int, ...] | None
-    centred: bool
-
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def block(self) -> int | tuple[int, ...]: ...
+    @property
+    def arrivals(self) -> str | tuple[int, ...] | None: ...
+    @property
+    def centred(self) -> bool: ...
     @property
     def blocks(self) -> tuple[int, ...]: ...
     @property

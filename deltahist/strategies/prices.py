@@ -25,9 +25,10 @@ _FEW = 400
 class Priced(Protocol):
     """What prices are of: blocks, shares and hubs of a flow."""
 
-    domain: Domain
-    widths: tuple[int, ...] | None
-
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def widths(self) -> tuple[int, ...] | None: ...
     @property
     def share_of(self) -> dict[str, Fraction]: ...
     @property

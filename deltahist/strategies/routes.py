@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
@@ -41,8 +41,8 @@ class Kind:
 class Blocks(Priced, Protocol):
     """What routes are through: the blocks of a flow, its doors and its draws."""
 
-    centred: bool
-
+    @property
+    def centred(self) -> bool: ...
     @property
     def plain(self) -> bool: ...
     @property

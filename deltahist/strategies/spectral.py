@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import scipy.fft
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.domain import Domain

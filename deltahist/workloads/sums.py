@@ -24,10 +24,13 @@ def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
 def prefix_sums(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sums from the low corner up to every cell edge; shape grows by one along each axis."""
     out = np.zeros([n + 1 for n in cells.shape])
-    inner = out[tuple(slice(1, None) for _ in cells.shape)]
-    np.cumsum(cells, axis=0, out=inner)
-    for axis in range(1, cells.ndim):
-        np.cumsum(inner, axis=axis, out=inner)
+    if cells.ndim == 1:
+        np.cumsum(cells, out=out[1:])
+        return out
+    # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
+    for below, row, own in zip(out, out[1:], cells, strict=False):
+        np.add(below[1:], own, out=row[1:])
+    np.cumsum(out[1:, 1:], axis=1, out=out[1:, 1:])
     return out
 
 

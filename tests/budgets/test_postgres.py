@@ -10,7 +10,7 @@ import deltahist as dh
 from deltahist import _postgres
 from deltahist.budgets import accounts, postgres
 from deltahist.budgets.ledger import Ledger
-from deltahist.publishers import Stream
+from deltahist.publishers.stream import Stream
 
 
 @pytest.fixture

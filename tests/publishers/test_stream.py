@@ -10,7 +10,8 @@ import deltahist as dh
 from deltahist.budgets.ledger import Ledger
 from deltahist.domain.clock import Clock
 from deltahist.domain.counting import Counting
-from deltahist.publishers import Stream, histogram
+from deltahist.publishers import histogram
+from deltahist.publishers.stream import Stream
 
 LINE = dh.Domain((0, 8), (8,))
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError

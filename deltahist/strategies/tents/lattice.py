@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError

@@ -1,0 +1,78 @@
+"""A command imports what it needs, and nothing besides that takes long to import."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.cli.app import COMMANDS
+
+ROOT = Path(dh.__file__).parent.parent
+#: Packages that no command on a plane needs, as long as nothing is drawn, kept in a ledger or read of a database.
+HEAVY = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "pandas", "pyproj", "rasterio", "sqlalchemy"}
+#: What answers of the usual strategy do without.
+PARTS = {"shapely", *(f"scipy.{part}" for part in ("fft", "linalg", "ndimage", "optimize", "sparse", "special"))}
+PLACE = ["--bounds", "0,0,12,10", "--cell", "1", "--delta", "1", "--epsilon", "1"]
+RUN = (
+    "import runpy, sys\n"
+    "sys.argv[0] = 'deltahist'\n"
+    "try: runpy.run_module('deltahist.cli', run_name='__main__')\n"
+    "except SystemExit as end: assert not end.code, end.code\n"
+    "print('\\nmodules', *sys.modules)"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("light")
+    near = dh.Neighbourhood(dh.Domain((0, 0, 12, 10), (12, 10)), 1)
+    release = dh.publish(np.ones((12, 10), dtype=int), near, "flow", 1.0)
+    release.save(folder / "r.parquet")
+    places = np.random.default_rng(3).random((50, 2)) * (12, 10)
+    pd.DataFrame(places, columns=["x", "y"]).to_csv(folder / "p.csv", index=False)
+    return folder
+
+
+def loaded(folder, *line):
+    """Modules that a process has imported when a command line is done."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *line], capture_output=True, text=True, cwd=folder, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["inspect", "r.parquet"],
+        ["query", "r.parquet", "--box", "1,1,5,6", "--box", "0.5,1.2,5,6"],  # whole cells, and some that are cut
+    ],
+    ids=" ".join,
+)
+def test_what_only_reads_a_release_needs_numpy_and_arrow(folder, line):
+    found = loaded(folder, *line)
+    assert "pyarrow" in found
+    assert not (HEAVY | PARTS) & found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["plan", *PLACE, "--bounds", "0,0,4,3"],
+        ["publish", "p.csv", "--x", "x", "--y", "y", *PLACE, "--strategy", "flow", "--out", "new.parquet"],
+    ],
+    ids=lambda line: line[0],
+)
+def test_who_plans_or_publishes_waits_for_nothing_that_is_not_used(folder, line):
+    assert not HEAVY & loaded(folder, *line)
+
+
+def test_only_the_command_that_is_called_is_imported(folder):
+    found = loaded(folder, "inspect", "r.parquet")
+    modules = {f"deltahist.cli.{module}" for module, _ in COMMANDS.values()}
+    assert modules & found == {"deltahist.cli.reading"}
