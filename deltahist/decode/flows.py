@@ -13,7 +13,8 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower, Feature, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.hubs import HubVariance
-from deltahist.decode.moments import Moments, Terms
+from deltahist.decode.moments import LEAST_SQUARED, Moments, Terms
+from deltahist.decode.rims import HubErrors, RimErrors, near
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
@@ -217,10 +218,61 @@ class FlowDecoder(Decoder):
         ]
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        if isinstance(work, scipy.sparse.sparray) and self._by_rims:
+            return self._of_queries(work)
         found = super().moments(work)
         if self._entry and self._closed and not isinstance(work, scipy.sparse.sparray):
             found.variance[...] += self._entry * box_sums(self._doors, work.spans(self.domain))
         return found
+
+    @property
+    def _by_rims(self) -> bool:
+        """Whether explicit queries are priced by their rims: on grids, where only hubs let mass enter."""
+        flow = self.strategy
+        return len(flow.blocks) == 2 and min(flow.blocks) > 1 and all(isinstance(door, Hubs) for door in flow.doors)
+
+    def _of_queries(self, queries: scipy.sparse.csr_array) -> Moments:
+        """Errors of explicit queries (m, N), by their rims (`RimErrors`)."""
+        flow, known = self.strategy, self._cumulants
+        parts: list[RimErrors | HubErrors] = [
+            RimErrors(flow.lines, known, tuple(flow.sums_of(lambda kind: known[kind.name])))
+        ]
+        for door in flow.doors:
+            assert isinstance(door, Hubs)
+            parts.append(HubErrors(door, known[HUBS], known.get(HUB_SUMS), self.total_known))
+        variance, fourth = np.zeros((2, queries.shape[0]))
+        shares = queries
+        if not flow.plain:
+            shares, rest = self._in_blocks(queries)
+            variance += known["cells"][0] * (rest**2).sum(axis=1)
+            fourth += known["cells"][1] * (rest**4).sum(axis=1)
+        for around in near(shares, flow.blocks):
+            for part in parts:
+                own, own_fourth = part.of(around)
+                variance[around.some] += own
+                fourth[around.some] += own_fourth
+        variance[variance < self.speck] = 0.0
+        kurtosis = np.divide(
+            fourth, variance**2, out=np.zeros_like(variance), where=variance > LEAST_SQUARED
+        )
+        return Moments(variance, kurtosis, note=self.note)
+
+    def _in_blocks(
+        self, queries: scipy.sparse.csr_array
+    ) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+        """The share of each block that queries hold (m, blocks), and what is left of each cell (m, N)."""
+        flow, domain = self.strategy, self.domain
+        block = spread_blocks(np.arange(flow.size).reshape(flow.blocks), flow.starts, domain.shape).ravel()
+        onto = scipy.sparse.csr_array((np.ones(domain.size), (np.arange(domain.size), block)))
+        shares = queries @ (onto * (1 / self._block_sizes.ravel()))
+        shares.sort_indices()
+        return shares, queries - shares @ onto.T
+
+    @functools.cached_property
+    def _cumulants(self) -> dict[str, tuple[float, float]]:
+        """Variance and fourth cumulant of a draw by the name of its group, as `_variance`."""
+        groups = zip(self.strategy.groups, self.laws, strict=True)
+        return {g.name: (v := self._variance[g.name], law.kurtosis() * v * v) for g, law in groups}
 
     def mean_variance(self, work: AllRanges) -> float:
         mean = super().mean_variance(work)
