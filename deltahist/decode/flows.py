@@ -243,9 +243,9 @@ class FlowDecoder(Decoder):
         variance, fourth = np.zeros((2, queries.shape[0]))
         shares = queries
         if not flow.plain:
-            shares, rest = self._in_blocks(queries)
-            variance += known["cells"][0] * (rest**2).sum(axis=1)
-            fourth += known["cells"][1] * (rest**4).sum(axis=1)
+            shares, squares, fourths = self._in_blocks(queries)
+            variance += known["cells"][0] * squares
+            fourth += known["cells"][1] * fourths
         for around in near(shares, flow.blocks):
             for part in parts:
                 own, own_fourth = part.of(around)
@@ -259,14 +259,27 @@ class FlowDecoder(Decoder):
 
     def _in_blocks(
         self, queries: scipy.sparse.csr_array
-    ) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
-        """The share of each block that queries hold (m, blocks), and what is left of each cell (m, N)."""
+    ) -> tuple[scipy.sparse.csr_array, NDArray[np.float64], NDArray[np.float64]]:
+        """The share of each block that queries hold (m, blocks), and what is left of each cell: Σ of its second and
+        of its fourth powers (m,).
+        """
         flow, domain = self.strategy, self.domain
         block = spread_blocks(np.arange(flow.size).reshape(flow.blocks), flow.starts, domain.shape).ravel()
-        onto = scipy.sparse.csr_array((np.ones(domain.size), (np.arange(domain.size), block)))
-        shares = queries @ (onto * (1 / self._block_sizes.ravel()))
-        shares.sort_indices()
-        return shares, queries - shares @ onto.T
+        onto = scipy.sparse.csr_array((np.ones(domain.size), block, np.arange(domain.size + 1)))
+        held = [queries.power(order) @ onto for order in (1, 2, 3, 4)]
+        for each in held:
+            each.sort_indices()
+        one, two, three, four = (each.data for each in held)
+        shares, size = held[0], self._block_sizes.ravel()[held[0].indices]
+        mean = one / size
+        # Block by block, so that nothing is left of whole blocks.
+        left = [
+            two - mean * one,
+            four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one,
+        ]
+        own = np.repeat(np.arange(shares.shape[0]), np.diff(shares.indptr))
+        squares, fourths = (np.bincount(own, part, shares.shape[0]) for part in left)
+        return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), squares, fourths
 
     @functools.cached_property
     def _cumulants(self) -> dict[str, tuple[float, float]]:

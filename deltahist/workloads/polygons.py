@@ -87,18 +87,16 @@ class Regions:
             raise InputError(
                 f"region {self.names[first]!r} is not inside {bounds}{number} (is it in the domain's CRS?)"
             )
-        found = [*parts_of(self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING)]
-        sizes = np.cumsum(np.bincount(np.concatenate([part.owner for part in found]), minlength=len(self)))
-        cells = np.concatenate([part.x * domain.shape[1] + part.y for part in found])
-        # A billionth of a cell is rounding in the areas; moments are in cells, places in half cells.
-        whole = [part.area > 1 - _ROUNDING for part in found]
-        shares, *places = (
-            np.concatenate([np.where(all_, full, times * part[at]) for part, all_ in zip(found, whole, strict=True)])
-            for at, full, times in ((3, 1.0, 1), (4, 0.0, 2), (5, 0.0, 2))
-        )
-        rows = scipy.sparse.csr_array(
-            (shares, cells, np.append(0, sizes)), shape=(len(self), domain.size)
-        )
+        found, sizes = [], np.zeros(len(self) + 1, dtype=np.int64)
+        for part in parts_of(self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING):
+            # A billionth of a cell is rounding in the areas; moments are in cells, places in half cells.
+            cut = part.area <= 1 - _ROUNDING
+            cells = (part.x * domain.shape[1] + part.y).astype(np.int32)
+            share = np.where(cut, part.area, 1.0)
+            found.append((cells, share, 2 * cut * part.along_x, 2 * cut * part.along_y))
+            sizes[1:] += np.bincount(part.owner, minlength=len(self))
+        cells, shares, *places = map(np.concatenate, zip(*found, strict=True))
+        rows = scipy.sparse.csr_array((shares, cells, np.cumsum(sizes)), shape=(len(self), domain.size))
         return RowCover(rows, tuple(places))
 
 
