@@ -278,7 +278,7 @@ class FlowDecoder(Decoder):
             four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one,
         ]
         own = np.repeat(np.arange(shares.shape[0]), np.diff(shares.indptr))
-        squares, fourths = (np.bincount(own, part, shares.shape[0]) for part in left)
+        squares, fourths = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
         return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), squares, fourths
 
     @functools.cached_property

@@ -27,7 +27,7 @@ Cumulants: TypeAlias = tuple[float, float]
 _AT_A_TIME = 1 << 19
 
 
-def near(rows: scipy.sparse.csr_array, shape: tuple[int, int]) -> Iterator[Around]:
+def near(rows: scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[Around]:
     """Queries (m, cells of `shape`), some at a time, each with its surroundings."""
     first, number = 0, rows.shape[0]
     while first < number:
@@ -37,7 +37,7 @@ def near(rows: scipy.sparse.csr_array, shape: tuple[int, int]) -> Iterator[Aroun
         first = last
 
 
-def _near(rows: scipy.sparse.csr_array, first: int, last: int, shape: tuple[int, int]) -> Iterator[Around]:
+def _near(rows: scipy.sparse.csr_array, first: int, last: int, shape: tuple[int, ...]) -> Iterator[Around]:
     """Queries from the first up to the last: as many at a time as have room for the boxes around them."""
     ends = rows.indptr[first : last + 1]
     sizes, part = np.diff(ends), slice(ends[0], ends[-1])
@@ -78,7 +78,7 @@ class Around:
     share: Field
     low: Index
     high: Index
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.low)
@@ -138,7 +138,7 @@ class Around:
 
     def sums(self, values: Field, owner: Index) -> Field:
         """Sums of values (k,) over each query's own."""
-        return np.bincount(owner, values, len(self))
+        return np.bincount(owner, values, len(self)).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,7 +94,7 @@ def _parts(
     east, r0, r1 = (v1 - v0), 0.5 - u0, 0.5 - u1
 
     def per_cell(weight: NDArray[np.float64], further: int = 0) -> NDArray[np.float64]:
-        return np.bincount(flat + further, weight[inside], behind[-1])
+        return np.bincount(flat + further, weight[inside], behind[-1]).astype(np.float64, copy=False)
 
     # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
     area = per_cell(east * (r0 + r1) / 2) + np.cumsum(per_cell(east, 1))

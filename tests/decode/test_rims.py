@@ -19,7 +19,7 @@ def regions(domain=DOMAIN):
     rng, out = np.random.default_rng(11), []
     for reach in (1, 3, 8, 30, 30):
         x, y = rng.uniform(0, 40 - reach), rng.uniform(0, 30.001 - reach)
-        out.append(shapely.convex_hull(shapely.multipoints(rng.uniform(0, reach, (7, 2)) + (x, y))))
+        out.append(shapely.convex_hull(shapely.multipoints(rng.uniform((x, y), (x + reach, y + reach), (7, 2)))))
     whole = shapely.box(0, 0, 40, 30)
     out += [whole, whole.difference(shapely.box(2.5, 4, 33, 27.2)), shapely.box(3, 0, 4, 30)]
     out += [shapely.union_all([shapely.box(0, 0, 2, 2), shapely.box(38, 28, 40, 30), shapely.box(2, 2, 5, 5)])]
