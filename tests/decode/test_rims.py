@@ -23,7 +23,7 @@ def regions(domain=DOMAIN):
     whole = shapely.box(0, 0, 40, 30)
     out += [whole, whole.difference(shapely.box(2.5, 4, 33, 27.2)), shapely.box(3, 0, 4, 30)]
     out += [shapely.union_all([shapely.box(0, 0, 2, 2), shapely.box(38, 28, 40, 30), shapely.box(2, 2, 5, 5)])]
-    out += [shapely.box(10, 10, 14, 12.5)]  # a low one behind a high one
+    out += [shapely.box(3, 1, 9, 29), shapely.box(10, 10, 14, 12.5)]  # a low one behind a high one
     rows = dh.workloads.regions(out).cover(domain).rows
     return scipy.sparse.csr_array(scipy.sparse.vstack([rows, rows[:0], 0 * rows[[0]]]))
 
