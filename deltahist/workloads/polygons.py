@@ -87,12 +87,12 @@ class Regions:
             raise InputError(
                 f"region {self.names[first]!r} is not inside {bounds}{number} (is it in the domain's CRS?)"
             )
-        number = np.int32 if domain.size < 1 << 31 else np.int64
+        kind_of_number = np.int32 if domain.size < 1 << 31 else np.int64
         found, sizes = [], np.zeros(len(self) + 1, dtype=np.int64)
         for part in parts_of(self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING):
             # A billionth of a cell is rounding in the areas; moments are in cells, places in half cells.
             cut = part.area <= 1 - _ROUNDING
-            cells = (part.x * domain.shape[1] + part.y).astype(number)
+            cells = (part.x * domain.shape[1] + part.y).astype(kind_of_number)
             share = np.where(cut, part.area, 1.0)
             found.append((cells, share, 2 * cut * part.along_x, 2 * cut * part.along_y))
             sizes[1:] += np.bincount(part.owner, minlength=len(self))
