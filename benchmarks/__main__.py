@@ -6,7 +6,7 @@ import importlib
 
 NAMES = (
     "noise sensitivity planning publishing counting answers flows profiles points projection allocation gradual paths "
-    "diffusion ledger personal hub_prices"
+    "diffusion ledger personal hub_prices regions"
 )
 for name in NAMES.split():
     print(f"\n== {name} ==", flush=True)

@@ -13,7 +13,8 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import Bilinear, BlockPower, Feature, Forms, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.hubs import HubVariance
-from deltahist.decode.moments import Moments, Terms
+from deltahist.decode.moments import LEAST_SQUARED, Moments, Terms
+from deltahist.decode.rims import HubErrors, RimErrors, near
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
@@ -207,10 +208,74 @@ class FlowDecoder(Decoder):
         return Bilinear((axes[0], axes[1]), weights)
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+        if isinstance(work, scipy.sparse.sparray) and self._by_rims:
+            return self._of_queries(work)
         found = super().moments(work)
         if self._entry and self._closed and isinstance(work, Boxes | AllRanges):
             found.variance[...] += self._entry * box_sums(self._doors, work.spans(self.domain))
         return found
+
+    @property
+    def _by_rims(self) -> bool:
+        """Whether explicit queries are priced by their rims: on grids, where only hubs let mass enter."""
+        flow = self.strategy
+        return len(flow.blocks) == 2 and min(flow.blocks) > 1 and all(isinstance(door, Hubs) for door in flow.doors)
+
+    def _of_queries(self, queries: scipy.sparse.csr_array) -> Moments:
+        """Errors of explicit queries (m, N), by their rims (`RimErrors`)."""
+        flow, known = self.strategy, self._cumulants
+        parts: list[RimErrors | HubErrors] = [
+            RimErrors(flow.lines, known, tuple(flow.sums_of(lambda kind: known[kind.name])))
+        ]
+        for door in flow.doors:
+            assert isinstance(door, Hubs)
+            parts.append(HubErrors(door, known[HUBS], known.get(HUB_SUMS), self.total_known))
+        variance, fourth = np.zeros((2, queries.shape[0]))
+        shares = queries
+        if not flow.plain:
+            shares, squares, fourths = self._in_blocks(queries)
+            variance += known["cells"][0] * squares
+            fourth += known["cells"][1] * fourths
+        for around in near(shares, flow.blocks):
+            for part in parts:
+                own, own_fourth = part.of(around)
+                variance[around.some] += own
+                fourth[around.some] += own_fourth
+        variance[variance < self.speck] = 0.0
+        kurtosis = np.divide(
+            fourth, variance**2, out=np.zeros_like(variance), where=variance > LEAST_SQUARED
+        )
+        return Moments(variance, kurtosis, note=self.note)
+
+    def _in_blocks(
+        self, queries: scipy.sparse.csr_array
+    ) -> tuple[scipy.sparse.csr_array, NDArray[np.float64], NDArray[np.float64]]:
+        """The share of each block that queries hold (m, blocks), and what is left of each cell: Σ of its second and
+        of its fourth powers (m,).
+        """
+        flow, domain = self.strategy, self.domain
+        block = spread_blocks(np.arange(flow.size).reshape(flow.blocks), flow.starts, domain.shape).ravel()
+        onto = scipy.sparse.csr_array((np.ones(domain.size), block, np.arange(domain.size + 1)))
+        held = [queries.power(order) @ onto for order in (1, 2, 3, 4)]
+        for each in held:
+            each.sort_indices()
+        one, two, three, four = (each.data for each in held)
+        shares, size = held[0], self._block_sizes.ravel()[held[0].indices]
+        mean = one / size
+        # Block by block, so that nothing is left of whole blocks.
+        left = [
+            two - mean * one,
+            four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one,
+        ]
+        own = np.repeat(np.arange(shares.shape[0]), np.diff(shares.indptr))
+        squares, fourths = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
+        return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), squares, fourths
+
+    @functools.cached_property
+    def _cumulants(self) -> dict[str, tuple[float, float]]:
+        """Variance and fourth cumulant of a draw by the name of its group, as `_variance`."""
+        groups = zip(self.strategy.groups, self.laws, strict=True)
+        return {g.name: (v := self._variance[g.name], law.kurtosis() * v * v) for g, law in groups}
 
     def mean_variance(self, work: AllRanges) -> float:
         mean = super().mean_variance(work)

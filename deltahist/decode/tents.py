@@ -14,6 +14,7 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.metric import Metric, trusted
 from deltahist.decode.moments import Moments
+from deltahist.decode.rims import near
 from deltahist.decode.totals import PublicTotal
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
@@ -115,6 +116,21 @@ class TentsDecoder(Decoder):
             variance = variance - self._with_total.taken(spans)
         variance[variance < self.speck] = 0.0
         return Moments(variance, self.kurtosis(spans, variance))
+
+    def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
+        """Variance of the answers alone: of explicit queries by waves, many at a time."""
+        if not isinstance(work, scipy.sparse.sparray) or self.domain.ndim == 1:
+            return super().variance(work)
+        out = self._cells * np.asarray((work * work).sum(axis=1))
+        waves = [np.diff(axis.waves[1], axis=0) for axis in self.strategy.lattices]
+        for around in near(work, self.domain.shape):
+            seen = around.between(waves[0], waves[1])
+            out[around.some] -= self._cells * np.einsum("kij,ij->k", seen**2, self._known)
+        if self._with_total is not None:
+            _, direction, spread = self.onto_total
+            out -= (work @ direction) ** 2 / spread
+        out[out < self.speck] = 0.0
+        return out
 
     def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
         """Variance of boxes, before a total is used."""

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 _SPECK = 1e-6
 #: Of the map's longer side: a region that reaches no further outside ends at the edge.
 _SLACK = 1e-9
-#: Parts that a side of a box in degrees is cut into: the map bends it.
-_BENDS = 64
+#: Of a cell's side: a piece of a side of a box in degrees, which the map bends, is straight but for less than this.
+_BEND = 1e-5
+#: Pieces of a side, at most.
+_MOST_PIECES = 1024
 #: What messages call the geometries.
 _NAME = "the frame of geometries"
 #: What regions that say no CRS, or the wrong one, are most often in.
@@ -84,7 +86,7 @@ def fit(regions: gpd.GeoSeries, domain: Domain) -> Fitted:
     if not len(regions):
         raise InputError("there are 0 regions: give at least one")
     operation = way_to_map(regions.crs, domain, _NAME)
-    shapes, notes = (np.array(column, dtype=object) for column in zip(*map(_repaired, regions), strict=True))
+    shapes, notes = _all_repaired(np.array(regions, dtype=object))
     near = np.ones(len(shapes))
     if operation is not None:
         shapes, near = _surroundings(shapes, operation, regions.crs, domain)
@@ -142,8 +144,40 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> gpd.GeoSer
         DeltaHistWarning,
         stacklevel=4,
     )
-    side = np.maximum(east - west, north - south) / _BENDS
+    side = np.maximum(east - west, north - south) / _pieces(corners, domain)
     return gpd.GeoSeries(shapely.segmentize(shapely.box(*corners.T), side), crs=LONGITUDE_LATITUDE)
+
+
+def _pieces(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
+    """Pieces (m,) that the sides of boxes in degrees are to be cut into, for straight ones to take their place.
+
+    How far the middle of a piece lies from a straight line falls with the square of their number.
+    """
+    operation = Operation.off(domain, LONGITUDE_LATITUDE)
+    west, south, east, north = corners.T
+    ends = np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])
+    # All quarters of a side, so that no bend stays unseen: (sides, quarters, axes, boxes).
+    part = np.arange(5).reshape(-1, 1, 1) / 4
+    x, y = operation.back(*np.moveaxis(ends[:-1, None] * (1 - part) + ends[1:, None] * part, 2, 0))
+    away = np.stack(_finite([x, y])) / np.array(domain.cell).reshape(2, 1, 1, 1)
+    bend = np.linalg.norm(away[:, :, 1:-1] - (away[:, :, :-2] + away[:, :, 2:]) / 2, axis=0).max(axis=(0, 1))
+    # Two quarters make a half, whose middle is as far off as that of a side of half the length.
+    wanted = np.ceil(2 * np.sqrt(np.where(np.isfinite(bend), bend, np.inf) / _BEND))
+    return np.clip(wanted, 1, _MOST_PIECES).astype(np.int64)
+
+
+def _all_repaired(shapes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """`_repaired` of shapes (m,): most are valid polygons and need nothing."""
+    import shapely
+
+    places, owner = shapely.get_coordinates(shapes, return_index=True)
+    sound = np.isin(shapely.get_type_id(shapes), (3, 6))
+    sound[owner[~np.isfinite(places).all(axis=1)]] = False
+    sound[sound] = shapely.is_valid(shapes[sound]) & (shapely.area(shapes[sound]) > 0)
+    shapes, notes = shapes.copy(), np.full(len(shapes), None, dtype=object)
+    for at in np.flatnonzero(~sound):
+        shapes[at], notes[at] = _repaired(shapes[at])
+    return shapes, notes
 
 
 def _repaired(shape: Any) -> tuple[Any, str | None]:

@@ -1,94 +1,135 @@
-"""Area and centroid of a polygon in every cell of a grid, exactly and in time linear in its vertices.
+"""Area and centroid of polygons in every cell of a grid, exactly and in time linear in their vertices and cells.
 
-The inside is what lies right of the edges that go down, less what lies right of those that go up (outer rings
+The inside is what lies above the edges that go east, less what lies above those that go west (outer rings
 anticlockwise, holes clockwise). Edges are cut at the grid's lines. A piece within a cell then adds a trapezoid to
-that cell, and a strip of its own height to every cell further right in the same row: a running sum along the row.
+that cell, and a strip of its own width to every cell further up in the same column: a running sum up the column.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 #: Vertices closer than this to a cell's edge, in cells, are on it.
 _NEAR_EDGE = 1e-8
+#: Cells of the boxes around polygons that are looked at a time: what is worked out stays near the processor.
+_AT_A_TIME = 1 << 17
 
 
-def areas(
-    geometry: Any, low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...]
-) -> tuple[tuple[int, int], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Share of each cell inside a polygon, and its first moments about the cell's centre.
+class Parts(NamedTuple):
+    """What polygons hold of cells, an entry (k,) for each polygon and cell of which it holds something.
+
+    `owner` is the polygon, `x` and `y` the cell; `area`, `along_x` and `along_y` are ∫ 1, ∫ (x − x₀) and ∫ (y − y₀)
+    over the part inside, lengths in cells, (x₀, y₀) the cell's centre.
+    """
+
+    owner: NDArray[np.int64]
+    x: NDArray[np.int64]
+    y: NDArray[np.int64]
+    area: NDArray[np.float64]
+    along_x: NDArray[np.float64]
+    along_y: NDArray[np.float64]
+
+
+def parts_of(
+    geometries: NDArray[Any],
+    low: NDArray[np.float64],
+    cell: NDArray[np.float64],
+    shape: tuple[int, ...],
+    least: float,
+) -> Iterator[Parts]:
+    """Parts of polygons in cells, some polygons at a time, in the order of polygons and cells.
 
     Parameters
     ----------
-    geometry : valid shapely polygon or multipolygon; what lies outside the grid is moved to its edge.
+    geometries : (m,) valid shapely polygons or multipolygons; what lies outside the grid is moved to its edge.
     low, cell, shape : west and south edge, sides of a cell, numbers of cells of the grid.
-
-    Returns
-    -------
-    corner : indices of the first cell of the polygon's bounding box.
-    area, along_x, along_y : over the cells of the bounding box: ∫ 1, ∫ (x − x₀), ∫ (y − y₀) over the part inside,
-        lengths in cells, (x₀, y₀) the cell's centre.
+    least : smaller areas, in cells, are rounding and left out.
 
     >>> import shapely
-    >>> corner, area, along_x, _ = areas(shapely.box(0, 0, 1.5, 1), np.zeros(2), np.ones(2), (4, 4))
-    >>> area.ravel().tolist(), along_x.ravel().tolist()
-    ([1.0, 0.5], [0.0, -0.125])
+    >>> some = np.array([shapely.box(0, 0, 1.5, 1)])
+    >>> (found,) = parts_of(some, np.zeros(2), np.ones(2), (4, 4), 0.0)
+    >>> found.x.tolist(), found.area.tolist(), found.along_x.tolist()
+    ([0, 1], [1.0, 0.5], [0.0, -0.125])
     """
-    start, end = _edges(geometry, low, cell, shape)
-    corner = np.floor(start.min(axis=0)).astype(np.int64)
-    rows, columns = np.minimum(np.ceil(start.max(axis=0)).astype(np.int64), shape) - corner
-    start, end = _cut(start, end)
+    import shapely
+
+    bounds = (shapely.bounds(geometries).reshape(-1, 2, 2) - low) / cell
+    sizes = np.cumsum((np.diff(bounds, axis=1)[:, 0] + 3).prod(axis=1))
+    first = 0
+    while first < len(geometries):
+        most = (sizes[first - 1] if first else 0) + _AT_A_TIME
+        last = max(first + 1, int(np.searchsorted(sizes, most, side="right")))
+        found = _parts(geometries[first:last], low, cell, shape, least)
+        yield found._replace(owner=found.owner + first)
+        first = last
+
+
+def _parts(
+    geometries: NDArray[Any],
+    low: NDArray[np.float64],
+    cell: NDArray[np.float64],
+    shape: tuple[int, ...],
+    least: float,
+) -> Parts:
+    start, end, owner = _edges(geometries, low, cell, shape)
+    begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
+    corner = np.floor(np.minimum.reduceat(start, begins)).astype(np.int64)
+    wide = np.minimum(np.ceil(np.maximum.reduceat(start, begins)).astype(np.int64), shape) - corner
+    # Above every column stand two more cells, for what lies above the box.
+    wide[:, 1] += 2
+    behind = np.cumsum(wide.prod(axis=1))
+    before = behind - wide.prod(axis=1)
+    start, end, edge = _cut(start, end)
+    owner = owner[edge]
     at = np.floor((start + end) / 2).astype(np.int64)
-    (u0, v0), (u1, v1) = (start - at - 0.5).T, (end - at - 0.5).T
-    down = v0 - v1
-    i, j = (at - corner).T
-    # A piece along the far edge of the bounding box has nothing right of it, or no height.
-    inside = (i < rows) & (j < columns)
+    (v0, u0), (v1, u1) = (start - at - 0.5).T, (end - at - 0.5).T
+    i, j = (at - corner[owner]).T
+    # A piece along the box's eastern side has no width.
+    inside = i < wide[owner, 0]
+    flat = (before[owner] + i * wide[owner, 1] + j)[inside]
+    east, r0, r1 = (v1 - v0), 0.5 - u0, 0.5 - u1
 
     def per_cell(weight: NDArray[np.float64], further: int = 0) -> NDArray[np.float64]:
-        flat = ((i + further) * columns + j)[inside]
-        sums = np.bincount(flat, weight[inside], (rows + 1) * columns).astype(np.float64)
-        return sums.reshape(rows + 1, columns)[:rows]
+        return np.bincount(flat + further, weight[inside], behind[-1]).astype(np.float64, copy=False)
 
-    def to_the_right(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.cumsum(per_cell(weight, further=1), axis=0)
-
-    # Right of x = u a cell holds ½ − u, and ∫ x = (¼ − u²) / 2: their means over a piece, u and v being linear.
-    r0, r1 = 0.5 - u0, 0.5 - u1
-    area = per_cell(down * (r0 + r1) / 2) + to_the_right(down)
-    along_x = per_cell(down * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
-    along_y = per_cell(down * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
-    along_y += to_the_right(down * (v0 + v1) / 2)
-    return (int(corner[0]), int(corner[1])), area, along_x, along_y
+    # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
+    area = per_cell(east * (r0 + r1) / 2) + np.cumsum(per_cell(east, 1))
+    held = np.flatnonzero(area > least)
+    along_y = per_cell(east * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
+    along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
+    along_x += np.cumsum(per_cell(east * (v0 + v1) / 2, 1))
+    which = np.repeat(np.arange(len(wide)), np.diff(np.searchsorted(held, behind), prepend=0))
+    x, y = np.divmod(held - before[which], wide[which, 1])
+    return Parts(which, x + corner[which, 0], y + corner[which, 1], area[held], along_x[held], along_y[held])
 
 
 def _edges(
-    geometry: Any, low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """All edges in cells, (k, 2) each end, the inside on their left."""
+    geometries: NDArray[Any], low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """All edges in cells, (k, 2) each end, the inside on their left, and whose they are (k,)."""
     import shapely
 
-    starts, ends = [], []
-    for polygon in shapely.get_parts(geometry):
-        outer = shapely.get_exterior_ring(polygon)
-        for ring in (outer, *shapely.get_rings(polygon)[1:]):
-            place = (shapely.get_coordinates(ring) - low) / cell
-            edge = np.rint(place)
-            place = np.clip(np.where(np.abs(place - edge) < _NEAR_EDGE, edge, place), 0, shape)
-            if shapely.is_ccw(ring) != (ring is outer):
-                place = place[::-1]
-            starts.append(place[:-1])
-            ends.append(place[1:])
-    return np.concatenate(starts), np.concatenate(ends)
+    polygons, owner = shapely.get_parts(geometries, return_index=True)
+    rings, polygon = shapely.get_rings(polygons, return_index=True)
+    outer = np.append(True, polygon[1:] != polygon[:-1])
+    turned = shapely.is_ccw(rings) != outer
+    place, ring = shapely.get_coordinates(rings, return_index=True)
+    place = (place - low) / cell
+    edge = np.rint(place)
+    place = np.clip(np.where(np.abs(place - edge) < _NEAR_EDGE, edge, place), 0, shape)
+    here = np.flatnonzero(ring[1:] == ring[:-1])
+    back = turned[ring[here]].astype(np.int64)
+    return place[here + back], place[here + 1 - back], owner[polygon[ring[here]]]
 
 
 def _cut(
     start: NDArray[np.float64], end: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Edges cut wherever they cross a line of the grid."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Edges cut wherever they cross a line of the grid, and the edge of each piece."""
     along = end - start
     first = np.floor(np.minimum(start, end)) + 1
     crossed = np.maximum(np.ceil(np.maximum(start, end)) - first, 0).astype(np.int64)
@@ -104,4 +145,4 @@ def _cut(
     edge, time = edge[order], time[order]
     until = np.append(time[1:], 1.0)
     until[np.append(edge[1:] != edge[:-1], True)] = 1.0
-    return start[edge] + time[:, None] * along[edge], start[edge] + until[:, None] * along[edge]
+    return start[edge] + time[:, None] * along[edge], start[edge] + until[:, None] * along[edge], edge

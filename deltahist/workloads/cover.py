@@ -92,7 +92,7 @@ class RowCover(Cover):
 
     def _sum(self, data: NDArray[np.float64] | NDArray[np.bool_], values: Field) -> Field:
         rows = scipy.sparse.csr_array(
-            (data.astype(np.float64), self.rows.indices, self.rows.indptr), shape=self.rows.shape
+            (data.astype(np.float64, copy=False), self.rows.indices, self.rows.indptr), shape=self.rows.shape
         )
         return np.asarray(rows @ values)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError
-from deltahist.workloads.areas import areas
+from deltahist.workloads.areas import parts_of
 from deltahist.workloads.cover import RowCover
 from deltahist.workloads.ranges import Boxes
 
@@ -87,10 +87,17 @@ class Regions:
             raise InputError(
                 f"region {self.names[first]!r} is not inside {bounds}{number} (is it in the domain's CRS?)"
             )
-        found = [_on_cells(geometry, domain) for geometry in self.geometries]
-        sizes = np.cumsum([0, *(len(cells) for cells, *_ in found)])
-        cells, shares, *places = (np.concatenate(column) for column in zip(*found, strict=True))
-        rows = scipy.sparse.csr_array((shares, cells, sizes), shape=(len(found), domain.size))
+        kind_of_number = np.int32 if domain.size < 1 << 31 else np.int64
+        found, sizes = [], np.zeros(len(self) + 1, dtype=np.int64)
+        for part in parts_of(self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING):
+            # A billionth of a cell is rounding in the areas; moments are in cells, places in half cells.
+            cut = part.area <= 1 - _ROUNDING
+            cells = (part.x * domain.shape[1] + part.y).astype(kind_of_number)
+            share = np.where(cut, part.area, 1.0)
+            found.append((cells, share, 2 * cut * part.along_x, 2 * cut * part.along_y))
+            sizes[1:] += np.bincount(part.owner, minlength=len(self))
+        cells, shares, *places = map(np.concatenate, zip(*found, strict=True))
+        rows = scipy.sparse.csr_array((shares, cells, np.cumsum(sizes)), shape=(len(self), domain.size))
         return RowCover(rows, tuple(places))
 
 
@@ -111,28 +118,16 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
         raise InputError(
             f"there are {len(array)} regions and {len(labels)} names: give at least one, and one name each"
         )
-    for label, geometry in zip(labels, array, strict=True):
+    known = np.array([hasattr(each, "geom_type") for each in array])
+    plain = known.copy()
+    plain[known] = np.isin(shapely.get_type_id(array[known]), (3, 6)) & shapely.is_valid(array[known])
+    plain[known] &= ~shapely.is_empty(array[known])
+    for at in np.flatnonzero(~plain):
+        label, geometry = labels[at], array[at]
         kind = getattr(geometry, "geom_type", type(geometry).__name__)
         if kind not in ("Polygon", "MultiPolygon") or shapely.is_empty(geometry):
             raise InputError(f"region {label!r} is {kind}: it must be a non-empty Polygon or MultiPolygon")
-        if not shapely.is_valid(geometry):
-            raise InputError(
-                f"region {label!r} is not valid: {shapely.is_valid_reason(geometry)}; repair it (shapely.make_valid)"
-            )
+        raise InputError(
+            f"region {label!r} is not valid: {shapely.is_valid_reason(geometry)}; repair it (shapely.make_valid)"
+        )
     return Regions(array, tuple(labels))
-
-
-def _on_cells(
-    geometry: Any, domain: Domain
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Flat cells that a polygon touches, the share of each inside it, and that share times its place along x and y."""
-    corner, area, along_x, along_y = areas(
-        geometry, np.array(domain.low), np.array(domain.cell), domain.shape
-    )
-    # A billionth of a cell is rounding in the areas.
-    whole = area > 1 - _ROUNDING
-    i, j = np.nonzero(area > _ROUNDING)
-    share = np.where(whole, 1.0, area)[i, j]
-    # Moments are in cells, places in half cells.
-    places = [np.where(whole, 0.0, 2 * along)[i, j] for along in (along_x, along_y)]
-    return (i + corner[0]) * domain.shape[1] + j + corner[1], share, places[0], places[1]

@@ -6,7 +6,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.workloads import CellSums
-from deltahist.workloads.areas import areas
+from deltahist.workloads.areas import parts_of
 from deltahist.workloads.cover import AXES
 
 DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
@@ -33,19 +33,33 @@ def polygons(rng, number):
 
 
 def test_areas_and_centroids_are_those_of_the_cut_cells():
-    rng = np.random.default_rng(1)
-    for shape in polygons(rng, 60):
-        (i0, j0), area, along_x, along_y = areas(shape, np.zeros(2), np.full(2, 0.5), (14, 10))
-        seen = np.zeros((14, 10))
-        for (i, j), share in np.ndenumerate(area):
-            cell = shapely.box((i + i0) / 2, (j + j0) / 2, (i + i0 + 1) / 2, (j + j0 + 1) / 2)
-            part = shapely.intersection(cell, shape)
-            assert share == pytest.approx(part.area * 4, abs=1e-9)
-            centre = part.centroid if part.area > 0 else cell.centroid
-            assert along_x[i, j] == pytest.approx(share * (centre.x - cell.centroid.x) * 2, abs=1e-8)
-            assert along_y[i, j] == pytest.approx(share * (centre.y - cell.centroid.y) * 2, abs=1e-8)
-            seen[i + i0, j + j0] = share
-        assert seen.sum() == pytest.approx(4 * shape.area)
+    shapes = polygons(np.random.default_rng(1), 60)
+    found = [*parts_of(np.array(shapes), np.zeros(2), np.full(2, 0.5), (14, 10), 1e-12)]
+    area, along_x, along_y = np.zeros((3, len(shapes), 14, 10))
+    for part in found:
+        for out, values in ((area, part.area), (along_x, part.along_x), (along_y, part.along_y)):
+            out[part.owner, part.x, part.y] = values
+    cells = shapely.box(*(np.indices((14, 10)) / 2), *((np.indices((14, 10)) + 1) / 2))
+    middle = shapely.centroid(cells)
+    for number, shape in enumerate(shapes):
+        inside = shapely.intersection(cells, shape)
+        share = shapely.area(inside) * 4
+        centre = np.where(share > 0, shapely.centroid(inside), middle)
+        assert area[number] == pytest.approx(share, abs=1e-9)
+        assert along_x[number] == pytest.approx(share * (shapely.get_x(centre) - shapely.get_x(middle)) * 2, abs=1e-8)
+        assert along_y[number] == pytest.approx(share * (shapely.get_y(centre) - shapely.get_y(middle)) * 2, abs=1e-8)
+        assert area[number].sum() == pytest.approx(4 * shape.area)
+
+
+def test_some_polygons_at_a_time_are_all_of_them(monkeypatch):
+    shapes = np.array(polygons(np.random.default_rng(4), 30))
+    asked = (shapes, np.zeros(2), np.full(2, 0.5), (14, 10), 1e-12)
+    (together,) = parts_of(*asked)
+    monkeypatch.setattr("deltahist.workloads.areas._AT_A_TIME", 200)
+    apart = [*parts_of(*asked)]
+    assert len(apart) > 9
+    for one, other in zip(together, zip(*apart, strict=True), strict=True):
+        assert one == pytest.approx(np.concatenate(other), abs=1e-12)
 
 
 @pytest.mark.parametrize("domain", [DOMAIN, dh.Domain((0, 6), (12,))])

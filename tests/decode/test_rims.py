@@ -1,0 +1,73 @@
+"""Errors of regions by their rims, against the plain definition: query by query, from every draw."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+import shapely
+
+import deltahist as dh
+from deltahist.decode.moments import SOLVED
+from deltahist.planning.ranking import mechanism_for
+
+DOMAIN = dh.Domain((0, 0, 40, 30), (40, 30))
+
+
+def regions(domain=DOMAIN):
+    """Rows (m, N) of hulls of all sizes, frames, strips along cell edges, everything and nothing."""
+    rng, out = np.random.default_rng(11), []
+    for reach in (1, 3, 8, 30, 30):
+        x, y = rng.uniform(0, 40 - reach), rng.uniform(0, 30.001 - reach)
+        out.append(shapely.convex_hull(shapely.multipoints(rng.uniform((x, y), (x + reach, y + reach), (7, 2)))))
+    whole = shapely.box(0, 0, 40, 30)
+    out += [whole, whole.difference(shapely.box(2.5, 4, 33, 27.2)), shapely.box(3, 0, 4, 30)]
+    out += [shapely.union_all([shapely.box(0, 0, 2, 2), shapely.box(38, 28, 40, 30), shapely.box(2, 2, 5, 5)])]
+    out += [shapely.box(3, 1, 9, 29), shapely.box(10, 10, 14, 12.5)]  # a low one behind a high one
+    rows = dh.workloads.regions(out).cover(domain).rows
+    return scipy.sparse.csr_array(scipy.sparse.vstack([rows, rows[:0], 0 * rows[[0]]]))
+
+
+def flow(near, **more):
+    return mechanism_for(near, dh.strategies.Flow(DOMAIN, centred=True, **more), 1).decoder
+
+
+NEAR = dh.Neighbourhood(DOMAIN, 1, limits=[(math.inf, 6)])
+CASES = {
+    "borders alone": flow(NEAR, widths=()),
+    "sums": flow(NEAR, widths=(4,)),
+    "two levels of sums": flow(NEAR, widths=(3, 9)),
+    "hubs": flow(NEAR, widths=(4,), hubs=3),
+    "sums of hubs": flow(NEAR, widths=(5,), hubs=3, hub_width=4),
+    "blocks": flow(dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]), block=(3, 4), widths=(3,), hubs=3, hub_width=2),
+    "hubs, total unknown": flow(
+        dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_width=4
+    ),
+    "arrivals": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), arrivals="boundary"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_errors_by_rims_are_those_of_every_draw(case):
+    decoder, rows = CASES[case], regions()
+    found, expected = decoder.moments(rows), SOLVED.moments(decoder, rows)
+    assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.speck)
+    # Draws beyond the rim that sums reach are left out of the kurtosis.
+    assert found.kurtosis == pytest.approx(expected.kurtosis, rel=0.05, abs=2e-3)
+
+
+def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
+    decoder, rows = CASES["sums of hubs"], regions()
+    expected = decoder.moments(rows)
+    monkeypatch.setattr("deltahist.decode.rims._AT_A_TIME", 300)
+    found = decoder.moments(rows)
+    assert found.variance == pytest.approx(expected.variance, rel=1e-12, abs=decoder.speck)
+    assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-9)
+
+
+@pytest.mark.parametrize("sources", [None, "boundary"])
+def test_variances_of_regions_under_tents_are_those_of_every_draw(sources):
+    near = dh.Neighbourhood(DOMAIN, 3, sources=sources)
+    decoder, rows = mechanism_for(near, "tents", 1).decoder, regions()
+    expected = SOLVED.moments(decoder, rows).variance
+    assert decoder.variance(rows) == pytest.approx(expected, rel=1e-11, abs=decoder.speck)
