@@ -193,12 +193,48 @@ def test_residuals_as_drawn_have_no_excess_and_bias_has():
     assert (biased > 0.5).all()
 
 
+def test_more_cells_than_are_drawn_at_a_time_are_drawn_one_by_one(monkeypatch):
+    monkeypatch.setattr(module, "_AT_A_TIME", 10)
+    rng = np.random.default_rng(7)
+    precision = Precision(random_metric(rng, (6, 7), False, True), True)
+    errors, _ = module._errors(
+        precision, rng.uniform(0.1, 1, (6, 7)), lambda rng: rng.normal(size=(6, 7)), np.zeros((6, 7))
+    )
+    assert errors.shape == (module.DRAWS, 6, 7)
+    assert (errors.std(axis=(1, 2)) > 0).all()
+
+
+def test_what_stands_out_is_decided_by_the_same_noise_every_time():
+    drawn = []
+
+    def noise(rng):
+        drawn.append(rng.normal(size=(4, 4)))
+        return drawn[-1]
+
+    for _ in range(2):
+        module._stands_out(np.ones((4, 4)), white((4, 4), 1.0), noise)
+    assert np.array_equal(drawn[: module._LEVELS], drawn[module._LEVELS :])
+
+
+def test_means_below_zero_are_cut_and_not_turned_around(monkeypatch):
+    means = np.array([[-3.0, 2.0], [6.0, -0.5]])
+    monkeypatch.setattr(module, "_settled", lambda *_: (means, np.ones((2, 2))))
+    monkeypatch.setattr(module, "_ASTRAY", np.inf)
+    metric = replace(white((2, 2), 1.0), slope=3.0)
+    found = posterior(means, metric, 8.0, lambda rng: rng.normal(size=(2, 2)))
+    assert found.cells.tolist() == [[0, 2], [6, 0]]
+
+
 def test_boxes_lie_in_the_map_and_have_all_sizes():
     spans = module._boxes((1, 7, 300), np.random.default_rng(6))
     for (low, high), n in zip(spans, (1, 7, 300), strict=True):
         assert low.min() >= 0
         assert high.max() <= n
         assert (high > low).all()
+        assert low.min() == 0
+        assert high.max() > 0.98 * n  # one in twenty of 512 boxes ends with the map, or nearly so
+    low, high = spans[1]
+    assert (high == 7).any()
     sides = spans[2][1] - spans[2][0]
     assert np.median(sides) == pytest.approx(np.sqrt(300), rel=0.4)
 

@@ -149,6 +149,35 @@ def test_what_is_not_reached_is_said(monkeypatch):
     assert found.cells.sum() == pytest.approx(50)
 
 
+def test_of_all_cells_that_were_looked_at_the_nearest_are_given(monkeypatch):
+    """Where the certificate is not reached, and was better before the last look."""
+    rng = np.random.default_rng(3)
+    own = random_metric(rng, (5, 4), False, True)
+    field = with_total(rng.normal(0, 5, (5, 4)), 50)
+    said, looked = iter([5.0, 1.0, 7.0, 2.0]), []
+
+    def distance(cells, *_):
+        looked.append(cells)
+        return next(said)
+
+    monkeypatch.setattr(projection, "_distance", distance)
+    monkeypatch.setattr(projection, "_MOST_STEPS", 30)
+    with pytest.warns(dh.DeltaHistWarning, match="certified to 1 standard errors"):
+        found = nonnegative(field, own, 50.0)
+    assert found.distance == 1
+    assert len(looked) == 4
+    assert np.array_equal(found.cells, looked[1])
+    assert not np.array_equal(looked[1], looked[3])
+
+
+def test_large_grids_are_given_fewer_steps(monkeypatch):
+    monkeypatch.setattr(projection, "_MOST_WORK", 20 * 30)
+    monkeypatch.setattr(projection, "_distance", lambda *_: 9.0)
+    own = random_metric(np.random.default_rng(3), (5, 4), False, True)
+    with pytest.warns(dh.DeltaHistWarning, match="after 30 steps"):
+        nonnegative(np.full((5, 4), 2.0), own, 40.0)
+
+
 @pytest.mark.parametrize(
     ("name", "n", "most"),
     [
