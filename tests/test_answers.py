@@ -8,7 +8,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode import interval
+from deltahist.decode import Projection, interval
 from deltahist.decode.moments import Moments
 from deltahist.privacy import Law
 
@@ -288,6 +288,32 @@ def test_nonnegative_answers_are_known_no_less_than_unbiased_ones_and_the_public
     assert (found["std_error"] <= unbiased["std_error"]).all()
 
 
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999999])
+def test_nonnegative_intervals_of_whole_cells_are_never_wider_than_unbiased_ones(level):
+    """Dense maps with little noise: half a point more would make them wider."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1)
+    counts = np.random.default_rng(5).poisson(300, (16, 16))
+    release = dh.publish(counts, near, "flow", 4.0, rng=np.random.default_rng(3))
+    assert release.posterior is not None
+    work = dh.workloads.all_ranges(near.domain).sample(300, seed=1)
+    found, unbiased = (dh.answer(release, work, level=level, nonnegative=kind) for kind in (True, False))
+    width, own = ((each["high"] - each["low"]) for each in (unbiased, found))
+    assert (own <= width + 1e-9 * counts.sum()).all()
+
+
+def test_no_specks_of_rounding_are_left_of_empty_places():
+    """Sums of cells that are differences of larger sums: nothing below zero comes of them."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, 12, 12), (12, 12)), 1)
+    release = dh.publish(np.eye(12, dtype=int), near, "identity", 1.0, rng=np.random.default_rng(3))
+    shown = np.random.default_rng(4).random((12, 12)) * 1e6
+    shown[4:, 4:] = 0
+    release.__dict__["posterior"] = None
+    release.__dict__["projection"] = Projection(shown, 0.0, 0)
+    found = dh.answer(release, dh.workloads.all_ranges(near.domain), nonnegative=True)
+    assert found["estimate"].min() == 0
+    assert found["low"].min() == 0
+
+
 def test_nonnegative_intervals_know_that_places_in_cut_cells_are_not_known():
     near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1)
     counts = np.random.default_rng(5).poisson(300, (16, 16))
@@ -295,4 +321,6 @@ def test_nonnegative_intervals_know_that_places_in_cut_cells_are_not_known():
     assert release.posterior is not None
     found = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)], nonnegative=True)
     assert (found["placement_error"] > 3 * found["noise_error"]).all()
+    own = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)])["noise_error"]
+    assert (found["noise_error"] <= own).all()
     assert (found["high"] - found["low"] > 3 * found["placement_error"]).all()

@@ -27,6 +27,8 @@ MOST_DENSE = 1024
 _MOST_COEFFICIENTS = 50_000_000
 _BATCH = 1024
 _TOLERANCE = 1e-11
+#: Least variance of a row, in that of the noisiest one, that weights tell apart.
+_LEAST = 1e-11
 _MOST_STEPS = 20_000
 
 
@@ -63,7 +65,9 @@ class DenseDecoder(Decoder):
         # Without noise all rows are alike.
         variance = self.draw_variance if self.draw_variance.all() else np.ones(strategy.shape[0])
         if strategy.determines_cells:
-            weighted = dense / variance[:, None]
+            # Rows that are next to exact are alike, in units of their own: else no equations could be solved.
+            own = np.abs(dense).max(axis=1) ** 2
+            weighted = dense / np.maximum(variance, _LEAST * own * (variance / own).max())[:, None]
             self.inverse = scipy.linalg.solve(dense.T @ weighted, weighted.T, assume_a="pos")
         else:
             weight = 1 / np.sqrt(variance)

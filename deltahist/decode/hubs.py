@@ -97,7 +97,8 @@ class HubVariance:
         for line, edge in zip(self._lines, self.edges, strict=True):
             waves = _before(line, line.waves)
             before.append(waves if edge is None else _at(waves, edge))
-        return WavesKnown(before, self._lost, core / np.sqrt(spread))
+        # Without noise there is nothing that a total could take away.
+        return WavesKnown(before, self._lost, core / np.sqrt(spread) if spread > 0 else core)
 
 
 class WavesKnown(Joint):

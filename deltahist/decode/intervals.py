@@ -37,7 +37,8 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float
     start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, probability))
     # No law needs more than Chebyshev's bound; draws that are nearly always 0 have a huge kurtosis.
     most = 1 / math.sqrt(1 - level)
-    half = np.minimum(start + moments.kurtosis * ((z**3 - 3 * z) / 24), most) * np.sqrt(moments.variance)
+    # Below z = √3 the correction is negative; where draws are nearly always 0, more so than the quantile is positive.
+    half = np.clip(start + moments.kurtosis * ((z**3 - 3 * z) / 24), 0.0, most) * np.sqrt(moments.variance)
     down, up = half.copy(), half.copy()
     if moments.draws is None:
         return down, up

@@ -66,6 +66,11 @@ class Metric:
         return np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
 
     @property
+    def of_a_cell(self) -> float:
+        """Variance of a single cell's noise, in points²: the mean over all waves."""
+        return float((self.copies * self.variance).sum() / self.copies.sum())
+
+    @property
     def copies(self) -> NDArray[np.float64]:
         """How many waves of the whole grid each frequency stands for: a real transform leaves out those that mirror."""
         out = np.ones(self.variance.shape)

@@ -126,7 +126,7 @@ def posterior(
     noise : draws noise of the field (grid), without the total.
     """
     seen = field[metric.inside]
-    if (total is not None and total <= 0) or not metric.variance.any() or seen.size > MOST_CELLS:
+    if (total is not None and total <= 0) or metric.of_a_cell < _KNOWN or seen.size > MOST_CELLS:
         return None
     if metric.slope < _BLUE and not _stands_out(seen, metric, noise):
         return None
@@ -158,8 +158,6 @@ def _settled(
 ) -> tuple[Field, Field] | None:
     """Means of the cells (shape), and the precision that each has of its own (grid); None if they do not settle."""
     spread_left, alone = _cavities(metric)
-    if alone < _KNOWN:
-        return None
     start = np.zeros(metric.grid) if total is None else precision.inside * (total / precision.size)
     pulled = precision.of_noise(field - start)
     seen = field[metric.inside]
@@ -195,8 +193,7 @@ def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
     Were every cell known with the same precision γ of its own, the mean of V / (1 + γ V) over waves would be left, and
     the others would see a cell with that over the mean of 1 / (1 + γ V).
     """
-    variance, copies = metric.variance, metric.copies
-    alone = float((copies * variance).sum() / copies.sum())
+    variance, copies, alone = metric.variance, metric.copies, metric.of_a_cell
     precision = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 200)]) / alone
     left, by_others = np.empty(len(precision)), np.empty(len(precision))
     for i, each in enumerate(precision):

@@ -18,6 +18,8 @@ _LOOK, _SETTLE = 10, 20
 _MOST_STEPS, _MOST_WORK = 6000, 3 << 31
 #: Squared distance from the best estimate, in standard errors, at which the method ends.
 CLOSE = 0.1
+#: Variance of a cell's noise, in points², below which there is none to speak of: rounding is larger.
+_NONE = 1e-18
 #: Step length at first, in units of the mean precision, and the part of the balanced one that is taken later.
 _FIRST, _PART = 30.0, 0.5
 
@@ -58,8 +60,8 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
     DeltaHistWarning
         If the certificate is not reached; the result is valid, but may be less accurate.
     """
-    if (total is not None and total <= 0) or not metric.variance.any():
-        return Projection(np.maximum(field[metric.inside], 0.0) * (total != 0), 0.0, 0)
+    if (total is not None and total <= 0) or metric.of_a_cell < _NONE:
+        return Projection(_feasible(field, metric.inside, total)[0][metric.inside], 0.0, 0)
     variance = metric.variance
     step = _FIRST / float(variance.mean())
     # Cells are what a state holds above a level; below it, it is minus the multipliers over the step.
@@ -101,16 +103,19 @@ def _feasible(
     state: NDArray[np.float64], inside: tuple[slice, ...], total: float | None
 ) -> tuple[NDArray[np.float64], float]:
     """The feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
-    above, level = state[inside].ravel(), 0.0
-    while total is not None:
-        level = (float(above.sum()) - total) / above.size
-        kept = above[above > level]
-        if kept.size in (0, above.size):
-            break
-        above = kept
     cells = np.zeros_like(state)
-    cells[inside] = np.maximum(state[inside] - level, 0.0)
-    return cells, level
+    if total is None:
+        cells[inside] = np.maximum(state[inside], 0.0)
+        return cells, 0.0
+    # Counted from the highest cell: a total that is small beside what cells hold is not lost in rounding.
+    highest = float(state[inside].max())
+    below = state[inside] - highest
+    kept, number, level = below.ravel(), 0, 0.0
+    while kept.size != number:
+        number, level = kept.size, (float(kept.sum()) - total) / kept.size
+        kept = kept[kept >= level]
+    cells[inside] = np.maximum(below - level, 0.0)
+    return cells, highest + level
 
 
 def _distance(

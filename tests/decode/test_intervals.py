@@ -72,3 +72,23 @@ def test_a_higher_level_is_wider():
         moments = Moments(np.array([law.variance()]), np.array([law.kurtosis()]), draws=np.array([1.0]))
         width = [sum(interval(moments, law, level))[0] for level in levels]
         assert width == sorted(width)
+
+
+@pytest.mark.parametrize("name", ["Flow", "Hierarchical", "ShiftedGrids", "Wavelet"])
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_intervals_hold_the_estimate_and_each_other_at_every_level(name, nonnegative):
+    """Also where noise is nearly always 0: below the level at which there is any, intervals are points."""
+    domain = dh.Domain((0, 0, 5, 7), (5, 7))
+    make = {"ShiftedGrids": lambda domain: dh.strategies.dyadic_grids(domain, 1)}
+    A = make.get(name, getattr(dh.strategies, name))(domain)
+    near, rng = dh.Neighbourhood(domain, 1), np.random.default_rng(1)
+    release = dh.publish(np.ones((5, 7), int), near, A, 30.0, rng=rng, weak_protection_accepted=True)
+    last = None
+    for level in (0.01, 0.2, 0.5, 0.8, 0.95, 0.999999):
+        found = dh.answer(release, dh.workloads.all_ranges(domain), level=level, nonnegative=nonnegative)
+        assert (found["low"] <= found["estimate"]).all()
+        assert (found["estimate"] <= found["high"]).all()
+        if last is not None:
+            assert (found["low"] <= last["low"] + 1e-9).all()
+            assert (found["high"] >= last["high"] - 1e-9).all()
+        last = found

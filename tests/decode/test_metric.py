@@ -8,7 +8,7 @@ import scipy.fft
 
 import deltahist as dh
 from deltahist.decode import Metric
-from deltahist.decode.metric import trusted
+from deltahist.decode.metric import simulated_metric, trusted
 from deltahist.strategies import Flow, Identity, Spectral, tuned
 
 SHAPES = [(9,), (8,), (5, 4), (4, 7), (1, 6)]
@@ -122,3 +122,11 @@ def test_the_metric_of_simulated_noise_is_that_of_the_noise():
     short = (slice(16, None), slice(16, None))
     assert power[short].mean() == pytest.approx(own.variance[short].mean(), rel=0.4)
     assert own.variance[0, 1] < 0.02 * own.variance[short].mean()
+
+
+def test_waves_in_which_no_noise_was_drawn_have_some_variance():
+    """The metric has the inverse of it: what happened not to be drawn must not be taken for known exactly."""
+    only = scipy.fft.idctn(np.eye(1, 256, 17).reshape(16, 16), norm="ortho")
+    own = simulated_metric(lambda: only, (16, 16), total_known=True)
+    assert own.variance.flat[1:].min() > 0
+    assert np.isfinite(own.precision).all()

@@ -3,6 +3,7 @@
 import importlib
 import warnings
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import deltahist as dh
 from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
 from deltahist.decode.precision import Precision
 from deltahist.decode.sites import MEANS, even_shares, sites
-from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Spectral, Tents, tuned
+from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Optimal, Spectral, Tents, tuned
 from tests.decode.test_metric import KINDS, random_metric, waves
 from tests.decode.test_precision import dense
 
@@ -192,12 +193,48 @@ def test_residuals_as_drawn_have_no_excess_and_bias_has():
     assert (biased > 0.5).all()
 
 
+def test_more_cells_than_are_drawn_at_a_time_are_drawn_one_by_one(monkeypatch):
+    monkeypatch.setattr(module, "_AT_A_TIME", 10)
+    rng = np.random.default_rng(7)
+    precision = Precision(random_metric(rng, (6, 7), False, True), True)
+    errors, _ = module._errors(
+        precision, rng.uniform(0.1, 1, (6, 7)), lambda rng: rng.normal(size=(6, 7)), np.zeros((6, 7))
+    )
+    assert errors.shape == (module.DRAWS, 6, 7)
+    assert (errors.std(axis=(1, 2)) > 0).all()
+
+
+def test_what_stands_out_is_decided_by_the_same_noise_every_time():
+    drawn = []
+
+    def noise(rng):
+        drawn.append(rng.normal(size=(4, 4)))
+        return drawn[-1]
+
+    for _ in range(2):
+        module._stands_out(np.ones((4, 4)), white((4, 4), 1.0), noise)
+    assert np.array_equal(drawn[: module._LEVELS], drawn[module._LEVELS :])
+
+
+def test_means_below_zero_are_cut_and_not_turned_around(monkeypatch):
+    means = np.array([[-3.0, 2.0], [6.0, -0.5]])
+    monkeypatch.setattr(module, "_settled", lambda *_: (means, np.ones((2, 2))))
+    monkeypatch.setattr(module, "_ASTRAY", np.inf)
+    metric = replace(white((2, 2), 1.0), slope=3.0)
+    found = posterior(means, metric, 8.0, lambda rng: rng.normal(size=(2, 2)))
+    assert found.cells.tolist() == [[0, 2], [6, 0]]
+
+
 def test_boxes_lie_in_the_map_and_have_all_sizes():
     spans = module._boxes((1, 7, 300), np.random.default_rng(6))
     for (low, high), n in zip(spans, (1, 7, 300), strict=True):
         assert low.min() >= 0
         assert high.max() <= n
         assert (high > low).all()
+        assert low.min() == 0
+        assert high.max() > 0.98 * n  # one in twenty of 512 boxes ends with the map, or nearly so
+    low, high = spans[1]
+    assert (high == 7).any()
     sides = spans[2][1] - spans[2][0]
     assert np.median(sides) == pytest.approx(np.sqrt(300), rel=0.4)
 
@@ -539,22 +576,39 @@ def test_there_is_none_without_points_noise_or_room(monkeypatch):
         ((7, 1), 1, None, {"epsilon": 1000.0}, "cumulative"),  # empty cells without noise
         ((1, 1), 1, None, {"epsilon": 1.0}, "identity"),
         ((7, 8), 1, "boundary", {"epsilon": 0.1}, "identity"),
+        ((2, 1), 1, "boundary", {"epsilon": 1e6}, "optimal"),  # one over a variance that is hardly a float
+        ((20, 16), 1, "boundary", {"epsilon": 1000.0}, "hierarchical"),  # variances of 100 digits less
+        ((9, 9), 1, None, {"epsilon": 1e6}, "hubs"),  # no noise for a public total to take away
+        ((12, 11), 1, None, {"rho": 1.0}, "identity"),  # a total that is nothing beside the numbers
     ],
 )
-@pytest.mark.parametrize("number", [None, -(1 << 62), 1 << 62])
+@pytest.mark.parametrize("number", [None, -(1 << 62), 1 << 62, "one"])
 @pytest.mark.filterwarnings("ignore:non-negative estimates are certified")
 def test_extremes_are_answered(shape, delta, sources, budget, strategy, number):
     """Hardly any noise, and numbers that nobody publishes: finite answers, and intervals that hold the estimate."""
     domain = dh.Domain((0, 0, *shape), shape)
     near = dh.Neighbourhood(domain, delta, sources, ())
     counts = np.random.default_rng(0).poisson(1, shape)
-    release = dh.publish(counts, near, strategy, rng=np.random.default_rng(1), **budget)
+    if strategy == "optimal":
+        strategy = Optimal(near, gap=1e-2)
+    elif strategy == "hierarchical":
+        strategy = Hierarchical(domain, 3, (Fraction(2), Fraction(2), Fraction(1), Fraction(1, 2)))
+    elif strategy == "hubs":
+        strategy = Flow(domain, 1, (), None, None, 3)
+    release = dh.publish(
+        counts, near, strategy, rng=np.random.default_rng(1), weak_protection_accepted=True, **budget
+    )
     if number is not None:
-        release = dh.Release(release.mechanism, np.full_like(release.values, number), release.total)
+        values = np.full_like(release.values, 0 if number == "one" else number)
+        values[-1] = 1 << 62
+        release = dh.Release(release.mechanism, values, release.total)
     work = dh.workloads.random_boxes(20, domain, seed=1)
     for found in (dh.answer(release, work), dh.answer(release, work, nonnegative=True)):
         assert np.isfinite(found.select_dtypes("number").to_numpy()).all()
         slack = 1e-6 * found["estimate"].abs()
         assert (found["low"] <= found["estimate"] + slack).all()
         assert (found["high"] >= found["estimate"] - slack).all()
-    assert (release.cells(nonnegative=True) >= 0).all()
+    cells = release.cells(nonnegative=True)
+    assert (cells >= 0).all()
+    if release.total is not None:
+        assert cells.sum() == pytest.approx(release.total, rel=1e-12)

@@ -1,5 +1,8 @@
 """The nearest feasible cells, with a certificate."""
 
+import warnings
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -103,6 +106,36 @@ def test_feasible_estimates_stay_as_they_are():
     assert not nonnegative(field, own, 0).cells.any()
 
 
+@pytest.mark.parametrize("variance", [1e4, 1.0, 0.0])
+@pytest.mark.parametrize("spoil", ["one", "limits", "any"])
+def test_a_small_total_is_kept_beside_numbers_that_nobody_publishes(variance, spoil):
+    """Cells of 10¹⁸ are known to 128: what is left of them must add up to ten all the same."""
+    rng = np.random.default_rng(4)
+    own = random_metric(rng, (6, 5), False, True)
+    own.variance[...] *= variance
+    field = rng.integers(-(1 << 63), 1 << 63, (6, 5), dtype=np.int64, endpoint=False).astype(float)
+    if spoil == "one":
+        field[...] = 0
+        field[2, 3] = 2.0**62
+    elif spoil == "limits":
+        field = np.where(field > 0, 2.0**63, -(2.0**63))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="non-negative estimates are certified")
+        found = nonnegative(field, own, 10.0)
+    assert found.cells.min() >= 0
+    assert found.cells.sum() == pytest.approx(10, rel=1e-12)
+
+
+def test_counts_without_noise_stay_as_they_are():
+    own = random_metric(np.random.default_rng(2), (5, 4), False, True)
+    counts = np.random.default_rng(3).poisson(1, (5, 4)).astype(float)
+    for scale in (0.0, 1e-250, 1e-20):
+        none = replace(own, variance=own.variance * scale)
+        assert np.allclose(nonnegative(counts, none, counts.sum()).cells, counts, rtol=0, atol=1e-12)
+        assert np.array_equal(nonnegative(counts - 1, none, None).cells, np.maximum(counts - 1, 0))
+
+
 def test_what_is_not_reached_is_said(monkeypatch):
     monkeypatch.setattr(projection, "_MOST_STEPS", 20)
     rng = np.random.default_rng(3)
@@ -114,6 +147,35 @@ def test_what_is_not_reached_is_said(monkeypatch):
     assert found.distance > projection.CLOSE
     assert found.cells.min() >= 0
     assert found.cells.sum() == pytest.approx(50)
+
+
+def test_of_all_cells_that_were_looked_at_the_nearest_are_given(monkeypatch):
+    """Where the certificate is not reached, and was better before the last look."""
+    rng = np.random.default_rng(3)
+    own = random_metric(rng, (5, 4), False, True)
+    field = with_total(rng.normal(0, 5, (5, 4)), 50)
+    said, looked = iter([5.0, 1.0, 7.0, 2.0]), []
+
+    def distance(cells, *_):
+        looked.append(cells)
+        return next(said)
+
+    monkeypatch.setattr(projection, "_distance", distance)
+    monkeypatch.setattr(projection, "_MOST_STEPS", 30)
+    with pytest.warns(dh.DeltaHistWarning, match="certified to 1 standard errors"):
+        found = nonnegative(field, own, 50.0)
+    assert found.distance == 1
+    assert len(looked) == 4
+    assert np.array_equal(found.cells, looked[1])
+    assert not np.array_equal(looked[1], looked[3])
+
+
+def test_large_grids_are_given_fewer_steps(monkeypatch):
+    monkeypatch.setattr(projection, "_MOST_WORK", 20 * 30)
+    monkeypatch.setattr(projection, "_distance", lambda *_: 9.0)
+    own = random_metric(np.random.default_rng(3), (5, 4), False, True)
+    with pytest.warns(dh.DeltaHistWarning, match="after 30 steps"):
+        nonnegative(np.full((5, 4), 2.0), own, 40.0)
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,14 @@ def test_public_totals_add_up():
     assert found["std_error"] == 0
 
 
+def test_a_total_that_is_public_of_some_steps_only_is_not_that_of_all():
+    """As where rows of one step were dropped: its points are protected."""
+    (known,), (unknown,) = (made(1, near).values() for near in (dh.Neighbourhood(DOMAIN, 1), NEAR))
+    summed = Summed((known, unknown))
+    assert known.total is not None
+    assert summed.total is None
+
+
 def test_missing_steps_are_named_and_not_taken_for_empty():
     releases = made()
     del releases[1], releases[2]
