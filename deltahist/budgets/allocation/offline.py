@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.budgets.allocation.full import fill_windows
 from deltahist.budgets.allocation.optimum import imbalance, least, next_centre
 from deltahist.budgets.allocation.windows import (
     Constraints,
@@ -25,6 +26,8 @@ _GAP, _NEEDED = 1e-11, 1e-7
 _ITERATIONS = 300
 #: Iterations from the one that reaches the gap on.
 _POLISH = 4
+#: Gap from which on it is tried to fill the windows that look full, and by how much smaller it is at the next trial.
+_TRIED, _AGAIN = 1e-6, 1e-2
 
 
 def allocate_offline(
@@ -123,11 +126,16 @@ def interior_point(
     width = int((limits.last - limits.first + 1).max())
     fits_memory(8 * (width + 20) * len(weights), f"an allocation of {len(weights):,} steps")
     point = _Point(weights, limits, power)
-    best, gap, polish = point.x, np.inf, _POLISH
+    best, gap, tried, polish = point.x, np.inf, _TRIED, _POLISH
     for _ in range(_ITERATIONS):
-        value, bound = point.bounds()
-        if value - bound < max(gap, _GAP) * value:
-            best, gap = point.x, max(0.0, 1 - bound / value)
+        now = point.gap()
+        if now < max(gap, _GAP):
+            best, gap = point.x, max(0.0, now)
+        if gap < tried:
+            tried = _AGAIN * gap
+            full = point.filled()
+            if full is not None and full[1] < _GAP:
+                return full
         # The error is flat at its least: a few more steps settle the amounts as well.
         polish -= gap < _GAP
         if not polish or not point.improve():
@@ -146,22 +154,41 @@ class _Point:
         self.limits, self.power = limits, power
         # Weights in units of their largest: prices then are of a size that floats hold.
         self.w = weights / weights.max()
-        # A little less than each window would give if it were alone, and prices that are rather too high: those fall
-        # fast.
-        self.x = 0.8 * limits.shares(self.w ** (1 / (power + 1)))
+        # A little less than each window would give if it were alone, and prices that are rather too high, since those
+        # fall fast: what the dearest of a window's steps should pay, divided among all windows that hold that step.
+        self.x = 0.9 * limits.shares(self.w ** (1 / (power + 1)))
         self.z = limits.limit - limits.total(self.x)
-        self.price = limits.largest(power * self.w * self.x ** (-power - 1))
+        self.price = limits.largest(
+            power * self.w * self.x ** (-power - 1) / limits.spread(np.ones(len(self.z)))
+        )
+        self.band = np.empty((int((limits.last - limits.first + 1).max()), len(weights)), order="F")
 
-    def bounds(self) -> tuple[float, float]:
-        """The error of the amounts, and what no amounts' error is below; works out step prices and imbalances."""
-        self.step_price = self.limits.spread(self.price, len(self.x))
+    def gap(self) -> float:
+        """How far the error may be above the least, as a share of it; works out step prices and imbalances."""
+        self.step_price = self.limits.spread(self.price)
         self.off = imbalance(self.x, self.step_price, self.w, self.power)
-        error = float((self.w * self.x**-self.power).sum())
-        lowest = least(self.w, self.step_price, self.power).sum() - self.limits.limit @ self.price
-        return error, float(lowest)
+        return self._gap(self.x, self.price, self.step_price)
+
+    def filled(self) -> tuple[NDArray[np.float64], float] | None:
+        """Amounts with those windows full that look so, and their gap, from what `gap` has left."""
+        gives = self.limits.total(self.x / ((self.power + 1) * self.step_price))
+        found = fill_windows(
+            self.limits, self.w, self.power, np.where(self.price * gives > self.z, self.price, 0.0)
+        )
+        if found is None:
+            return None
+        amounts, prices = found
+        return amounts, max(0.0, self._gap(amounts, prices, self.limits.spread(prices)))
+
+    def _gap(
+        self, amounts: NDArray[np.float64], prices: NDArray[np.float64], step_prices: NDArray[np.float64]
+    ) -> float:
+        error = float((self.w * amounts**-self.power).sum())
+        lowest = least(self.w, step_prices, self.power).sum() - self.limits.limit @ prices
+        return 1 - float(lowest) / error
 
     def improve(self) -> bool:
-        """One step, from what `bounds` has left; False where floats carry no further."""
+        """One step, from what `gap` has left; False where floats carry no further."""
         if not self._factor():
             return False
         dx, dz, dl = self._direction(np.zeros(len(self.z)))
@@ -169,7 +196,7 @@ class _Point:
         now = float(self.price @ self.z) / len(self.z)
         reached = float((self.price + far * dl) @ (self.z + near * dz)) / len(self.z)
         dx, dz, dl = self._direction(next_centre(now, reached) - dz * dl)
-        near = min(1.0, 0.95 * _room(self.z, dz), 0.95 * _room(self.x, dx))
+        near = min(1.0, 0.95 * min(_room(self.z, dz), _room(self.x, dx)))
         far = min(1.0, 0.95 * _room(self.price, dl))
         self.x, self.z, self.price = self.x + near * dx, self.z + near * dz, self.price + far * dl
         inside = (self.z > 0).all() and (self.x > 0).all() and (self.price > 0).all()
@@ -180,9 +207,9 @@ class _Point:
         from scipy.linalg.lapack import dpbtrf
 
         self.stiffness = self.price / self.z
-        band = self.limits.coupled(self.stiffness, len(self.x))
-        band[0] += (self.power + 1) * self.step_price / self.x
-        self.factored, failed = dpbtrf(band, lower=1, overwrite_ab=1)
+        self.limits.coupled(self.stiffness, self.band)
+        self.band[0] += (self.power + 1) * self.step_price / self.x
+        _, failed = dpbtrf(self.band, lower=1, overwrite_ab=1)
         return not failed
 
     def _direction(self, target: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
@@ -190,16 +217,15 @@ class _Point:
         from scipy.linalg.lapack import dpbtrs
 
         change = target / self.z - self.price
-        side = -self.step_price * self.off - self.limits.spread(change, len(self.x))
-        dx, _ = dpbtrs(self.factored, side, lower=1)
+        side = -self.step_price * self.off - self.limits.spread(change)
+        dx, _ = dpbtrs(self.band, side, lower=1, overwrite_b=1)
         dz = -self.limits.total(dx)
         return dx, dz, change - self.stiffness * dz
 
 
 def _room(value: NDArray[np.float64], change: NDArray[np.float64]) -> float:
     """How far a positive value can go along a change before an entry is zero; at most 1."""
-    falling = change < 0
-    return min(1.0, float((-value[falling] / change[falling]).min())) if falling.any() else 1.0
+    return 1 / max(1.0, -float((change / value).min()))
 
 
 def _by_cvxpy(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budgets.nano import allowed
 from deltahist.errors import NANO, InputError, positive, whole
+
+#: Numbers that a cache holds.
+_IN_CACHE = 1 << 17
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> NDArray[np.float64]:
@@ -92,13 +96,13 @@ def rounded_down(
 class Constraints:
     """Windows over the steps with a positive weight, without those that others imply.
 
-    Window k limits the sum over positions first[k] to last[k] by limit[k]; both ends do not fall.
+    Window k limits the sum over positions first[k] to last[k] by limit[k]; both ends do not fall, and every step is in
+    one.
     """
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
     limit: NDArray[np.float64]
-    _made: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, steps: NDArray[np.int64], past: NDArray[np.int64], length: int, limit: int) -> Constraints:
@@ -122,52 +126,75 @@ class Constraints:
 
     def total(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum in each window, added up term by term: amounts and prices differ by many orders of magnitude."""
-        return _over(np.add, np.append(amounts, 0.0), self.first, self.last + 1)
+        return _over(np.add, np.append(amounts, 0.0), self._held)
 
-    def spread(self, prices: NDArray[np.float64], number: int) -> NDArray[np.float64]:
-        """Sum over the windows that hold each of the `number` steps."""
-        return _over(np.add, np.append(prices, 0.0), *self._holding(number))
+    def spread(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum over the windows that hold each step."""
+        return _over(np.add, np.append(prices, 0.0), self._holding)
 
     def shares(self, demand: NDArray[np.float64]) -> NDArray[np.float64]:
         """The least share, in proportion to demand, of any window that holds a step: together they are feasible."""
         each = self.limit / self.total(demand)
-        return demand * _over(np.minimum, np.append(each, np.inf), *self._holding(len(demand)))
+        return demand * _over(np.minimum, np.append(each, np.inf), self._holding)
 
     def largest(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Largest value in each window."""
-        return _over(np.maximum, np.append(values, 0.0), self.first, self.last + 1)
+        return _over(np.maximum, np.append(values, 0.0), self._held)
 
-    def coupled(self, stiffness: NDArray[np.float64], number: int) -> NDArray[np.float64]:
-        """Cᵀ diag(stiffness) C of the 0/1 matrix C of windows and steps, (width, number): its lower bands.
+    def coupled(self, stiffness: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Fill `out` (width, number), in Fortran's order: lower bands of Cᵀ diag(stiffness) C, C the 0/1 matrix of
+        windows and steps.
 
         Entry [d, i] adds up the windows that hold steps i and i + d: those that hold i − 1 and i + d, and those that
         begin at i and reach so far. Nothing is subtracted, so that no digits are lost.
         """
+        width, number = out.shape
+        back = int(np.searchsorted(self.first, 0, side="right"))
         sizes = self.last - self.first + 1
-        bands = np.zeros((int(sizes.max()), number))
-        rest = self.first > 0
         begun, reach = np.zeros(number), np.zeros(number, dtype=np.int64)
-        begun[self.first[rest]], reach[self.first[rest]] = stiffness[rest], sizes[rest]
-        for d in range(len(bands) - 1, -1, -1):
-            bands[d] = np.where(reach > d, begun, 0.0)
-            bands[d, 0] = stiffness[~rest & (sizes > d)].sum()
-            if d + 1 < len(bands):
+        begun[self.first[back:]], reach[self.first[back:]] = stiffness[back:], sizes[back:]
+        # Some steps at a time, which a cache holds, and those before them whose windows reach so far.
+        many = max(_IN_CACHE // width, 4 * width)
+        for first in range(0, number, many):
+            start = max(0, first - width + 1)
+            here = slice(start, min(first + many, number))
+            bands = begun[here] * (reach[here] > np.arange(width)[:, None])
+            if not first:
+                bands[:, 0] = [stiffness[:back][sizes[:back] > d].sum() for d in range(width)]
+            for d in range(width - 2, -1, -1):
                 bands[d, 1:] += bands[d + 1, :-1]
+            out[:, first : here.stop] = bands[:, first - start :]
+
+    def overlaps(self, windows: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Lower bands (width, m), in Fortran's order: entry [d, k] sums the values (number,) of the steps that the
+        k-th and (k + d)-th of some windows (m,) both hold."""
+        first, end = self.first[windows], self.last[windows] + 1
+        width = int((np.searchsorted(first, end) - np.arange(len(windows))).max())
+        bands = np.zeros((width, len(windows)), order="F")
+        padded = np.append(values, 0.0)
+        for d in range(width):
+            low, high = first[d:], end[: len(end) - d]
+            both = np.flatnonzero(low < high)
+            bands[d, both] = _over(np.add, padded, _pairs(low[both], high[both]))
         return bands
 
-    def _holding(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Windows from .. to (excluded) that hold each step."""
-        if number not in self._made:
-            place = np.arange(number)
-            self._made[number] = (
-                np.searchsorted(self.last, place, side="left"),
-                np.searchsorted(self.first, place, side="right"),
-            )
-        return self._made[number]
+    @cached_property
+    def _held(self) -> NDArray[np.int64]:
+        """Steps that each window holds."""
+        return _pairs(self.first, self.last + 1)
+
+    @cached_property
+    def _holding(self) -> NDArray[np.int64]:
+        """Windows that hold each step."""
+        place = np.arange(self.last[-1] + 1)
+        return _pairs(np.searchsorted(self.last, place), np.searchsorted(self.first, place, side="right"))
 
 
-def _over(
-    ufunc: np.ufunc, values: NDArray[np.float64], low: NDArray[np.int64], high: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Reduce values[low:high] for each pair; `values` has one entry more than `high` can name."""
-    return np.asarray(ufunc.reduceat(values, np.column_stack([low, high]).ravel())[::2], dtype=np.float64)
+def _pairs(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranges low .. high (excluded, above low), one after the other, as `_over` takes them."""
+    return np.column_stack([low, high]).ravel()
+
+
+def _over(ufunc: np.ufunc, values: NDArray[np.float64], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Reduce values[low:high] for each of `_pairs`; `values` has one entry more than `high` can name."""
+    return np.asarray(ufunc.reduceat(values, pairs)[::2], dtype=np.float64)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.budgets.allocation import allocate_offline
+from deltahist.budgets.allocation import allocate_offline, offline, windows
+from deltahist.budgets.allocation.full import fill_windows
 from deltahist.budgets.allocation.offline import interior_point
 from deltahist.budgets.allocation.windows import Constraints, sums
 
@@ -75,6 +76,69 @@ def test_windows_hold_exactly_and_the_gap_is_certified(weights, window, epsilon,
         slack = limits.limit - limits.total(amounts)
         for i in np.flatnonzero(weights[steps] > 1e-3 * weights.max()):
             assert slack[(limits.first <= i) & (limits.last >= i)].min() < 1e-3
+
+
+def held(limits):
+    """The 0/1 matrix of windows and steps."""
+    place = np.arange(limits.last[-1] + 1)
+    return ((limits.first[:, None] <= place) & (place <= limits.last[:, None])).astype(float)
+
+
+def drawn_limits(seed, length, number, reach=0):
+    rng = np.random.default_rng(seed)
+    weights = rng.random(number) * (rng.random(number) < 0.7)
+    weights[0] = 0.5
+    steps, past = np.flatnonzero(weights), (0.4e9 / length * rng.random(reach)).astype(np.int64)
+    return weights[steps], Constraints.of(steps, past, length, 10**9)
+
+
+@pytest.mark.parametrize("reach", [0, 6])
+def test_bands_are_those_of_the_products_written_out(monkeypatch, reach):
+    monkeypatch.setattr(windows, "_IN_CACHE", 1)
+    rng = np.random.default_rng(7)
+    for length in (1, 2, 7):
+        weights, limits = drawn_limits(length, length, 200, min(reach, length - 1))
+        matrix, stiffness, number = held(limits), rng.random(len(limits.first)), len(weights)
+        out = np.empty((int((limits.last - limits.first + 1).max()), number), order="F")
+        limits.coupled(stiffness, out)
+        full = matrix.T @ (stiffness[:, None] * matrix)
+        for d, band in enumerate(out):
+            assert np.allclose(band[: number - d], np.diagonal(full, -d), rtol=1e-12)
+        some = np.flatnonzero(rng.random(len(stiffness)) < 0.4)
+        bands = limits.overlaps(some, weights)
+        full = (matrix[some] * weights) @ matrix[some].T
+        assert not np.tril(full, -len(bands)).any()
+        for d, band in enumerate(bands):
+            assert np.allclose(band[: len(some) - d], np.diagonal(full, -d), rtol=1e-12)
+
+
+def test_full_windows_are_found_from_prices_nearby():
+    """With a tenth of the windows wrong at first; the least error decides."""
+    weights, limits = drawn_limits(3, 9, 300)
+    amounts, gap = interior_point(weights, limits, 2.0)
+    assert gap < 1e-11
+    full = limits.total(amounts) > limits.limit - 1e-12
+    prices = np.linalg.lstsq(held(limits)[full].T, 2 * weights * amounts**-3, rcond=None)[0]
+    assert prices.min() > 0
+    start = np.zeros(len(full))
+    start[full] = prices * (1 + 1e-6 * np.random.default_rng(4).normal(size=len(prices)))
+    least = np.argmin(np.where(full, start, np.inf))
+    start[least], start[np.argmin(full)] = 0.0, start[least]
+    found, found_prices = fill_windows(limits, weights, 2.0, start)
+    assert np.allclose(found, amounts, rtol=1e-9)
+    assert ((found_prices > 0) == full).all()
+    assert (limits.total(found) <= limits.limit * (1 + 1e-15)).all()
+    assert fill_windows(limits, weights, 2.0, np.zeros(len(full))) is None  # no step has a price
+
+
+def test_what_is_filled_counts_only_with_a_certificate(monkeypatch):
+    weights, limits = drawn_limits(5, 6, 60)
+    right, _ = interior_point(weights, limits, 2.0)
+    wrong = 0.9 * right, np.ones(len(limits.first))
+    monkeypatch.setattr(offline, "fill_windows", lambda *_: wrong)
+    amounts, gap = interior_point(weights, limits, 2.0)
+    assert gap < 1e-11
+    assert np.allclose(amounts, right, rtol=1e-5)
 
 
 def test_the_scale_of_the_limit_does_not_matter():
