@@ -1,7 +1,7 @@
 """The log of purses: what its entries say, read forward as untrusted input.
 
 "join" opens purses, "charge" takes from some of them, "begin" says that everything before it is told again by the
-joins that follow. Whoever has read the log up to a number needs only what came since.
+joins that follow, and (by 1 or 0) whether there was a charge. Whoever has read the log up to a number needs only what came since.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class State:
 
     def __init__(self) -> None:
         self.last = -1
+        #: Whether anything was charged, to whomever: public, as questions are.
+        self.asked = False
         self._begin(np.zeros(0))
 
     def _begin(self, classes: NDArray[np.float64]) -> None:
@@ -106,10 +108,12 @@ class State:
             raise ValueError(f"entries {self.last + 1} to {entry.number - 1} are missing")
         if entry.kind == "begin":
             self._begin(*unpack(entry.data, _BEGIN))
+            self.asked = bool(entry.nano)
         elif entry.kind == "join":
             self._join(*unpack(entry.data, _JOIN))
         elif entry.kind == "charge":
             self._charge(*unpack(entry.data, _CHARGE, optional=1))
+            self.asked = True
         else:
             raise ValueError(f"it is of kind {entry.kind!r}, which this version does not know")
         self.last = entry.number

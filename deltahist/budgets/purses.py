@@ -132,6 +132,7 @@ class Turn:
     accounts : of the transaction, for what else belongs to it.
     limits, spent : (m,) billionths, read-only, as they were when the turn began. marks : (m,) of whom they are.
     classes : (c,) the different radii that there are, read-only; NaN is none. which : (m,) whose radius is which.
+    asked : whether there was a charge before, to whomever.
     """
 
     def __init__(self, accounts: Accounts, name: str, state: State) -> None:
@@ -140,6 +141,7 @@ class Turn:
         self.limits, self.spent, self.which, self.marks = state.limits, state.spent, state.which, state.marks
         self.classes = np.array(list(state.classes), dtype=np.float64)
         self._joined = 0
+        self.asked = state.asked
 
     def charge(self, times: ArrayLike, price: int | ArrayLike) -> NDArray[np.bool_]:
         """Charge whoever can pay, and say who could: the others are not charged.
@@ -212,7 +214,7 @@ class Turn:
     def _begin_anew(self) -> None:
         """Tell all purses again, and forget how they came to be."""
         state = self._state
-        self._keep(Entry(state.last + 1, "begin", 0, pack(self.classes)))
+        self._keep(Entry(state.last + 1, "begin", int(state.asked), pack(self.classes)))
         radii = self.classes[self.which] if len(self.classes) else np.zeros(0)
         for start in range(0, len(self.limits), _PAGE):
             part = slice(start, start + _PAGE)

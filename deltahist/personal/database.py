@@ -210,7 +210,7 @@ class Database:
         return found["name"].to_pylist(), found["number"].to_numpy().astype(np.int64)
 
     def strangers(self, table: str, owner: str) -> list[str]:
-        """Owners of a table's records who are not registered, in the order of their names.
+        """Owners of a table's records who are not registered and can be, in the order of their names.
 
         Raises InputError if there is no such table or column.
         """
@@ -223,7 +223,9 @@ class Database:
         owners = owners.filter(owners["name"].notnull() & (owners["name"] != ""))
         persons = _persons()
         with self.snapshot() as look:
-            return sorted(look.fetch(owners.anti_join(persons, "name"))["name"].to_pylist())
+            found = look.fetch(owners.anti_join(persons, "name"))["name"].to_pylist()
+        # DuckDB holds texts that are no names: to refuse one would stop every question, and quote a record.
+        return sorted(name for name in found if "\0" not in name)
 
     def create_records(self, table: str, columns: Mapping[str, str], owner: str) -> None:
         """Make a table of records that holds the numbers of persons itself, so that queries of it need no join.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from deltahist.budgets.purses import Turn
 from deltahist.domain.operations import read_crs
 from deltahist.errors import InputError
@@ -70,7 +68,8 @@ class Place:
     def keep(self, turn: Turn, account: str, table: str) -> None:
         """Keep the place with the account: who took part by one answer would be told by another.
 
-        It may be said anew until somebody with a radius has paid.
+        It may be said anew until a question is asked. Who has paid, or has a radius, makes no difference: an error
+        that depended on them would tell of their records.
 
         Raises
         ------
@@ -86,10 +85,10 @@ class Place:
             was = Place(**kept)
             if was.columns == self.columns and _alike(was.crs, self.crs):
                 return
-            if (~np.isnan(turn.classes)[turn.which] & (turn.spent > 0)).any():
+            if turn.asked:
                 raise InputError(
                     f"place is {self} in {table!r}, and was {was} before: a radius is about the columns that were said "
-                    "when people first paid; say these"
+                    "when the first question was asked; say these"
                 )
         for other, place in all_kept.items():
             if self.columns and place["columns"] and (self.crs is None) != (place["crs"] is None):

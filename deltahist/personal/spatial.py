@@ -107,9 +107,10 @@ class Map(Terminal["Mapped"]):
         """Billionths of one record: of a move over each radius, and of appearing for NaN."""
         mechanism = self.mechanism
         appearing = mechanism.neighbourhood.appearing_anywhere().without_limits()
-        least = self.near.domain.ground(2 * max(self.near.domain.step))
+        least, most = self.near.domain.ground(2 * max(self.near.domain.step)), self.near.diameter
+        # No move on the map is longer than the map: a radius beyond any float's reach must not end the question.
         costs = [
-            mechanism.cost_under(appearing) if math.isnan(r) else mechanism.cost_within(max(float(r), least))[0]
+            mechanism.cost_under(appearing) if math.isnan(r) else mechanism.cost_within(min(max(r, least), most))[0]
             for r in radii.tolist()
         ]
         prices = [charged(amount=min(cost, _TOO_MUCH // NANO)) for cost in costs]

@@ -152,8 +152,9 @@ def publish(
             "may depend on a person; use more cells, or mend the rows"
         )
     total = int(private.sum()) if mechanism.total_known else None
+    # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
+    measured = strategy.measure(private)
     if state is not None:
-        measured = strategy.measure(private)
 
         def release(known: Mechanism, noise: NDArray[np.int64], payment: Payment | None) -> Release:
             return Release(known, measured + noise, total, payment=payment)
@@ -161,7 +162,7 @@ def publish(
         return begin(mechanism, state, account, rng, release)
     payment = None if account is None else account.pay(mechanism.guarantee)
     drawn = _drawn(strategy, mechanism.laws, rng)
-    values = strategy.measure(private) + strategy.scatter(drawn)
+    values = measured + strategy.scatter(drawn)
     return vouched(Release(mechanism, values, total, payment=payment), rng is None)
 
 

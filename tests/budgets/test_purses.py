@@ -187,6 +187,24 @@ def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
     assert held(Purses(purses.ledger, "people"))[1] == held(purses)[1] == [20, 40, 60]
 
 
+def test_a_log_that_begins_anew_remembers_that_there_was_a_question(purses, monkeypatch):
+    """Also one that nobody paid for: whether there was a question is public, who paid is not."""
+    monkeypatch.setattr(purse_log, "_LONGEST", 0)
+
+    def asked():
+        with Purses(purses.ledger, "people").turn() as turn:
+            return turn.asked
+
+    for _ in range(3):
+        purses.join([100])
+        assert not asked()
+    with purses.turn() as turn:
+        turn.charge([0, 0, 0], 1)
+    for _ in range(3):
+        assert asked()
+        purses.join([100])
+
+
 OPENED = pack(np.array([9, 9]), np.array([0, 0]), np.array([np.nan, 2.0]), np.zeros(32, np.uint8))
 MARK = np.zeros(16, np.uint8)
 ONE, TWO = np.array([1]), np.array([1, 1], dtype=np.uint8)

@@ -143,6 +143,18 @@ def test_a_table_of_others_is_asked_too(tmp_path):
     assert people.left(["Ada"]) == [0]
 
 
+def test_an_owner_whose_text_is_no_name_stops_no_question(tmp_path):
+    """DuckDB holds such texts. An error would tell that there is one, and the command would print it."""
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE visits AS SELECT 'Ada' AS who UNION ALL SELECT 'Bob' || chr(0) || 'secret'")
+    people = People(connection, "visits", owner="who", ledger=tmp_path / "l", epsilon=1000)
+    assert people.enrol() == 1
+    assert abs(people.records.count(epsilon=1000).estimate - 1) < 1
+    assert people.enrol() == 0
+
+
 def test_all_of_it_on_postgresql(postgres_url, monkeypatch):
     without_noise(monkeypatch)
     people = city(postgres_url, ROWS, where=postgres_url)

@@ -89,12 +89,12 @@ def test_one_crs_has_many_names(tmp_path):
     assert people.spent(["Eve"])[0] > 0
 
 
-def test_what_is_a_place_is_said_once_somebody_has_paid(tmp_path):
+def test_what_is_a_place_is_said_until_a_question_is_asked(tmp_path):
     people = city(tmp_path, ("y", "x"))
     visit(people, 583_400, 4_506_400)
     base = people.base
     opened(base, tmp_path, None)
-    for crs in (FEET, METRES):  # nobody has paid: it may be mended
+    for crs in (FEET, METRES):  # nothing was asked: it may be mended
         people = opened(base, tmp_path, ("x", "y"), crs)
     stale = opened(base, tmp_path, ("x", "y"), FEET)
     people = opened(base, tmp_path, ("x", "y"), METRES)
@@ -112,6 +112,18 @@ def test_what_is_a_place_is_said_once_somebody_has_paid(tmp_path):
     ):
         with pytest.raises(dh.InputError, match=r"was \['x', 'y'\] in EPSG:32618 before: .* say these"):
             opened(base, tmp_path, place, crs)
+
+
+@pytest.mark.parametrize("radius", [250, None])
+@pytest.mark.parametrize("where", ["x = 1", "x = 2"])
+def test_saying_a_place_anew_tells_nobody_who_has_paid(tmp_path, radius, where):
+    """A question of a billionth, and an error where it met one of Eve's records, would tell of it for nothing."""
+    people = city(tmp_path, ("x", "y"))
+    people.join(["Eve"], radius=radius)
+    people.insert(pd.DataFrame({"who": ["Eve"], "x": [1.0], "y": [1.0]}))
+    people.records.where(where).count(epsilon=1e-9)
+    with pytest.raises(dh.InputError, match=r"when the first question was asked; say these"):
+        opened(people.base, tmp_path, ("y", "x"))
 
 
 def test_radii_are_metres_in_all_tables_or_in_none(tmp_path):

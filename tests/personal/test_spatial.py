@@ -76,6 +76,15 @@ def test_a_radius_costs_what_a_move_over_it_does(people):
     }  # fmt: skip
 
 
+def test_a_radius_of_any_size_ends_no_question(people):
+    """A map that failed would tell everybody what a person chose; beyond the map a move costs what any move does."""
+    people.join(["Fay", "Gus"], radius=[1e308, 1e-308])
+    people.insert(pd.DataFrame([("Fay", 50, 50, 1), ("Gus", 50, 50, 1)], columns=["who", "x", "y", "day"]))
+    asked = Map(NEAR, "x", "y", strategy="cumulative", epsilon=Fraction(1, 1000))
+    people.records.ask(asked)
+    assert people.spent(["Fay", "Gus"]) == [Fraction(int(nano), 10**9) for nano in asked.cost(np.array([1e6, 1.0]))]
+
+
 def test_with_a_radius_nobody_is_chosen_by_place(people, counted):
     for chosen in (
         people.records.where("x > 0"),

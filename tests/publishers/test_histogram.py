@@ -180,6 +180,16 @@ def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
         dh.publish(np.ones((256, 256), int), dh.Neighbourhood(domain, 1), dh.strategies.Identity(domain), 1.0)
 
 
+@pytest.mark.parametrize("strategy", ["tents", "spectral"])
+def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(strategy):
+    """Else whether a charge came to nothing would depend on the number of points."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1, sources="boundary")
+    account, many = dh.Account.total(rho=1), np.full((16, 16), 1 << 43)
+    with pytest.raises(dh.InputError, match="too many points|add up to more"):
+        dh.publish(many, near, strategy, rho=0.1, account=account)
+    assert account.spent == 0
+
+
 def test_auto_with_a_probability_takes_the_best_of_both_noises():
     domain = dh.Domain((0, 0, 16, 16), (16, 16))
     counts = np.ones((16, 16), int)
