@@ -1,7 +1,8 @@
 """The log of purses: what its entries say, read forward as untrusted input.
 
 "join" opens purses, "charge" takes from some of them, "begin" says that everything before it is told again by the
-joins that follow, and (by 1 or 0) whether there was a charge. Whoever has read the log up to a number needs only what came since.
+joins that follow, and (by 1 or 0) whether there was a charge. Whoever has read the log up to a number needs only what
+came since.
 """
 
 from __future__ import annotations
