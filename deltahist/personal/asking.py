@@ -23,7 +23,7 @@ from deltahist.budgets.costs import Cost
 from deltahist.budgets.keys import Request, check_text
 from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
-from deltahist.counts.sql.common import carried, sql_of
+from deltahist.counts.sql.common import carried, raise_alone, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal
@@ -71,7 +71,9 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
                 return terminal.again(kept[0])
             answer = _answered(people, turn, asked, expression, values, terminal)
             if request is not None:
-                request.keep(turn.accounts, answer.to_json())
+                with _reading():
+                    written = answer.to_json()
+                request.keep(turn.accounts, written)
         return answer
     except _BrokenOff as broken:
         ended = broken.ended
@@ -99,8 +101,7 @@ def _preparing() -> Iterator[None]:
         failed = InputError("the question could not be prepared (memory, or the database?); nothing was charged")
     else:
         return
-    # Outside of the handler, so that it does not drag the first one along.
-    raise failed
+    raise_alone(failed)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from deltahist.personal.places import Place
 from deltahist.personal.query import Expression, Query
 from deltahist.personal.terminals import Terminal, Used
 from deltahist.planning import mechanism_for
-from deltahist.publishers.histogram import check_protection, publish
+from deltahist.publishers.histogram import check_public, publish
 from deltahist.releases import Release
 from deltahist.releases.files import from_bytes, to_bytes
 from deltahist.strategies.base import Strategy
@@ -90,7 +90,8 @@ class Map(Terminal["Mapped"]):
         made = mechanism_for(
             near, self.strategy, epsilon=self.epsilon, rho=self.rho, workload=self.workload, counting=counting
         )
-        check_protection(made, self.weak_protection_accepted)
+        # Once records are read, a refusal would cost everybody all that the map may cost them.
+        check_public(made, self.weak_protection_accepted)
         object.__setattr__(self, "mechanism", made)
 
     @functools.cached_property

@@ -133,24 +133,11 @@ def publish(
             workload=workload,
             counting=counting,
         )
-    check_protection(mechanism, weak_protection_accepted, rng)
+    check_public(mechanism, weak_protection_accepted, rng)
     if rng is None:
         _check_window_pays(mechanism, account)
-    near, strategy = mechanism.neighbourhood, mechanism.strategy
-    private = _checked(counts, near)
-    check_groups(strategy)
-    if not is_own(strategy):
-        check_foreign(strategy)
-        if mechanism.sensitivity != sensitivity(strategy, near, norm=mechanism.norm):
-            raise InputError(
-                f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
-            )
-    fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
-    if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
-        raise InputError(
-            "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
-            "may depend on a person; use more cells, or mend the rows"
-        )
+    strategy = mechanism.strategy
+    private = _checked(counts, mechanism.neighbourhood)
     total = int(private.sum()) if mechanism.total_known else None
     # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
     measured = strategy.measure(private)
@@ -164,6 +151,25 @@ def publish(
     drawn = _drawn(strategy, mechanism.laws, rng)
     values = measured + strategy.scatter(drawn)
     return vouched(Release(mechanism, values, total, payment=payment), rng is None)
+
+
+def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
+    """Raise InputError if no counts could be published by a mechanism: what is known before they are."""
+    check_protection(mechanism, accepted, rng)
+    strategy = mechanism.strategy
+    check_groups(strategy)
+    if not is_own(strategy):
+        check_foreign(strategy)
+        if mechanism.sensitivity != sensitivity(strategy, mechanism.neighbourhood, norm=mechanism.norm):
+            raise InputError(
+                f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
+            )
+    fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
+    if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
+        raise InputError(
+            "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
+            "may depend on a person; use more cells, or mend the rows"
+        )
 
 
 def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:

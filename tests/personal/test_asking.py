@@ -18,6 +18,7 @@ from deltahist.budgets.accounts import Accounts
 from deltahist.budgets.purses import Turn
 from deltahist.counts.sql import embedded
 from deltahist.personal import asking, terminals
+from deltahist.personal.answers import Answer
 from deltahist.personal.people import People
 from tests.personal.city import Model, city, frame, without_noise
 
@@ -255,8 +256,9 @@ def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(peopl
     ]  # fmt: skip
     before = spent(people)
     for place, name in steps:
-        with broken(place, name), pytest.raises((Injected, dh.InputError)):
+        with broken(place, name), pytest.raises((Injected, dh.InputError)) as caught:
             people.records.count(epsilon=0.1, key="k")
+        assert caught.value.__context__ is None
         assert spent(people) == before
     people.records.count(epsilon=0.1, key="k")
     assert spent(people) == [0.6, 0.2, 0.4]
@@ -290,6 +292,13 @@ def test_who_breaks_off_while_records_are_read_pays_all_that_the_question_may_co
     again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
     assert spent(again) == [0.95, 1.0, 0.9]
     assert people.ledger.problems() == []
+
+
+def test_an_answer_that_cannot_be_written_costs_as_much(people):
+    with broken(Answer, "to_json"), pytest.raises(dh.InputError, match="everybody was charged") as caught:
+        people.records.at_most(1).count(epsilon=0.2, key="k")
+    assert caught.value.__context__ is None
+    assert spent(people) == [0.2, 0.2, 0.2]
 
 
 def test_what_breaks_off_in_rho_costs_by_the_square(tmp_path):

@@ -199,6 +199,14 @@ def test_maps_that_cannot_be_made(people, options, why):
     assert set(spent(people).values()) == {0}
 
 
+def test_a_map_that_fits_no_memory_is_refused_before_anybody_pays(people, monkeypatch):
+    near = dh.Neighbourhood(dh.Domain((0, 0, 800, 800), (100, 100)), 8)
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 1 << 10)
+    with pytest.raises(dh.InputError, match=r"a release of 10,000 values"):
+        people.records.publish(near, "x", "y", "identity", epsilon=0.5)
+    assert set(spent(people).values()) == {0}
+
+
 def test_quantiles_are_places_on_a_public_line(people):
     rows = [(f"p{i}", float(i), 0.0, 3) for i in range(400)]
     people.insert(pd.DataFrame(rows, columns=["who", "x", "y", "day"]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from deltahist.errors import InputError
 
@@ -33,11 +33,14 @@ def unspoken(name: str, gone: tuple[type[Exception], ...]) -> Iterator[None]:
         )
     else:
         return
-    failed = InputError(f"the database {name} {text}")
+    raise_alone(InputError(f"the database {name} {text}"))
+
+
+def raise_alone(failed: Exception) -> NoReturn:
+    """Raise an error that does not drag along the one that a `with` is left by, which may quote records."""
     try:
         raise failed
     finally:
-        # Raised while the first one is handled, it would drag that one along.
         failed.__context__ = None
 
 
