@@ -208,7 +208,7 @@ class FlowDecoder(Decoder):
         return Bilinear((axes[0], axes[1]), weights)
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
-        if isinstance(work, scipy.sparse.sparray) and self._by_rims:
+        if not isinstance(work, Boxes | AllRanges) and self._by_rims:
             return self._of_queries(work)
         found = super().moments(work)
         if self._entry and self._closed and isinstance(work, Boxes | AllRanges):
