@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist._parts import in_parts
 from deltahist.decode.features import Feature, Joint
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
@@ -197,9 +198,11 @@ def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
     for _, features in terms:
         for each in (features,) if isinstance(features, Joint) else features:
             each.expect(len(out))
-    for start in range(0, len(out), _AT_A_TIME):
-        some = slice(start, start + _AT_A_TIME)
+
+    def fill(some: slice) -> None:
         out[some] = _evaluate(terms, [(low[some], high[some]) for low, high in spans])
+
+    in_parts(fill, len(out), _AT_A_TIME)
     return out
 
 

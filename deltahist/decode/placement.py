@@ -64,7 +64,7 @@ class Placement:
 
     def variance(self, cover: Cover) -> Field:
         """Σ f (1 − f) u (m,): what is not known of where the points of cut cells lie."""
-        shares, squares = cover.sums(self._spread, "share", "square")
+        shares, squares = cover.sums(self._spread, (0, "share"), (0, "square"))
         return np.maximum(shares - squares, 0.0)
 
     @functools.cached_property

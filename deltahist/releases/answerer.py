@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
 from deltahist.workloads import BoxCover, CellSums, Cover, RowCover, Workload
-from deltahist.workloads.cover import AXES
+from deltahist.workloads.cover import AXES, Weight
+from deltahist.workloads.sums import prefix_sums
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import Release
@@ -43,11 +44,11 @@ class Answerer:
 
     @functools.cached_property
     def _unbiased(self) -> _Estimates:
-        return _Estimates(self.release, CellSums(self.release.cells()))
+        return _Estimates(self.release, self.release.cells())
 
     @functools.cached_property
     def _nonnegative(self) -> _Estimates:
-        return _Estimates(self.release, CellSums(self.release.cells(nonnegative=True)))
+        return _Estimates(self.release, self.release.cells(nonnegative=True))
 
     def answer(self, work: Workload, *, level: float, nonnegative: bool = False) -> dict[str, NDArray[Any]]:
         """Answers to a workload: the columns of `dh.answer`, an array (m,) each.
@@ -114,19 +115,27 @@ class _Estimates:
     """Estimates of a release's cells, ready to be summed over queries."""
 
     release: Release | Summed
-    cells: CellSums
+    cells: Field
 
     @functools.cached_property
-    def slants(self) -> tuple[CellSums, ...]:
-        """Slopes times cells, along each axis (`Placement.slanted`)."""
-        return tuple(CellSums(each) for each in self.release.placement.slanted(self.cells.values))
+    def whole(self) -> Field:
+        """Sums of the cells up to every edge."""
+        return prefix_sums(self.cells)
+
+    @functools.cached_property
+    def slanted(self) -> CellSums:
+        """Cells, and slopes times cells along each axis (`Placement.slanted`)."""
+        return CellSums(self.cells, *self.release.placement.slanted(self.cells))
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field]:
         """Estimates of queries (m,); and with none, and with all of the points of the cells that they cut."""
-        if isinstance(cover, BoxCover) and not cover.cut.any():
-            return (sums_between(self.cells.prefix, cover.spans),) * 3
-        found, whole, touched = cover.sums(self.cells, "share", "whole", "touched")
-        if cover.cut.any():
-            for along, slant in zip(AXES, self.slants, strict=False):
-                found = found + cover.sums(slant, along)[0]
-        return found, whole, touched
+        cut = cover.cut.any()
+        if isinstance(cover, BoxCover) and not cut:
+            return (sums_between(self.whole, cover.spans),) * 3
+        if not cut:
+            found, whole, touched = cover.sums(CellSums(self.cells), (0, "share"), (0, "whole"), (0, "touched"))
+            return found, whole, touched
+        slopes = [(place, along) for place, along in enumerate(AXES[: self.cells.ndim], start=1)]
+        wanted: list[tuple[int, Weight]] = [(0, "share"), (0, "whole"), (0, "touched"), *slopes]
+        found, whole, touched, *leaning = cover.sums(self.slanted, *wanted)
+        return found + sum(leaning), whole, touched

@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist._parts import in_parts
 from deltahist.workloads.sums import Span, aligned_spans, prefix_sums
 
 Field: TypeAlias = NDArray[np.float64]
@@ -23,21 +24,25 @@ AXES: tuple[Weight, ...] = ("x", "y")
 _AT_A_TIME = 1 << 13
 
 
-@dataclass(frozen=True, eq=False)
 class CellSums:
-    """Values of cells, whose sums over boxes are made ready once.
+    """Fields of cells, whose sums over boxes are made ready once.
 
     Parameters
     ----------
-    values : (domain.shape).
+    values : fields (domain.shape).
     """
 
-    values: Field
+    def __init__(self, *values: Field) -> None:
+        self.values = values
 
     @functools.cached_property
     def prefix(self) -> Field:
-        """Sums from the low corner up to every cell edge; shape grows by one along each axis."""
-        return prefix_sums(self.values)
+        """Sums from the low corner up to every cell edge; what belongs to one edge is side by side (edges, fields)."""
+        shape = [n + 1 for n in self.values[0].shape]
+        out = np.empty((*shape, len(self.values)))
+        for place, field in enumerate(self.values):
+            out[..., place] = prefix_sums(field)
+        return out
 
 
 class Cover(abc.ABC):
@@ -46,8 +51,8 @@ class Cover(abc.ABC):
     cut: NDArray[np.bool_]
 
     @abc.abstractmethod
-    def sums(self, field: CellSums, *weights: Weight) -> list[Field]:
-        """Σ weight · field over all cells (m,), for each of the weights."""
+    def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
+        """Σ weight · field over all cells (m,), for each of the fields and weights that are wanted."""
 
     @property
     @abc.abstractmethod
@@ -56,7 +61,7 @@ class Cover(abc.ABC):
 
     def shares(self, values: Field) -> Field:
         """Σ f · values (m,)."""
-        return self.sums(CellSums(values), "share")[0]
+        return self.sums(CellSums(values), (0, "share"))[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +86,8 @@ class RowCover(Cover):
         inside = self._sum(self.rows.data == 1, np.ones(self.rows.shape[1]))
         return 1 - inside / np.maximum(self.rows.sum(axis=1), np.finfo(float).tiny)
 
-    def sums(self, field: CellSums, *weights: Weight) -> list[Field]:
-        return [self._sum(self._data(weight), field.values.ravel()) for weight in weights]
+    def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
+        return [self._sum(self._data(weight), fields.values[place].ravel()) for place, weight in wanted]
 
     def _data(self, weight: Weight) -> NDArray[np.float64] | NDArray[np.bool_]:
         share = self.rows.data
@@ -119,18 +124,24 @@ class BoxCover(Cover):
             inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
         return 1 - inside
 
-    def sums(self, field: CellSums, *weights: Weight) -> list[Field]:
-        out = [np.empty(len(self.cut)) for _ in weights]
-        for start in range(0, len(self.cut), _AT_A_TIME):
-            some = slice(start, start + _AT_A_TIME)
+    def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
+        out = [np.empty(len(self.cut)) for _ in wanted]
+        prefix = fields.prefix.reshape(-1, len(fields.values))
+        rows = fields.prefix.shape[1] if len(self.spans) == 2 else 1
+
+        def fill(some: slice) -> None:
             ends = [_Ends(low[some], high[some]) for low, high in self.spans]
             if len(ends) == 1:
-                before = field.prefix[ends[0].edges]
+                before = np.take(prefix, ends[0].edges, axis=0)
             else:
-                before = field.prefix[ends[0].edges[:, :, None], ends[1].edges[:, None, :]]
+                before = np.take(prefix, ends[0].edges[:, :, None] * rows + ends[1].edges[:, None, :], axis=0)
             rule = "mi,mi->m" if len(ends) == 1 else "mij,mi,mj->m"
-            for found, weight in zip(out, weights, strict=True):
-                found[some] = np.einsum(rule, before, *(end.weights(weight, a) for a, end in enumerate(ends)))
+            kinds = {weight for _, weight in wanted}
+            weights = {kind: [end.weights(kind, axis) for axis, end in enumerate(ends)] for kind in kinds}
+            for found, (place, kind) in zip(out, wanted, strict=True):
+                found[some] = np.einsum(rule, before[..., place], *weights[kind])
+
+        in_parts(fill, len(self.cut), _AT_A_TIME)
         return out
 
 

@@ -206,7 +206,12 @@ CALLS = {
     "personal": {"count": of_people},
 }
 #: They take a generator to look at it, or are the choice between generators themselves.
-NO_DRAWS = {"noise.entropy.source", "noise.entropy.Seeded.__init__", "publishers.histogram.check_protection"}
+NO_DRAWS = {
+    "noise.entropy.source",
+    "noise.entropy.Seeded.__init__",
+    "publishers.histogram.check_protection",
+    "publishers.histogram.check_public",
+}
 
 
 def responses(state):

@@ -73,7 +73,8 @@ def test_boxes_are_covered_as_their_definition_says(domain):
     work, field = dh.workloads.boxes(np.hstack([low, high])), rng.normal(size=domain.shape)
     cover, shares = work.cover(domain), work.matrix(domain).toarray()
     expected = {"share": shares, "square": shares**2, "whole": shares > 1 - 1e-9, "touched": shares > 0}
-    for found, weight in zip(cover.sums(CellSums(field), *expected), expected.values(), strict=True):
+    sums = cover.sums(CellSums(field), *((0, weight) for weight in expected))
+    for found, weight in zip(sums, expected.values(), strict=True):
         assert np.allclose(found, weight @ field.ravel())
     assert np.allclose(cover.cut_share, 1 - expected["whole"].sum(axis=1) / shares.sum(axis=1))
     assert np.array_equal(cover.cut, ((shares > 1e-9) & (shares < 1 - 1e-9)).any(axis=1))
@@ -83,7 +84,7 @@ def test_boxes_are_covered_as_their_definition_says(domain):
         place = (sum(ends) / 2 - domain.centres(axis)) / (side / 2)  # centroid of the overlap, in half cells
         place = np.expand_dims(place, [1 + a for a in range(domain.ndim) if a != axis])
         weight = shares.reshape(len(low), *domain.shape) * place
-        (found,) = cover.sums(CellSums(field), AXES[axis])
+        (found,) = cover.sums(CellSums(field), (0, AXES[axis]))
         assert np.allclose(found, (weight * field).reshape(len(low), -1).sum(axis=1), atol=1e-5)
 
 
@@ -93,7 +94,7 @@ def test_boxes_and_the_same_polygons_have_one_cover():
     work = dh.workloads.boxes(corners)
     boxes, shapes = work.cover(DOMAIN), dh.workloads.regions(shapely.box(*corners.T)).cover(DOMAIN)
     field = CellSums(rng.normal(size=DOMAIN.shape))
-    weights = ("share", "square", "whole", "touched", *AXES)
+    weights = [(0, weight) for weight in ("share", "square", "whole", "touched", *AXES)]
     assert np.allclose(boxes.sums(field, *weights), shapes.sums(field, *weights), atol=1e-5)
     assert np.allclose(boxes.cut_share, shapes.cut_share, atol=1e-5)
     assert np.array_equal(boxes.cut, shapes.cut)
@@ -107,5 +108,5 @@ def test_parts_of_a_partition_add_up():
     parts = dh.workloads.regions([shapely.intersection(cell, box) for cell in cells]).cover(DOMAIN)
     assert np.allclose(parts.rows.sum(axis=0), 1)
     field = CellSums(np.random.default_rng(5).normal(size=DOMAIN.shape))
-    for places in parts.sums(field, *AXES):
+    for places in parts.sums(field, *((0, along) for along in AXES)):
         assert places.sum() == pytest.approx(0, abs=1e-6)
