@@ -103,7 +103,7 @@ def _in_parquet(content, chance):
         key = chance.choice(list(meta))
         try:
             meta[key] = json.dumps(_changed_json(json.loads(meta[key]), chance)).encode()
-        except ValueError:
+        except (ValueError, RecursionError):
             meta[key] = change(meta[key], chance)
         if chance.random() < 0.3:
             meta[key] = chance.choice(_WAYS)(meta[key], chance)
