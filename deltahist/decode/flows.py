@@ -208,7 +208,7 @@ class FlowDecoder(Decoder):
         return Bilinear((axes[0], axes[1]), weights)
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
-        if not isinstance(work, (Boxes, AllRanges)) and self._by_rims:
+        if not isinstance(work, Boxes | AllRanges) and self._by_rims:
             return self._of_queries(work)
         found = super().moments(work)
         if self._entry and self._closed and isinstance(work, Boxes | AllRanges):
@@ -227,9 +227,9 @@ class FlowDecoder(Decoder):
         parts: list[RimErrors | HubErrors] = [
             RimErrors(flow.lines, known, tuple(flow.sums_of(lambda kind: known[kind.name])))
         ]
-        for door in flow.doors:
-            assert isinstance(door, Hubs)
-            parts.append(HubErrors(door, known[HUBS], known.get(HUB_SUMS), self.total_known))
+        if self._hubs is not None:
+            sums = known[HUB_SUMS][1] if HUB_SUMS in known else None
+            parts.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
         variance, fourth = np.zeros((2, queries.shape[0]))
         shares = queries
         if not flow.plain:

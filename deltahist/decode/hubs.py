@@ -48,6 +48,10 @@ class HubVariance:
     hubs : with the ratio of both noises.
     edges : where each edge of cells lies among the blocks, per axis; None if blocks are cells.
     own, sums : variance of the draws, in points.
+
+    Attributes
+    ----------
+    lost : K.
     """
 
     def __init__(
@@ -57,10 +61,10 @@ class HubVariance:
         self._lines = hubs.grid.axes[: len(edges)]
         x, y = hubs.grid.axes
         if sums is None:
-            self._lost = np.zeros((len(x.squares), len(y.squares)))
+            self.lost = np.zeros((len(x.squares), len(y.squares)))
         else:
             noise = own * np.multiply.outer(x.squares, y.squares) + sums
-            self._lost = 2 * own * hubs.gain - hubs.gain**2 * noise
+            self.lost = 2 * own * hubs.gain - hubs.gain**2 * noise
 
     def second(self, total_known: bool) -> Terms:
         """Terms of the variance."""
@@ -85,20 +89,23 @@ class HubVariance:
 
     def _known(self, total_known: bool) -> WavesKnown:
         """The variance that the sums take away, and with `total_known` a public total."""
-        x, y = self.hubs.grid.axes
-        core, spread = np.zeros_like(self._lost), 1.0
-        if total_known:
-            # Ones are a sum of waves, since sums' weights add up to one at every hub; without sums there is one wave.
-            held = [line.waves.sum(axis=1) for line in (x, y)]
-            ones = np.multiply.outer(x.turn.sum(axis=0), y.turn.sum(axis=0))
-            core = self.own * ones - self._lost * np.multiply.outer(*held)
-            spread = float(held[0] @ core @ held[1])
+        core, spread = self.onto_total if total_known else (np.zeros_like(self.lost), 1.0)
         before = []
         for line, edge in zip(self._lines, self.edges, strict=True):
             waves = _before(line, line.waves)
             before.append(waves if edge is None else _at(waves, edge))
         # Without noise there is nothing that a total could take away.
-        return WavesKnown(before, self._lost, core / np.sqrt(spread) if spread > 0 else core)
+        return WavesKnown(before, self.lost, core / np.sqrt(spread) if spread > 0 else core)
+
+    @functools.cached_property
+    def onto_total(self) -> tuple[NDArray[np.float64], float]:
+        """m in waves (k, l), and Σ m, the variance of all that enters; 0 where there is next to no noise."""
+        # Ones are a sum of waves, since sums' weights add up to one at every hub; without sums there is one wave.
+        x, y = self.hubs.grid.axes
+        held = [line.waves.sum(axis=1) for line in (x, y)]
+        ones = np.multiply.outer(x.turn.sum(axis=0), y.turn.sum(axis=0))
+        core = self.own * ones - self.lost * np.multiply.outer(*held)
+        return core, float(held[0] @ core @ held[1])
 
 
 class WavesKnown(Joint):

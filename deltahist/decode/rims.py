@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.strategies.doors import Hubs
+from deltahist.decode.hubs import HubVariance
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 
 Field = NDArray[np.float64]
@@ -276,50 +276,50 @@ class RimErrors:
 
 @dataclass(frozen=True, eq=False)
 class HubErrors:
-    """Variance and fourth cumulant of hubs (`HubVariance` has the variance's derivation).
+    """Variance and fourth cumulant of hubs.
 
     Parameters
     ----------
-    hubs : with the ratio of both noises. draws, sums : variance and fourth cumulant of the draws, in points.
+    known : their covariance. draws, sums : fourth cumulant of the draws, in points; sums None if there are none.
     total_known : of the release.
     """
 
-    hubs: Hubs
-    draws: Cumulants
-    sums: Cumulants | None
+    known: HubVariance
+    draws: float
+    sums: float | None
     total_known: bool
 
     def of(self, around: Around) -> tuple[Field, Field]:
         """Variance (m,) and fourth cumulant (m,), this of the hubs inside queries and of all sums."""
-        lines = self.hubs.grid.axes
+        hubs, lines = self.known.hubs, self.known.hubs.grid.axes
         number = [np.full(n, -1) for n in around.shape]
         for each, line in zip(number, lines, strict=True):
             each[line.places] = np.arange(len(line.places))
         hub_x, hub_y = number[0][around.x], number[1][around.y]
         at = (hub_x >= 0) & (hub_y >= 0)
         owner, share, hub_x, hub_y = around.owner[at], around.share[at], hub_x[at], hub_y[at]
-        variance = self.draws[0] * around.sums(share**2, owner)
+        variance = self.known.own * around.sums(share**2, owner)
         width = len(lines[0].places)
         key, row = np.unique(owner * width + hub_x, return_inverse=True)
         held = scipy.sparse.csr_array((share, (row, hub_y)), shape=(len(key), len(lines[1].places)))
         waves = [line.waves.T for line in lines]
         found = _contracted(key // width, waves[0][key % width], np.asarray(held @ waves[1]), len(around))
-        variance -= np.einsum("kij,ij,kij->k", found, self._lost, found)
-        if self.total_known:
-            # What a query holds of the total is taken off all hubs alike.
-            core, ones = self._onto_total
+        variance -= np.einsum("kij,ij,kij->k", found, self.known.lost, found)
+        core, ones = self.known.onto_total
+        # What a query holds of the total is taken off all hubs alike; without noise there is nothing to take off.
+        if self.total_known and ones > 0:
             entering = np.einsum("kij,ij->k", found, core)
             variance -= entering**2 / ones
             alike = entering / ones
             share = share - alike[owner]
             found = found - alike[:, None, None] * np.multiply.outer(*(w.sum(axis=0) for w in waves))
         if self.sums is None:
-            return variance, self.draws[1] * around.sums(_fourth(share), owner)
-        spread = self.hubs.gain * found
+            return variance, self.draws * around.sums(_fourth(share), owner)
+        spread = hubs.gain * found
         left = share - self._at(spread, key, row, hub_y, waves)
         x, y = lines
         on_sums = x.turn @ spread @ y.turn.T
-        fourth = self.draws[1] * around.sums(_fourth(left), owner) + self.sums[1] * _fourth(on_sums).sum(axis=(1, 2))
+        fourth = self.draws * around.sums(_fourth(left), owner) + self.sums * _fourth(on_sums).sum(axis=(1, 2))
         return variance, fourth
 
     @staticmethod
@@ -328,22 +328,3 @@ class HubErrors:
         owner, x = np.divmod(key, len(waves[0]))
         along = np.einsum("ri,rij->rj", waves[0][x], spread[owner])
         return np.einsum("kj,kj->k", along[row], waves[1][y])
-
-    @functools.cached_property
-    def _lost(self) -> Field:
-        """K: what the sums know of each pair of waves."""
-        x, y = self.hubs.grid.axes
-        if self.sums is None:
-            return np.zeros((len(x.squares), len(y.squares)))
-        own = self.draws[0]
-        noise = own * np.multiply.outer(x.squares, y.squares) + self.sums[0]
-        return np.asarray(2 * own * self.hubs.gain - self.hubs.gain**2 * noise)
-
-    @functools.cached_property
-    def _onto_total(self) -> tuple[Field, float]:
-        """Covariance with the sum of all that enters, for each pair of waves, and that sum's variance."""
-        x, y = self.hubs.grid.axes
-        held = [line.waves.sum(axis=1) for line in (x, y)]
-        ones = np.multiply.outer(x.turn.sum(axis=0), y.turn.sum(axis=0))
-        core = self.draws[0] * ones - self._lost * np.multiply.outer(*held)
-        return core, float(held[0] @ core @ held[1])

@@ -119,7 +119,7 @@ class TentsDecoder(Decoder):
 
     def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
         """Variance of the answers alone: of explicit queries by waves, many at a time."""
-        if isinstance(work, (Boxes, AllRanges)) or self.domain.ndim == 1:
+        if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().variance(work)
         out = self._cells * np.asarray((work * work).sum(axis=1))
         waves = [np.diff(axis.waves[1], axis=0) for axis in self.strategy.lattices]

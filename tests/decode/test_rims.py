@@ -71,3 +71,12 @@ def test_variances_of_regions_under_tents_are_those_of_every_draw(sources):
     decoder, rows = mechanism_for(near, "tents", 1).decoder, regions()
     expected = SOLVED.moments(decoder, rows).variance
     assert decoder.variance(rows) == pytest.approx(expected, rel=1e-11, abs=decoder.speck)
+
+
+def test_without_noise_a_total_takes_nothing_off():
+    """Draws at ε of a million are all 0: regions are as exact as boxes are."""
+    decoder = mechanism_for(NEAR, dh.strategies.Flow(DOMAIN, widths=(4,), hubs=3, centred=True), 10**6).decoder
+    assert decoder.total_known
+    found = decoder.moments(regions())
+    assert not found.variance.any()
+    assert not found.kurtosis.any()
