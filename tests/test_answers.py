@@ -324,3 +324,16 @@ def test_nonnegative_intervals_know_that_places_in_cut_cells_are_not_known():
     own = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)])["noise_error"]
     assert (found["noise_error"] <= own).all()
     assert (found["high"] - found["low"] > 3 * found["placement_error"]).all()
+
+
+def test_many_boxes_are_answered_as_few():
+    """They are worked on some at a time."""
+    rng = np.random.default_rng(4)
+    near = dh.Neighbourhood(dh.Domain((0, 0, 40, 40), (40, 40)), delta=1)
+    release = dh.publish(rng.poisson(2, size=(40, 40)), near, epsilon=1, rng=rng)
+    low = rng.uniform(0, 30, (40_000, 2))
+    boxes = np.hstack([low, low + rng.uniform(0.1, 10, low.shape)])
+    many = release.answerer().answer(dh.workloads.boxes(boxes), level=0.9)
+    few = [release.answerer().answer(dh.workloads.boxes(part), level=0.9) for part in np.split(boxes, 40)]
+    for name, column in many.items():
+        assert np.allclose(column, np.concatenate([each[name] for each in few]), rtol=1e-9, atol=1e-9), name

@@ -14,7 +14,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist._parts import in_parts
 from deltahist.decode.features import Feature, Joint
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
@@ -199,10 +198,9 @@ def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
         for each in (features,) if isinstance(features, Joint) else features:
             each.expect(len(out))
 
-    def fill(some: slice) -> None:
+    for start in range(0, len(out), _AT_A_TIME):
+        some = slice(start, start + _AT_A_TIME)
         out[some] = _evaluate(terms, [(low[some], high[some]) for low, high in spans])
-
-    in_parts(fill, len(out), _AT_A_TIME)
     return out
 
 

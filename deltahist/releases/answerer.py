@@ -129,13 +129,12 @@ class _Estimates:
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field]:
         """Estimates of queries (m,); and with none, and with all of the points of the cells that they cut."""
-        cut = cover.cut.any()
-        if isinstance(cover, BoxCover) and not cut:
-            return (sums_between(self.whole, cover.spans),) * 3
-        if not cut:
-            found, whole, touched = cover.sums(CellSums(self.cells), (0, "share"), (0, "whole"), (0, "touched"))
+        wanted: list[tuple[int, Weight]] = [(0, "share"), (0, "whole"), (0, "touched")]
+        if not cover.cut.any():
+            if isinstance(cover, BoxCover):
+                return (sums_between(self.whole, cover.spans),) * 3
+            found, whole, touched = cover.sums(CellSums(self.cells), *wanted)
             return found, whole, touched
-        slopes = [(place, along) for place, along in enumerate(AXES[: self.cells.ndim], start=1)]
-        wanted: list[tuple[int, Weight]] = [(0, "share"), (0, "whole"), (0, "touched"), *slopes]
+        wanted += [(place, along) for place, along in enumerate(AXES[: self.cells.ndim], start=1)]
         found, whole, touched, *leaning = cover.sums(self.slanted, *wanted)
         return found + sum(leaning), whole, touched

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist._parts import in_parts
+from deltahist.workloads.pieces import Pieces
 from deltahist.workloads.sums import Span, aligned_spans, prefix_sums
 
 Field: TypeAlias = NDArray[np.float64]
@@ -129,50 +129,40 @@ class BoxCover(Cover):
         prefix = fields.prefix.reshape(-1, len(fields.values))
         rows = fields.prefix.shape[1] if len(self.spans) == 2 else 1
 
-        def fill(some: slice) -> None:
-            ends = [_Ends(low[some], high[some]) for low, high in self.spans]
-            if len(ends) == 1:
-                before = np.take(prefix, ends[0].edges, axis=0)
+        for start in range(0, len(self.cut), _AT_A_TIME):
+            some = slice(start, start + _AT_A_TIME)
+            pieces = [Pieces.of(low[some], high[some]) for low, high in self.spans]
+            edges = [np.stack([p.first, p.first + 1, p.last, p.last + 1], axis=1) for p in pieces]
+            if len(edges) == 1:
+                before = np.take(prefix, edges[0], axis=0)
             else:
-                before = np.take(prefix, ends[0].edges[:, :, None] * rows + ends[1].edges[:, None, :], axis=0)
-            rule = "mi,mi->m" if len(ends) == 1 else "mij,mi,mj->m"
+                before = np.take(prefix, edges[0][:, :, None] * rows + edges[1][:, None, :], axis=0)
+            rule = "mi,mi->m" if len(edges) == 1 else "mij,mi,mj->m"
             kinds = {weight for _, weight in wanted}
-            weights = {kind: [end.weights(kind, axis) for axis, end in enumerate(ends)] for kind in kinds}
+            weights = {kind: [_weights(p, kind, axis) for axis, p in enumerate(pieces)] for kind in kinds}
             for found, (place, kind) in zip(out, wanted, strict=True):
                 found[some] = np.einsum(rule, before[..., place], *weights[kind])
-
-        in_parts(fill, len(self.cut), _AT_A_TIME)
         return out
 
 
-class _Ends:
-    """Intervals [low, high) of an axis as a first cell, whole cells after it, and a last one if it is another.
+def _weights(pieces: Pieces, weight: Weight, axis: int) -> Field:
+    """With which sums before both edges of the first and of the last cell enter (m, 4).
 
-    `edges` (m, 4) are the edges of the first and of the last cell.
+    A cell's weight enters at its end, less that at its start.
     """
+    head = _weigh(weight, axis, pieces.head, 2 * pieces.before + pieces.head - 1)
+    tail = _weigh(weight, axis, pieces.tail, pieces.tail - 1)
+    inner = _weigh(weight, axis, np.ones(1), np.zeros(1))
+    apart = pieces.apart
+    columns = [-head, head - inner * apart, (inner - tail) * apart, tail * apart]
+    return np.stack(columns, axis=1).astype(np.float64)
 
-    def __init__(self, low: Field, high: Field) -> None:
-        first, last = np.floor(low), np.ceil(high) - 1
-        self.edges = np.stack([first, first + 1, last, last + 1], axis=1).astype(np.int64)
-        self._apart = last > first
-        end = np.minimum(high, first + 1)
-        # Of the first and of the last cell: the share inside, and its place.
-        self._cells = [(end - low, low + end - 2 * first - 1), (high - last, high - last - 1)]
 
-    def weights(self, weight: Weight, axis: int) -> Field:
-        """With which the sums before the edges enter (m, 4): a cell's weight at its end, less that at its start."""
-        head, tail = (self._weigh(weight, axis, *cell) for cell in self._cells)
-        inner = self._weigh(weight, axis, np.ones(1), np.zeros(1))
-        apart = self._apart
-        columns = [-head, head - inner * apart, (inner - tail) * apart, tail * apart]
-        return np.stack(columns, axis=1).astype(np.float64)
-
-    @staticmethod
-    def _weigh(weight: Weight, axis: int, share: Field, place: Field) -> Field:
-        if weight == AXES[axis]:
-            return share * place
-        if weight == "square":
-            return share**2
-        if weight == "whole":
-            return (share == 1).astype(np.float64)
-        return np.ones(len(share)) if weight == "touched" else share
+def _weigh(weight: Weight, axis: int, share: Field, place: Field) -> Field:
+    if weight == AXES[axis]:
+        return share * place
+    if weight == "square":
+        return share**2
+    if weight == "whole":
+        return (share == 1).astype(np.float64)
+    return np.ones(len(share)) if weight == "touched" else share

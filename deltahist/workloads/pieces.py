@@ -21,7 +21,9 @@ class Pieces:
     Parameters
     ----------
     first, last : (m,) cells that they begin and end in.
-    head, tail : (m,) shares of these that they hold; where both are one cell the head is all, and the tail 1.
+    before : (m,) share of the first cell that lies before them.
+    head, tail : (m,) shares of the first and of the last cell that they hold; where both are one, the head is all, and
+        the tail 1.
     whole : whether no interval cuts a cell.
 
     >>> pieces = Pieces.of(np.array([0.25]), np.array([2.5]))
@@ -31,6 +33,7 @@ class Pieces:
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
+    before: NDArray[np.float64]
     head: NDArray[np.float64]
     tail: NDArray[np.float64]
     whole: bool
@@ -41,12 +44,10 @@ class Pieces:
         first, behind = np.floor(low), np.ceil(high)
         if (first == low).all() and (behind == high).all():
             ones = np.ones(len(low))
-            return cls(first.astype(np.int64), behind.astype(np.int64) - 1, ones, ones, True)
+            return cls(first.astype(np.int64), behind.astype(np.int64) - 1, low - first, ones, ones, True)
         last = behind - 1
-        tail = np.where(last > first, high - last, 1.0)
-        return cls(
-            first.astype(np.int64), last.astype(np.int64), np.minimum(high, first + 1) - low, tail, False
-        )
+        head, tail = np.minimum(high, first + 1) - low, np.where(last > first, high - last, 1.0)
+        return cls(first.astype(np.int64), last.astype(np.int64), low - first, head, tail, False)
 
     @property
     def apart(self) -> NDArray[np.bool_]:
