@@ -9,6 +9,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.decode import Projection, interval
+from deltahist.decode.features import Bilinear
 from deltahist.decode.moments import Moments
 from deltahist.privacy import Law
 
@@ -322,7 +323,7 @@ def test_nonnegative_intervals_know_that_places_in_cut_cells_are_not_known():
     found = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)], nonnegative=True)
     assert (found["placement_error"] > 3 * found["noise_error"]).all()
     own = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)])["noise_error"]
-    assert (found["noise_error"] <= own).all()
+    assert (found["noise_error"] <= own * (1 + 1e-9)).all()
     assert (found["high"] - found["low"] > 3 * found["placement_error"]).all()
 
 
@@ -337,3 +338,16 @@ def test_many_boxes_are_answered_as_few():
     few = [release.answerer().answer(dh.workloads.boxes(part), level=0.9) for part in np.split(boxes, 40)]
     for name, column in many.items():
         assert np.allclose(column, np.concatenate([each[name] for each in few]), rtol=1e-9, atol=1e-9), name
+
+
+def test_a_box_asked_for_again_and_again_is_answered_from_tables_alike():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 40, 40), (40, 40)), delta=1)
+    release = dh.publish(np.ones((40, 40), dtype=int), near, "flow", epsilon=1.0, rng=np.random.default_rng(2))
+    box = dh.workloads.boxes([[2, 3, 20, 17]])
+    (lines,) = (joint.axes[0] for _, joint in release.decoder.terms(2) if isinstance(joint, Bilinear))
+    first = release.answerer().answer(box, level=0.9)
+    assert "_between" not in vars(lines)
+    for _ in range(100):
+        again = release.answerer().answer(box, level=0.9)
+    assert "_between" in vars(lines)
+    assert all(np.allclose(first[column], again[column], rtol=1e-12) for column in first)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import MOST_KEPT, Between, Form, Prefixes
+from deltahist.decode.forms import A_CALL, MOST_KEPT, Between, Form, Prefixes
 from deltahist.strategies.product import Factor
 from deltahist.workloads import Span
 from deltahist.workloads.pieces import Pieces
@@ -153,13 +153,14 @@ class Forms:
     """
 
     def __init__(self, forms: Sequence[Form], edges: NDArray[np.float64] | None = None) -> None:
-        self.forms, self.edges = forms, edges
+        self.forms, self.edges, self._asked = forms, edges, 0
 
     def expect(self, number: int) -> None:
-        """Make the table if it pays for so many intervals, and is not too large."""
+        """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
+        self._asked += max(number, A_CALL)
         pairs = self.forms[0].size ** 2 // 2
         work = sum(form.work for form in self.forms)
-        if pairs < number * work and pairs * len(self.forms) < MOST_KEPT:
+        if pairs < self._asked * work and pairs * len(self.forms) < MOST_KEPT:
             self._between  # noqa: B018
 
     @functools.cached_property

@@ -20,6 +20,8 @@ from deltahist.workloads.pieces import Edges, Pieces
 
 #: Numbers in a table that is kept, at most (half a gigabyte).
 MOST_KEPT = 1 << 26
+#: A call takes as long without a table as this many intervals.
+A_CALL = 8
 #: Numbers that are worked out at a time on the way to a table.
 _AT_A_TIME = 1 << 20
 

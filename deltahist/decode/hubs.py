@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.features import BlockPower, Feature, Joint, Quadratic
-from deltahist.decode.forms import MOST_KEPT, Between, Overlap, weighted
+from deltahist.decode.forms import A_CALL, MOST_KEPT, Between, Overlap, weighted
 from deltahist.decode.moments import Terms
 from deltahist.strategies.doors import HubLine, Hubs
 from deltahist.workloads import Span
@@ -163,12 +163,13 @@ class _Waves:
         moves = np.any(before[1:] != before[:-1], axis=1)
         self.place = np.concatenate([[0], np.cumsum(moves)])
         self.waves = before[np.concatenate([[True], moves])]
-        self.weight, self.linear = weight, self.waves @ factor
+        self.weight, self.linear, self._asked = weight, self.waves @ factor, 0
 
     def expect(self, number: int) -> None:
-        """Make the table if it pays for so many intervals, and is not too large."""
+        """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
+        self._asked += max(number, A_CALL)
         pairs = len(self.waves) ** 2 // 2
-        if pairs < number * len(self.weight) and pairs * self.weight.shape[1] < MOST_KEPT:
+        if pairs < self._asked * len(self.weight) and pairs * self.weight.shape[1] < MOST_KEPT:
             self._between  # noqa: B018
 
     @functools.cached_property

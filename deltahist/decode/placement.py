@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,14 +62,23 @@ class Placement:
         """2 h g along each axis (domain.shape): Σ f ξ of these is what slopes add to Σ f h."""
         return tuple(2 * cells * slope for slope in self.slopes)
 
-    def variance(self, cover: Cover) -> Field:
-        """Σ f (1 − f) u (m,): what is not known of where the points of cut cells lie."""
-        shares, squares = cover.sums(self._spread, (0, "share"), (0, "square"))
-        return np.maximum(shares - squares, 0.0)
+    @property
+    def spreads(self) -> tuple[Field, ...]:
+        """The fields u (domain.shape) from which `joined` takes the variance: here one."""
+        return (self.spread,)
 
-    @functools.cached_property
-    def _spread(self) -> CellSums:
-        return CellSums(self.spread)
+    def joined(self, apart: Sequence[Field]) -> Field:
+        """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
+        return apart[0]
+
+    def variance(self, cover: Cover) -> Field:
+        """Return Σ f (1 − f) u (m,): what is not known of where the points of cut cells lie."""
+        return unplaced(*cover.sums(CellSums(self.spread), (0, "share"), (0, "square")))
+
+
+def unplaced(shares: Field, squares: Field) -> Field:
+    """Return Σ f (1 − f) u (m,) from Σ f u and Σ f² u."""
+    return np.maximum(shares - squares, 0.0)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
+from deltahist.decode.placement import unplaced
 from deltahist.workloads import BoxCover, CellSums, Cover, RowCover, Workload
 from deltahist.workloads.cover import AXES, Weight
 from deltahist.workloads.sums import prefix_sums
@@ -44,11 +45,11 @@ class Answerer:
 
     @functools.cached_property
     def _unbiased(self) -> _Estimates:
-        return _Estimates(self.release, self.release.cells())
+        return _Estimates(self.release, self.release.cells(), True)
 
     @functools.cached_property
     def _nonnegative(self) -> _Estimates:
-        return _Estimates(self.release, self.release.cells(nonnegative=True))
+        return _Estimates(self.release, self.release.cells(nonnegative=True), False)
 
     def answer(self, work: Workload, *, level: float, nonnegative: bool = False) -> dict[str, NDArray[Any]]:
         """Answers to a workload: the columns of `dh.answer`, an array (m,) each.
@@ -61,12 +62,11 @@ class Answerer:
         release, cover = self.release, work.cover(self.release.domain)
         cut = cover.cut.any()
         noise = release.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
-        unbiased, whole, touched = self._unbiased.over(cover)
+        unbiased, whole, touched, misplaced = self._unbiased.over(cover)
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:
-            found, inner, outer = self._nonnegative.over(cover)
+            found, inner, outer, _ = self._nonnegative.over(cover)
             estimate = np.maximum(found, 0.0)  # no specks of rounding
-        misplaced = np.where(cover.cut, release.placement.variance(cover), 0.0) if cut else np.zeros(len(estimate))
         error, around = np.sqrt(noise.variance), unbiased
         reach = [interval(each, release.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
         posterior = release.posterior if nonnegative else None
@@ -112,29 +112,48 @@ class Answerer:
 
 @dataclass(frozen=True, eq=False)
 class _Estimates:
-    """Estimates of a release's cells, ready to be summed over queries."""
+    """Estimates of a release's cells, ready to be summed over queries.
+
+    Parameters
+    ----------
+    cells : the estimates (domain.shape).
+    placed : whether the variance of where points lie in their cells is wanted, too.
+    """
 
     release: Release | Summed
     cells: Field
+    placed: bool
 
     @functools.cached_property
     def whole(self) -> Field:
         """Sums of the cells up to every edge."""
-        return prefix_sums(self.cells)
+        return prefix_sums(self.cells)[..., 0]
 
     @functools.cached_property
-    def slanted(self) -> CellSums:
-        """Cells, and slopes times cells along each axis (`Placement.slanted`)."""
-        return CellSums(self.cells, *self.release.placement.slanted(self.cells))
+    def fields(self) -> CellSums:
+        """Cells, slopes times cells along each axis, and `spreads` if they are wanted (`Placement`)."""
+        placement = self.release.placement
+        spreads = placement.spreads if self.placed else ()
+        return CellSums(self.cells, *placement.slanted(self.cells), *spreads)
 
-    def over(self, cover: Cover) -> tuple[Field, Field, Field]:
-        """Estimates of queries (m,); and with none, and with all of the points of the cells that they cut."""
+    def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
+        """Return estimates of queries (m,); those with none, and with all of the points of the cells that they cut;
+        and the variance of where these points lie.
+        """
         wanted: list[tuple[int, Weight]] = [(0, "share"), (0, "whole"), (0, "touched")]
         if not cover.cut.any():
+            placed = np.zeros(len(cover.cut))
             if isinstance(cover, BoxCover):
-                return (sums_between(self.whole, cover.spans),) * 3
+                return (sums_between(self.whole, cover.spans),) * 3 + (placed,)
             found, whole, touched = cover.sums(CellSums(self.cells), *wanted)
-            return found, whole, touched
-        wanted += [(place, along) for place, along in enumerate(AXES[: self.cells.ndim], start=1)]
-        found, whole, touched, *leaning = cover.sums(self.slanted, *wanted)
-        return found + sum(leaning), whole, touched
+            return found, whole, touched, placed
+        leaning = list(enumerate(AXES[: self.cells.ndim], start=1))
+        spreads = range(1 + len(leaning), len(self.fields.values))
+        wanted += leaning
+        wanted += [(place, kind) for place in spreads for kind in ("share", "square")]
+        found, whole, touched, *others = cover.sums(self.fields, *wanted)
+        found, others = found + sum(others[: len(leaning)]), others[len(leaning) :]
+        if not others:
+            return found, whole, touched, np.zeros(len(found))
+        apart = [unplaced(*each) for each in zip(others[::2], others[1::2], strict=True)]
+        return found, whole, touched, np.where(cover.cut, self.release.placement.joined(apart), 0.0)

@@ -33,7 +33,6 @@ from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import UNBIASED
 from deltahist.releases.histogram import Release, nonnegative_words
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import Cover
 
 Field = NDArray[np.float64]
 
@@ -214,7 +213,12 @@ class JointPlacement:
         beyond = self.learnt.slanted(cells - self.summed)
         return tuple(np.sum(along, axis=0) for along in zip(*own, beyond, strict=True))
 
-    def variance(self, cover: Cover) -> Field:
+    @property
+    def spreads(self) -> tuple[Field, ...]:
+        """Those of the releases, then that of their sum."""
+        return (*(each.spread for _, each in self.parts), self.learnt.spread)
+
+    def joined(self, apart: Sequence[Field]) -> Field:
         """The square of the sum of standard errors, or what the sum says of itself, whichever is more (m,)."""
-        spread = np.sum([np.sqrt(each.variance(cover)) for _, each in self.parts], axis=0)
-        return np.maximum(spread**2, self.learnt.variance(cover))
+        *parts, learnt = apart
+        return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)

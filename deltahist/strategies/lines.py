@@ -122,7 +122,9 @@ class Lines:
     @functools.cached_property
     def prefix_gain(self) -> NDArray[np.float64]:
         """Sums of C over the borders before each edge (n + 1, p)."""
-        return np.concatenate([np.zeros((1, self.gain.shape[1])), self.gain.cumsum(axis=0)])
+        out = np.zeros((self.n + 1, self.gain.shape[1]))
+        np.cumsum(self.gain, axis=0, out=out[1:])
+        return out
 
     def surplus(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """s − Θ T (..., lines, p) for flows T (..., lines, n), in the sums' units, exact in whole numbers."""

@@ -21,7 +21,7 @@ Weight: TypeAlias = Literal["share", "square", "whole", "touched", "x", "y"]
 #: Of the places along each axis.
 AXES: tuple[Weight, ...] = ("x", "y")
 #: Boxes that are summed at a time: what is gathered for them stays near the processor.
-_AT_A_TIME = 1 << 13
+_AT_A_TIME = 1 << 12
 
 
 class CellSums:
@@ -38,11 +38,7 @@ class CellSums:
     @functools.cached_property
     def prefix(self) -> Field:
         """Sums from the low corner up to every cell edge; what belongs to one edge is side by side (edges, fields)."""
-        shape = [n + 1 for n in self.values[0].shape]
-        out = np.empty((*shape, len(self.values)))
-        for place, field in enumerate(self.values):
-            out[..., place] = prefix_sums(field)
-        return out
+        return prefix_sums(*self.values)
 
 
 class Cover(abc.ABC):
@@ -125,44 +121,49 @@ class BoxCover(Cover):
         return 1 - inside
 
     def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
-        out = [np.empty(len(self.cut)) for _ in wanted]
+        out = np.empty((len(wanted), len(self.cut)))
         prefix = fields.prefix.reshape(-1, len(fields.values))
-        rows = fields.prefix.shape[1] if len(self.spans) == 2 else 1
+        row = fields.prefix.shape[1] if len(self.spans) == 2 else 1
 
         for start in range(0, len(self.cut), _AT_A_TIME):
             some = slice(start, start + _AT_A_TIME)
             pieces = [Pieces.of(low[some], high[some]) for low, high in self.spans]
-            edges = [np.stack([p.first, p.first + 1, p.last, p.last + 1], axis=1) for p in pieces]
-            if len(edges) == 1:
-                before = np.take(prefix, edges[0], axis=0)
-            else:
-                before = np.take(prefix, edges[0][:, :, None] * rows + edges[1][:, None, :], axis=0)
-            rule = "mi,mi->m" if len(edges) == 1 else "mij,mi,mj->m"
-            kinds = {weight for _, weight in wanted}
-            weights = {kind: [_weights(p, kind, axis) for axis, p in enumerate(pieces)] for kind in kinds}
+            x, *y = (np.stack([p.first, p.first + 1, p.last, p.last + 1]) for p in pieces)
+            before = np.take(prefix, x[:, None] * row + y[0] if y else x, axis=0)
+            rule = "im,jm,ijm->m" if y else "im,im->m"
+            known: dict[tuple[int, str], Field] = {}
             for found, (place, kind) in zip(out, wanted, strict=True):
-                found[some] = np.einsum(rule, before[..., place], *weights[kind])
-        return out
+                factors = [(axis, _along(axis, kind)) for axis in range(len(pieces))]
+                for axis, along in factors:
+                    if (axis, along) not in known:
+                        known[axis, along] = _weights(pieces[axis], along)
+                np.einsum(rule, *(known[factor] for factor in factors), before[..., place], out=found[some])
+        return list(out)
 
 
-def _weights(pieces: Pieces, weight: Weight, axis: int) -> Field:
-    """With which sums before both edges of the first and of the last cell enter (m, 4).
+def _along(axis: int, weight: Weight) -> str:
+    """Return what a weight is along one axis: a centroid along the other axis is weighed by the share."""
+    if weight not in AXES:
+        return weight
+    return "centroid" if weight == AXES[axis] else "share"
+
+
+def _weights(pieces: Pieces, along: str) -> Field:
+    """Return the weights of the sums before both edges of the first and of the last cell (4, m).
 
     A cell's weight enters at its end, less that at its start.
     """
-    head = _weigh(weight, axis, pieces.head, 2 * pieces.before + pieces.head - 1)
-    tail = _weigh(weight, axis, pieces.tail, pieces.tail - 1)
-    inner = _weigh(weight, axis, np.ones(1), np.zeros(1))
+    head, tail, inner = _weigh(pieces.head, along), _weigh(pieces.tail, along), 1.0
+    if along == "centroid":
+        # What is held of the first cell is at its end, what is held of the last one at its start.
+        head, tail, inner = head * (2 * pieces.before + pieces.head - 1), tail * (pieces.tail - 1), 0.0
     apart = pieces.apart
-    columns = [-head, head - inner * apart, (inner - tail) * apart, tail * apart]
-    return np.stack(columns, axis=1).astype(np.float64)
+    return np.stack([-head, head - inner * apart, (inner - tail) * apart, tail * apart])
 
 
-def _weigh(weight: Weight, axis: int, share: Field, place: Field) -> Field:
-    if weight == AXES[axis]:
-        return share * place
-    if weight == "square":
+def _weigh(share: Field, along: str) -> Field:
+    if along == "square":
         return share**2
-    if weight == "whole":
+    if along == "whole":
         return (share == 1).astype(np.float64)
-    return np.ones(len(share)) if weight == "touched" else share
+    return np.ones(len(share)) if along == "touched" else share

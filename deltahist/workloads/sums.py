@@ -21,22 +21,29 @@ def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
     return out
 
 
-def prefix_sums(cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums from the low corner up to every cell edge; shape grows by one along each axis."""
-    out = np.zeros([n + 1 for n in cells.shape])
-    if cells.ndim == 1:
-        np.cumsum(cells, out=out[1:])
+def prefix_sums(*fields: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums of k fields of one shape from the low corner up to every cell edge.
+
+    The shape grows by one along each axis; a last axis (k,) holds what belongs to one edge side by side.
+    """
+    shape = fields[0].shape
+    out = np.zeros((*(n + 1 for n in shape), len(fields)))
+    if len(shape) == 1:
+        for place, field in enumerate(fields):
+            np.cumsum(field, out=out[1:, place])
         return out
     # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
-    for below, row, own in zip(out, out[1:], cells, strict=False):
-        np.add(below[1:], own, out=row[1:])
-    np.cumsum(out[1:, 1:], axis=1, out=out[1:, 1:])
+    along = np.empty((shape[1], len(fields)))
+    for i in range(shape[0]):
+        for place, field in enumerate(fields):
+            np.cumsum(field[i], out=along[:, place])
+        np.add(out[i, 1:], along, out=out[i + 1, 1:])
     return out
 
 
 def box_sums(cells: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
     """Sums of cells over boxes; a cut cell counts by its share."""
-    return sums_between(prefix_sums(cells), spans)
+    return sums_between(prefix_sums(cells)[..., 0], spans)
 
 
 def sums_between(total: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
