@@ -232,7 +232,7 @@ class FlowDecoder(Decoder):
         return len(flow.blocks) == 2 and min(flow.blocks) > 1 and all(isinstance(door, Hubs) for door in flow.doors)
 
     def _of_queries(self, queries: scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
-        """Errors of explicit queries (m, N), by their rims (`RimErrors`); of the cells no kurtosis where none is asked."""
+        """Errors of explicit queries (m, N), by their rims (`RimErrors`); `kurtosis` with that of the cells."""
         flow, known = self.strategy, self._cumulants
         parts: list[RimErrors | HubErrors] = [
             RimErrors(flow.lines, known, tuple(flow.sums_of(lambda kind: known[kind.name])))
