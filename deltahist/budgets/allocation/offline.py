@@ -28,8 +28,11 @@ _ITERATIONS = 300
 _POLISH = 4
 #: Gap from which on it is tried to fill the windows that look full, and by how much smaller it is at the next trial.
 _TRIED, _AGAIN = 1e-6, 1e-2
-#: Windows of a piece that is solved by itself, and of the margin at its ends, in lengths of a window.
-_PIECE, _MARGIN = 1 << 14, 16
+#: Part of the way to the boundary that a step goes.
+_FAR = 0.98
+#: Windows of a piece that is solved by itself, and of the margin at its ends, in lengths of a window; iterations after
+#: which it is given up.
+_PIECE, _MARGIN, _ROUNDS = 1 << 14, 16, 16
 
 
 def allocate_offline(
@@ -157,7 +160,7 @@ def _prices_by_pieces(
         first = int(limits.first[low])
         own = weights[first : limits.last[high - 1] + 1]
         part = Constraints(limits.first[low:high] - first, limits.last[low:high] - first, limits.limit[low:high])
-        _, _, prices = _solved(own / own.max(), part, power)
+        _, _, prices = _solved(own / own.max(), part, power, _ROUNDS)
         if prices is None:
             return None
         out[begin:end] = own.max() * prices[begin - low : end - low]
@@ -165,12 +168,12 @@ def _prices_by_pieces(
 
 
 def _solved(
-    weights: NDArray[np.float64], limits: Constraints, power: float
+    weights: NDArray[np.float64], limits: Constraints, power: float, rounds: int = _ITERATIONS
 ) -> tuple[NDArray[np.float64], float, NDArray[np.float64] | None]:
     """Amounts and the gap, and prices of full windows, 0 of others, where it ended with those; weights at most 1."""
     point = _Point(weights, limits, power)
     best, gap, tried, polish = point.x, np.inf, _TRIED, _POLISH
-    for _ in range(_ITERATIONS):
+    for _ in range(rounds):
         now = point.gap()
         if now < max(gap, _GAP):
             best, gap = point.x, max(0.0, now)
@@ -220,13 +223,12 @@ class _Point:
 
     def __init__(self, weights: NDArray[np.float64], limits: Constraints, power: float) -> None:
         self.limits, self.power, self.w = limits, power, weights
-        # A little less than each window would give if it were alone, and prices that are rather too high, since those
-        # fall fast: what the dearest of a window's steps should pay, divided among all windows that hold that step.
-        self.x = 0.9 * limits.shares(self.w ** (1 / (power + 1)))
+        # A little less than each window would give if it were alone, and prices that fall with slack: about half of
+        # what the dearest of a window's steps should pay, divided among all windows that hold that step.
+        self.x = 0.97 * limits.shares(self.w ** (1 / (power + 1)))
         self.z = limits.limit - limits.total(self.x)
-        self.price = limits.largest(
-            power * self.w * self.x ** (-power - 1) / limits.spread(np.ones(len(self.z)))
-        )
+        due = power * self.w * self.x ** (-power - 1) / limits.spread(1 / self.z)
+        self.price = 0.5 * limits.largest(due) / self.z
         self.band = np.empty((int((limits.last - limits.first + 1).max()), len(weights)), order="F")
 
     def gap(self) -> float:
@@ -250,8 +252,8 @@ class _Point:
         now = float(self.price @ self.z) / len(self.z)
         reached = float((self.price + far * dl) @ (self.z + near * dz)) / len(self.z)
         dx, dz, dl = self._direction(next_centre(now, reached) - dz * dl)
-        near = min(1.0, 0.95 * min(_room(self.z, dz), _room(self.x, dx)))
-        far = min(1.0, 0.95 * _room(self.price, dl))
+        near = min(1.0, _FAR * min(_room(self.z, dz), _room(self.x, dx)))
+        far = min(1.0, _FAR * _room(self.price, dl))
         self.x, self.z, self.price = self.x + near * dx, self.z + near * dz, self.price + far * dl
         inside = (self.z > 0).all() and (self.x > 0).all() and (self.price > 0).all()
         return bool(np.isfinite(self.x).all() and inside)
