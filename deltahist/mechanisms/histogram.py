@@ -228,8 +228,10 @@ class Mechanism(BaseMechanism):
         """Expected root mean square error per query, in points; kept for the workload asked last."""
         if workload not in self._last:
             self._last.clear()
-            ranges = isinstance(workload, AllRanges)
-            mean = self.decoder.mean_variance(workload) if ranges else float(self.variance(workload).mean())
+            if isinstance(workload, AllRanges):
+                mean = self.decoder.mean_variance(workload)
+            else:
+                mean = float(self.variance(workload).mean())
             self._last[workload] = math.sqrt(mean)
         return self._last[workload]
 
