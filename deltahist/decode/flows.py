@@ -264,12 +264,18 @@ class FlowDecoder(Decoder):
         """
         flow, domain = self.strategy, self.domain
         block = spread_blocks(np.arange(flow.size).reshape(flow.blocks), flow.starts, domain.shape).ravel()
-        onto = scipy.sparse.csr_array((np.ones(domain.size), block, np.arange(domain.size + 1)))
-        held, power = [], queries
+        # Cells of a block that lie in one column come one after the other.
+        own_block = block[queries.indices]
+        new = np.append(True, own_block[1:] != own_block[:-1])
+        new[queries.indptr[:-1][np.diff(queries.indptr) > 0]] = True
+        runs = np.flatnonzero(new)
+        column, rows = own_block[runs], np.searchsorted(runs, queries.indptr)
+        held, power = [], queries.data
         for _ in range(order):
-            held.append(power @ onto)
-            held[-1].sort_indices()
-            power = scipy.sparse.csr_array((power.data * queries.data, queries.indices, queries.indptr), queries.shape)
+            sums = np.add.reduceat(power, runs) if len(runs) else power
+            held.append(scipy.sparse.csr_array((sums, column.copy(), rows.copy()), (queries.shape[0], flow.size)))
+            held[-1].sum_duplicates()
+            power = power * queries.data
         one, two, *more = (each.data for each in held)
         shares, size = held[0], self._block_sizes.ravel()[held[0].indices]
         mean = one / size
@@ -279,8 +285,8 @@ class FlowDecoder(Decoder):
             three, four = more
             left.append(four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one)
         own = np.repeat(np.arange(shares.shape[0]), np.diff(shares.indptr))
-        sums = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
-        return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), *sums
+        of_rest = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
+        return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), *of_rest
 
     @functools.cached_property
     def _cumulants(self) -> dict[str, tuple[float, float]]:

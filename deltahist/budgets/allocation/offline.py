@@ -147,8 +147,8 @@ def _prices_by_pieces(
     """Prices of windows near the best ones, from pieces that a cache holds; None for few windows, or where not all
     pieces end with prices of full windows.
 
-    A window matters less the further away it is: those of the margins at the ends of a piece only serve the others. What
-    is put together is near the best, and is nothing that anybody relies on.
+    A window matters less the further away it is: those of the margins at the ends of a piece serve the others alone.
+    What is put together is near the best, and is nothing that anybody relies on.
     """
     number = len(limits.first)
     if number < 2 * (_PIECE + 2 * margin):
