@@ -152,7 +152,7 @@ class Decoder:
 
     def variance(self, work: Asked) -> NDArray[np.float64]:
         """Variance of the answers alone (m,): what planning compares."""
-        return self.moments(work).variance
+        return CLOSED.variance(self, work) if self.way(work) is CLOSED else self.moments(work).variance
 
     def mean_variance(self, work: AllRanges) -> float:
         """Mean variance over all ranges; in closed form where there is one, else over a sample."""

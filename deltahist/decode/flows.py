@@ -13,7 +13,7 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import Bilinear, BlockPower, Feature, Forms, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.hubs import HubVariance
-from deltahist.decode.moments import LEAST_SQUARED, Moments, Terms
+from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Moments, Terms
 from deltahist.decode.rims import HubErrors, RimErrors, near
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow import BITS, Flow
@@ -211,9 +211,19 @@ class FlowDecoder(Decoder):
         if not isinstance(work, Boxes | AllRanges) and self._by_rims:
             return self._of_queries(work)
         found = super().moments(work)
-        if self._entry and self._closed and isinstance(work, Boxes | AllRanges):
-            found.variance[...] += self._entry * box_sums(self._doors, work.spans(self.domain))
+        found.variance[...] += self._arriving(work)
         return found
+
+    def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
+        if not isinstance(work, Boxes | AllRanges) and self._by_rims:
+            return self._of_queries(work, kurtosis=False).variance
+        return super().variance(work) + self._arriving(work)
+
+    def _arriving(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64] | float:
+        """Variance that arrivals add to the closed form of boxes (m,)."""
+        if not self._entry or not isinstance(work, Boxes | AllRanges) or self.way(work) is not CLOSED:
+            return 0.0
+        return self._entry * box_sums(self._doors, work.spans(self.domain))
 
     @property
     def _by_rims(self) -> bool:
@@ -221,8 +231,8 @@ class FlowDecoder(Decoder):
         flow = self.strategy
         return len(flow.blocks) == 2 and min(flow.blocks) > 1 and all(isinstance(door, Hubs) for door in flow.doors)
 
-    def _of_queries(self, queries: scipy.sparse.csr_array) -> Moments:
-        """Errors of explicit queries (m, N), by their rims (`RimErrors`)."""
+    def _of_queries(self, queries: scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
+        """Errors of explicit queries (m, N), by their rims (`RimErrors`); `kurtosis` with that of the cells."""
         flow, known = self.strategy, self._cumulants
         parts: list[RimErrors | HubErrors] = [
             RimErrors(flow.lines, known, tuple(flow.sums_of(lambda kind: known[kind.name])))
@@ -233,43 +243,50 @@ class FlowDecoder(Decoder):
         variance, fourth = np.zeros((2, queries.shape[0]))
         shares = queries
         if not flow.plain:
-            shares, squares, fourths = self._in_blocks(queries)
-            variance += known["cells"][0] * squares
-            fourth += known["cells"][1] * fourths
+            shares, *left = self._in_blocks(queries, 4 if kurtosis else 2)
+            for out, cumulant, powers in zip((variance, fourth), known["cells"], left, strict=False):
+                out += cumulant * powers
         for around in near(shares, flow.blocks):
             for part in parts:
                 own, own_fourth = part.of(around)
                 variance[around.some] += own
                 fourth[around.some] += own_fourth
         variance[variance < self.speck] = 0.0
-        kurtosis = np.divide(
-            fourth, variance**2, out=np.zeros_like(variance), where=variance > LEAST_SQUARED
-        )
-        return Moments(variance, kurtosis, note=self.note)
+        known_well = variance > LEAST_SQUARED
+        excess = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=known_well)
+        return Moments(variance, excess, note=self.note)
 
     def _in_blocks(
-        self, queries: scipy.sparse.csr_array
-    ) -> tuple[scipy.sparse.csr_array, NDArray[np.float64], NDArray[np.float64]]:
-        """The share of each block that queries hold (m, blocks), and what is left of each cell: Σ of its second and
-        of its fourth powers (m,).
+        self, queries: scipy.sparse.csr_array, order: int
+    ) -> tuple[scipy.sparse.csr_array, *tuple[NDArray[np.float64], ...]]:
+        """The share of each block that queries hold (m, blocks), and what is left of each cell: Σ of its second and,
+        if that is the order, of its fourth powers (m,).
         """
         flow, domain = self.strategy, self.domain
         block = spread_blocks(np.arange(flow.size).reshape(flow.blocks), flow.starts, domain.shape).ravel()
-        onto = scipy.sparse.csr_array((np.ones(domain.size), block, np.arange(domain.size + 1)))
-        held = [queries.power(order) @ onto for order in (1, 2, 3, 4)]
-        for each in held:
-            each.sort_indices()
-        one, two, three, four = (each.data for each in held)
+        # Cells of a block that lie in one column come one after the other.
+        own_block = block[queries.indices]
+        new = np.append(True, own_block[1:] != own_block[:-1])
+        new[queries.indptr[:-1][np.diff(queries.indptr) > 0]] = True
+        runs = np.flatnonzero(new)
+        column, rows = own_block[runs], np.searchsorted(runs, queries.indptr)
+        held, power = [], queries.data
+        for _ in range(order):
+            sums = np.add.reduceat(power, runs) if len(runs) else power
+            held.append(scipy.sparse.csr_array((sums, column.copy(), rows.copy()), (queries.shape[0], flow.size)))
+            held[-1].sum_duplicates()
+            power = power * queries.data
+        one, two, *more = (each.data for each in held)
         shares, size = held[0], self._block_sizes.ravel()[held[0].indices]
         mean = one / size
         # Block by block, so that nothing is left of whole blocks.
-        left = [
-            two - mean * one,
-            four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one,
-        ]
+        left = [two - mean * one]
+        if more:
+            three, four = more
+            left.append(four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one)
         own = np.repeat(np.arange(shares.shape[0]), np.diff(shares.indptr))
-        squares, fourths = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
-        return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), squares, fourths
+        of_rest = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
+        return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), *of_rest
 
     @functools.cached_property
     def _cumulants(self) -> dict[str, tuple[float, float]]:

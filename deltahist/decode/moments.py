@@ -111,7 +111,7 @@ class _Closed:
         return Moments(variance, kurtosis, draws=draws, note=decoder.note)
 
     def variance(self, decoder: Solver, work: Asked) -> NDArray[np.float64]:
-        """The variance alone, where a decoder's kurtosis takes long."""
+        """The variance alone: kurtosis takes longer."""
         return self._variance(decoder, work)[1]
 
     def _variance(self, decoder: Solver, work: Asked) -> tuple[tuple[Span, ...], NDArray[np.float64]]:

@@ -15,7 +15,6 @@ from deltahist.decode.features import BlockPower
 from deltahist.decode.metric import Metric, trusted
 from deltahist.decode.moments import Moments
 from deltahist.decode.rims import near
-from deltahist.decode.totals import PublicTotal
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.tents import Tents, along
@@ -25,6 +24,8 @@ from deltahist.workloads import AllRanges, Boxes, Span
 _AT_A_TIME = 1 << 22
 #: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
 _MOST_PRECISE = 1e12
+#: What a wave holds of the total, which is of the size of a cell's, where rounding is all that it holds.
+_UNSEEN = 1e-9
 #: Power of the frequency by which long waves are trusted beyond their noise; found on real counts.
 TRUST = 1.0
 
@@ -90,17 +91,25 @@ class TentsDecoder(Decoder):
         return np.concatenate([query - self._under(tents), tents.ravel() / self.strategy.scale]) / self._parts
 
     @functools.cached_property
-    def _known(self) -> NDArray[np.float64]:
-        """Share of the cells' variance that the tents take away, for every wave (one axis per axis)."""
+    def _precise(self) -> NDArray[np.float64]:
+        """Precision of the tents over that of the cells, for every wave (one axis per axis)."""
         values = functools.reduce(np.multiply.outer, [axis.waves[0] for axis in self.strategy.lattices])
-        return np.asarray(self._precision * values / (1 + self._precision * values))
+        return np.asarray(self._precision * values)
 
     @functools.cached_property
-    def _with_total(self) -> PublicTotal | None:
-        if not self.total_known:
-            return None
-        _, direction, spread = self.onto_total
-        return PublicTotal(direction.reshape(self.domain.shape)) if spread > 0 else None
+    def _known(self) -> NDArray[np.float64]:
+        """Share of the cells' variance that the tents take away, for every wave."""
+        return np.asarray(self._precise / (1 + self._precise))
+
+    @functools.cached_property
+    def _onto(self) -> tuple[NDArray[np.float64], float]:
+        """V1 over the variance of a cell by its waves, and its sum.
+
+        The tents add up to one over every cell, so that all ones, and V1, are sums of the waves alone.
+        """
+        ones = functools.reduce(np.multiply.outer, [axis.waves[1][-1] for axis in self.strategy.lattices])
+        onto = ones / (1 + self._precise)
+        return onto, float((ones * onto).sum())
 
     def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
         if not isinstance(work, Boxes | AllRanges):
@@ -112,8 +121,6 @@ class TentsDecoder(Decoder):
             self._of_boxes([(low[i : i + step], high[i : i + step]) for low, high in spans]) for i in starts
         ]
         variance = np.concatenate([np.zeros(0), *parts])
-        if self._with_total is not None:
-            variance = variance - self._with_total.taken(spans)
         variance[variance < self.speck] = 0.0
         return Moments(variance, self.kurtosis(spans, variance))
 
@@ -125,22 +132,26 @@ class TentsDecoder(Decoder):
         waves = [np.diff(axis.waves[1], axis=0) for axis in self.strategy.lattices]
         for around in near(work, self.domain.shape):
             seen = around.between(waves[0], waves[1])
-            out[around.some] -= self._cells * np.einsum("kij,ij->k", seen**2, self._known)
-        if self._with_total is not None:
-            _, direction, spread = self.onto_total
-            out -= (work @ direction) ** 2 / spread
+            taken = np.einsum("kij,ij->k", seen**2, self._known)
+            if self.total_known:
+                onto, spread = self._onto
+                taken += np.einsum("kij,ij->k", seen, onto) ** 2 / spread
+            out[around.some] -= self._cells * taken
         out[out < self.speck] = 0.0
         return out
 
     def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        """Variance of boxes, before a total is used."""
-        squared, size = [], np.ones(len(spans[0][0]))
-        for axis, span in zip(self.strategy.lattices, spans, strict=True):
-            squared.append(axis.asked(*span) ** 2)
-            size *= BlockPower(1, 2)(*span)
-        first, *rest = squared
-        taken = first @ self._known
-        return self._cells * (size - ((taken * rest[0]).sum(axis=1) if rest else taken))
+        """Variance of boxes."""
+        asked = [axis.asked(*span) for axis, span in zip(self.strategy.lattices, spans, strict=True)]
+        size = math.prod((BlockPower(1, 2)(*span) for span in spans), start=np.ones(len(spans[0][0])))
+        taken = _of_waves([each**2 for each in asked], self._known)
+        if self.total_known:
+            onto, spread = self._onto
+            # The total has nothing of half of the waves: those that differ in sign about the middle of an axis.
+            held = [np.abs(axis.waves[1][-1]) > _UNSEEN for axis in self.strategy.lattices]
+            seen = [each[:, some] for each, some in zip(asked, held, strict=True)]
+            taken += _of_waves(seen, onto[np.ix_(*held)]) ** 2 / spread
+        return self._cells * (size - taken)
 
     def mean_variance(self, work: AllRanges) -> float:
         lattices = self.strategy.lattices
@@ -149,12 +160,9 @@ class TentsDecoder(Decoder):
             taken = taken @ axis.mean_asked
         size = math.prod((n + 2) / 3 for n in self.domain.shape)
         if self.total_known:
-            # The tents add up to one over every cell, so that all ones, and V1, are sums of the waves alone.
-            ones = functools.reduce(np.multiply.outer, [axis.waves[1][-1] for axis in lattices])
-            onto = ones * (1 - self._known)
+            onto, spread = self._onto
             pairs = [axis.mean_pairs(slice(None)) for axis in lattices]
-            spread = float((ones * onto).sum())
-            size -= float((onto * along(pairs, onto)).sum()) / spread if spread > 0 else 0.0
+            size -= float((onto * along(pairs, onto)).sum()) / spread
         return self._cells * max(0.0, size - float(taken))
 
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -183,3 +191,10 @@ class TentsDecoder(Decoder):
     @property
     def speck(self) -> float:
         return 1e-12 * self._cells * self.domain.size
+
+
+def _of_waves(asked: Sequence[NDArray[np.float64]], field: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Σ over waves of a field times what each query (m,) asks of them along the axes."""
+    first, *rest = asked
+    out = first @ field
+    return np.asarray(np.einsum("mw,mw->m", out, rest[0]) if rest else out)

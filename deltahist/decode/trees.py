@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
-from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Moments, Terms
+from deltahist.decode.moments import LEAST_SQUARED, Moments, Terms
 from deltahist.decode.totals import PublicTotal, sums_of_both
 from deltahist.domain import Domain
 from deltahist.privacy import Law
@@ -157,7 +157,7 @@ class TreeDecoder(Decoder):
         if not self._closed:
             rows = work.matrix(self.domain) if isinstance(work, Boxes | AllRanges) else work
             return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
-        return CLOSED.variance(self, work) if self.way(work) is CLOSED else super().variance(work)
+        return super().variance(work)
 
     def mean_variance(self, work: AllRanges) -> float:
         if self._closed:

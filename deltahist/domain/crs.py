@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.domain.operations import Area, Operation, lattice_of, read_crs
+from deltahist.domain.operations import Area, Operation, lattice_of, off, read_crs
 from deltahist.errors import InputError
 
 #: Points per side at which a projection is examined; scale factors are smooth, extremes lie on the rim.
@@ -93,14 +94,21 @@ def scales(domain: Area) -> tuple[float, float]:
     extremes of the local scale. (The factors that projections state of themselves are those of a sphere for some.)
     Rounded outwards in the seventh digit; (0, inf) where there are none.
     """
-    x, y = lattice_of(domain.low, domain.high, _SAMPLES)
+    return _scales(domain.crs, domain.low, domain.high)
+
+
+@functools.lru_cache(maxsize=64)
+def _scales(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> tuple[float, float]:
+    """`scales`; cells of every size lie on the same few boxes."""
+    to_ground = off(crs, low, high, "EPSG:4326")
+    x, y = lattice_of(low, high, _SAMPLES)
     # Wide enough that positions keep their digits, narrow enough that scales do not change.
-    h = max(max(abs(b) for b in domain.bounds) * 1e-6, 1e-3)
-    ahead = (_in_space(*_to_ground(domain, x + dx, y + dy)) for dx, dy in ((h, 0.0), (0.0, h)))
-    behind = (_in_space(*_to_ground(domain, x - dx, y - dy)) for dx, dy in ((h, 0.0), (0.0, h)))
+    h = max(max(abs(b) for b in (*low, *high)) * 1e-6, 1e-3)
+    ahead = (_in_space(*to_ground(x + dx, y + dy)) for dx, dy in ((h, 0.0), (0.0, h)))
+    behind = (_in_space(*to_ground(x - dx, y - dy)) for dx, dy in ((h, 0.0), (0.0, h)))
     ground = np.stack([(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)], axis=-1)
     # Latitudes lose half of their digits at a pole; places a little further off stand for it.
-    sure = _EQUATOR * np.cos(np.radians(_to_ground(domain, x, y)[1])) > 1e3 * h
+    sure = _EQUATOR * np.cos(np.radians(to_ground(x, y)[1])) > 1e3 * h
     ground = ground[np.isfinite(ground).all(axis=(-1, -2)) & sure]
     if not len(ground):
         return 0.0, math.inf

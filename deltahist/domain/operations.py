@@ -175,7 +175,7 @@ class Operation:
     @classmethod
     def off(cls, domain: Area, target: Any) -> Operation:
         """The operation that brings coordinates of the map to another CRS; for what is public already."""
-        return _off(domain.crs, domain.low, domain.high, target)
+        return off(domain.crs, domain.low, domain.high, target)
 
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Coordinates x and y after the operation; infinite where there are none."""
@@ -210,7 +210,8 @@ class Operation:
 
 
 @functools.lru_cache(maxsize=64)
-def _off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) -> Operation:
+def off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) -> Operation:
+    """`Operation.off`, kept for the boxes asked last."""
     chosen = single(read_crs(crs), read_crs(target), area_of(crs, low, high))
     return Operation(Projection(chosen.description), chosen)
 

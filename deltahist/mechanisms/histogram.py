@@ -225,10 +225,19 @@ class Mechanism(BaseMechanism):
         return found.variance(_queries(workload, self.domain))
 
     def rmse(self, workload: Workload) -> float:
-        """Expected root mean square error per query, in points."""
-        if isinstance(workload, AllRanges):
-            return math.sqrt(self.decoder.mean_variance(workload))
-        return math.sqrt(float(self.variance(workload).mean()))
+        """Expected root mean square error per query, in points; kept for the workload asked last."""
+        if workload not in self._last:
+            self._last.clear()
+            if isinstance(workload, AllRanges):
+                mean = self.decoder.mean_variance(workload)
+            else:
+                mean = float(self.variance(workload).mean())
+            self._last[workload] = math.sqrt(mean)
+        return self._last[workload]
+
+    @functools.cached_property
+    def _last(self) -> dict[Workload, float]:
+        return {}
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
+from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.planning.cells import SIDES, CellChoice, expected_placement, on_cells
+from deltahist.planning.cells import SIDES, CellChoice, cut_shares, expected_spread, on_cells
 from deltahist.planning.ranking import mechanism_for
-from deltahist.workloads import Regions, Workload, random_squares
+from deltahist.strategies.base import Strategy
+from deltahist.workloads import AllRanges, Regions, Workload, random_squares
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,45 +88,57 @@ def advise(
     rows = []
     with progress("comparing δ and cells", len(deltas) * len(SIDES), None) as advance:
         for delta in deltas:
-            at_one = []
+            sizes, behind = [], set[type[Strategy]]()
             for near in on_cells(bounds, delta, crs, limits=limits):
                 near.check_on_map()
-                at_one.append(_at_one(near, workload))
+                sizes.append(_Size.of(near, workload, behind))
                 advance(1)
-            if not at_one:
+            if not sizes:
                 raise InputError(
                     f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ"
                 )
             for epsilon, most in itertools.product(epsilons, per_user or (None,)):
                 number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
                 counting = POINTS if most is None else Counting(most, user=True)
-                best, queries = min(
-                    ((_at(one, queries, number, epsilon, counting), queries) for one, queries in at_one),
-                    key=lambda pair: pair[0].rmse,
-                )
-                area = _typical_area(queries, best.neighbourhood.domain)
+                choices = ((size.at(number, epsilon, counting), size.area) for size in sizes)
+                best, area = min(choices, key=lambda choice: choice[0].rmse)
                 rows.append(_row(best, area, number, area / whole, most or 0))
     return pd.DataFrame(rows)
 
 
-def _at_one(
-    near: Neighbourhood, workload: Workload | Callable[[Domain], Workload] | None
-) -> tuple[CellChoice, Workload]:
-    """The best mechanism on some cells for ε = 1 and one point: which it is does not depend on ε, and noise is in
-    proportion to points per user and 1/ε. What is asked of it is returned with it.
+@dataclass(frozen=True)
+class _Size:
+    """What does not depend on ε and the number of points, for one size of cells.
+
+    mechanism : the best one at ε = 1; which it is does not depend on ε.
+    noise : its error, which is in proportion to points per user and 1/ε. cut : mean over the queries of `cut_shares`.
+    area : of the typical query.
     """
-    asked = _squares(near.domain) if workload is None else workload
-    queries = asked(near.domain) if callable(asked) else asked
-    return CellChoice.of(mechanism_for(near, epsilon=1, workload=queries), 1, queries), queries
 
+    mechanism: Mechanism
+    noise: float
+    cut: float
+    area: float
 
-def _at(
-    one: CellChoice, queries: Workload, points: float, epsilon: float | Fraction, counting: Counting
-) -> CellChoice:
-    mechanism = one.mechanism.counted(counting).spending(Budget(epsilon))
-    noise = one.noise_error * counting.contributions / float(epsilon)
-    placement = expected_placement(queries, mechanism.domain, points, contributions=counting.contributions)
-    return CellChoice(mechanism, noise, math.sqrt(float(placement.mean())))
+    @classmethod
+    def of(
+        cls,
+        near: Neighbourhood,
+        workload: Workload | Callable[[Domain], Workload] | None,
+        behind: set[type[Strategy]],
+    ) -> _Size:
+        asked = _squares(near.domain) if workload is None else workload
+        queries = asked(near.domain) if callable(asked) else asked
+        mechanism = mechanism_for(near, epsilon=1, workload=queries, behind=behind)
+        # Ranges are of whole cells.
+        cut = 0.0 if isinstance(queries, AllRanges) else float(cut_shares(queries, near.domain).mean())
+        return cls(mechanism, mechanism.rmse(queries), cut, _typical_area(queries, near.domain))
+
+    def at(self, points: float, epsilon: float | Fraction, counting: Counting) -> CellChoice:
+        """What is expected for so many points at a budget."""
+        mechanism, users = self.mechanism.counted(counting).spending(Budget(epsilon)), counting.contributions
+        placement = expected_spread(mechanism.domain, points, contributions=users) * self.cut
+        return CellChoice(mechanism, self.noise * users / float(epsilon), math.sqrt(placement))
 
 
 def _row(best: CellChoice, area: float, points: float, share: float, most: int) -> dict[str, object]:

@@ -21,6 +21,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.ranking import mechanism_for
+from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Workload, random_boxes
 
 #: Two of a map's points share one of M cells with chance M^−0.55: people gather along roads and at centres, on 1.1
@@ -56,11 +57,20 @@ def expected_placement(
     >>> np.sqrt(expected_placement(halves, domain, 1000)).round(1).tolist()
     [0.0, 30.8]
     """
+    return expected_spread(domain, points, contributions=contributions) * cut_shares(workload, domain)
+
+
+def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
+    """By how much half a cell varies for its place, times four, as `expected_placement` has it."""
     number, size = positive(points=points), domain.size
     # The chance to share a cell falls alike with every halving of a cell, below its size too.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
-    mean = (contributions * number + shared * number**2 * size**-CLUMPING) / size
-    return Placement(np.full(domain.shape, mean), ()).variance(workload.cover(domain))
+    return (contributions * number + shared * number**2 * size**-CLUMPING) / size
+
+
+def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
+    """Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
+    return Placement(np.ones(domain.shape), ()).variance(workload.cover(domain))
 
 
 @dataclass(frozen=True)
@@ -127,10 +137,10 @@ def plan_cells(
     ((128, 128), 60, 1540)
     """
     found: list[CellChoice] = []
-    rising = 0
+    rising, behind = 0, set[type[Strategy]]()
     for near in nears:
         queries = workload(near.domain) if callable(workload) else workload
-        choice = CellChoice.of(mechanism_for(near, workload=queries, **how), points, queries)
+        choice = CellChoice.of(mechanism_for(near, workload=queries, behind=behind, **how), points, queries)
         rising = rising + 1 if found and choice.rmse > found[-1].rmse else 0
         found.append(choice)
         if rising == 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,14 +18,14 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.registry import candidates, named, strategies
+from deltahist.strategies.registry import named, strategies
 from deltahist.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 
 #: Boxes of a longer workload are thinned out to this many.
 _MOST_QUERIES = 50_000
 #: What stands for a workload where only the best is wanted; strategies this near to each other may change places on
-#: the whole of it.
-_FEW_QUERIES, _CLOSE = 200, 1.5
+#: the whole of it, and those this far behind the best are so on smaller cells as well.
+_FEW_QUERIES, _CLOSE, _FAR = 200, 1.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -115,16 +115,25 @@ def measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
 
 
 def _ranked(
-    near: Neighbourhood, workload: Workload, measured: Workload, budget: Budget, counting: Counting
+    near: Neighbourhood,
+    workload: Workload,
+    measured: Workload,
+    budget: Budget,
+    counting: Counting,
+    without: Collection[type[Strategy]] = (),
 ) -> list[Candidate]:
-    """Candidates for a workload, ranked by their error on what stands for it, under the usual cap if none is said."""
+    """Candidates for a workload, ranked by their error on what stands for it, under the usual cap if none is said.
+
+    Strategies of the kinds `without` are none.
+    """
     near = near.capped()
     kinds = [(1, Budget(budget.epsilon))] if budget.unit == "epsilon" else []
     if budget.unit == "rho" or budget.probability is not None:
         kinds.append((2, budget))
     found = []
+    tried = tuple(kind for kind in strategies().values() if kind not in without)
     for norm, amount in kinds:
-        for label, strategy in _candidates(near, workload, norm, tuple(strategies().values())):
+        for label, strategy in _candidates(near, workload, norm, tried):
             if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
                 continue
             mechanism = Mechanism(near, strategy, amount, counting)
@@ -138,8 +147,8 @@ def _ranked(
 def _candidates(
     near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
 ) -> tuple[tuple[str, Strategy], ...]:
-    """The candidates of the registered kinds, which no budget changes: they are kept for the next one."""
-    return tuple(candidates(near, workload, norm))
+    """The candidates of some kinds for Laplace (norm 1) or Gaussian noise, which no budget changes: they are kept."""
+    return tuple(found for kind in kinds for found in kind.candidates(near, workload, norm))
 
 
 def mechanism_for(
@@ -152,6 +161,7 @@ def mechanism_for(
     noise: str | None = None,
     workload: Workload | None = None,
     counting: Counting = POINTS,
+    behind: set[type[Strategy]] | None = None,
 ) -> Mechanism:
     """The mechanism that `publish` takes for the same words; no data is looked at.
 
@@ -160,6 +170,8 @@ def mechanism_for(
     near, strategy, epsilon, rho, probability, noise, workload : as in `publish`. Where the strategy is chosen and
         nothing is said of moves beyond δ, the mechanism's neighbourhood has the usual cap (`Neighbourhood.capped`).
     counting : how rows will become counts.
+    behind : kinds of strategies that were far behind on larger cells, and are not tried; kinds that are so here are
+        added.
 
     Raises
     ------
@@ -191,15 +203,22 @@ def mechanism_for(
     few: Workload = workload
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).thinned(_FEW_QUERIES)
-    ranked = [c for c in _ranked(near, workload, few, budget, counting) if noise in (None, c.noise)]
+    ranked = [c for c in _ranked(near, workload, few, budget, counting, behind or ()) if noise in (None, c.noise)]
     if not ranked:
         raise InputError("no strategy fits the domain and the noise that is asked for")
     best = ranked[0]
+    if behind is not None:
+        near_best = {type(c.strategy) for c in ranked if c.resolves < best.resolves or c.rmse <= _FAR * best.rmse}
+        behind |= {type(c.strategy) for c in ranked} - near_best
     if few is workload:
         return best.mechanism
-    # A few boxes tell which strategies come near; only these are worth the whole workload.
-    close = [c.mechanism for c in ranked if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse]
-    return close[0] if len(close) == 1 else min(close, key=lambda mechanism: mechanism.rmse(workload))
+    # A few boxes tell which strategies come near, and which is the best of a kind; these are worth the whole workload.
+    close: dict[tuple[type[Strategy], str], Mechanism] = {}
+    for c in ranked:
+        if c.resolves == best.resolves and c.rmse <= _CLOSE * best.rmse:
+            close.setdefault((type(c.strategy), c.noise), c.mechanism)
+    first, *others = close.values()
+    return min((first, *others), key=lambda mechanism: mechanism.rmse(workload)) if others else first
 
 
 def crossovers(

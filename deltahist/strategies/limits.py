@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.strategies import tuning
 from deltahist.strategies.doors import HubGrid, HubLine
-from deltahist.strategies.mean_error import Blocked, noise_of, squares, sums_before
+from deltahist.strategies.mean_error import Blocked, in_blocks, noise_of, squares, sums_before
 from deltahist.workloads import Boxes, Workload
 
 if TYPE_CHECKING:
@@ -149,10 +149,7 @@ class HubError:
 
     def __init__(self, flow: Blocked, boxes: Boxes, norm: int, total_known: bool) -> None:
         self.blocks, self.norm, self.total_known = flow.blocks, norm, total_known
-        self._spans = [
-            tuple(np.interp(edge, np.append(start, n), np.arange(len(start) + 1.0)) for edge in span)
-            for span, n, start in zip(boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True)
-        ]
+        self._spans = in_blocks(flow, boxes)
 
     def without_sums(self, spacing: int, every: int = 1) -> float:
         """Error with hubs so many blocks apart, from all boxes or from a part of them."""

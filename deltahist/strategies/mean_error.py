@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -14,7 +16,7 @@ from deltahist.domain import Domain
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
 from deltahist.strategies.grids import Starts
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
-from deltahist.workloads import Boxes
+from deltahist.workloads import Boxes, Span
 
 #: Lines from which on what their corners add is next to nothing.
 _LONG = 400
@@ -102,33 +104,23 @@ class MeanError:
 
     Parameters
     ----------
-    flow : its blocks. boxes : the workload. norm : 1 for Laplace, 2 for Gaussian noise.
+    blocks : along each axis. spans : the workload, in blocks. norm : 1 for Laplace, 2 for Gaussian noise.
+    centred : how sums are placed.
     """
 
-    def __init__(self, flow: Blocked, boxes: Boxes, norm: int) -> None:
+    def __init__(self, blocks: tuple[int, ...], spans: Sequence[Span], norm: int, centred: bool) -> None:
         self.norm = norm
-        spans = []
-        in_blocks, in_cells = np.ones(len(boxes)), np.ones(len(boxes))
-        for (low, high), n, start in zip(
-            boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True
-        ):
-            cell, edge = np.append(start, n), np.arange(len(start) + 1.0)
-            spans.append((np.interp(low, cell, edge), np.interp(high, cell, edge)))
-            in_blocks *= squares(*spans[-1], 1) * (n / len(start))
-            in_cells *= squares(low, high, 1)
-        #: Variance that cells add beside their blocks' sums, for a variance of one per cell.
-        self.of_cells = 0.0 if flow.plain else max(0.0, float((in_cells - in_blocks).mean()))
-        ends = [_ends(low, high, n) for (low, high), n in zip(spans, flow.blocks, strict=True)]
+        ends = [_ends(low, high, n) for (low, high), n in zip(spans, blocks, strict=True)]
         self._on_a_line = float(ends[0].mean())
         crossings: list[_Crossings] = []
         if len(spans) == 2:
-            (nx, ny), (x, y) = flow.blocks, spans
+            (nx, ny), (x, y) = blocks, spans
             crossings = [_Crossings(ny, ends[0], *y), _Crossings(nx, ends[1], *x)]
         #: Mean over the boxes of |q|², both directions together.
         self._borders = sum(lines.asked_of_borders() for lines in crossings)
         # Directions with lines of one length have the same sums, so that what is asked of them adds up.
-        self._sides, self._centred = crossings, flow.centred
-        self._with_corners = flow.centred and max(flow.blocks) < _LONG
+        self._sides, self._centred = crossings, centred
+        self._with_corners = centred and max(blocks) < _LONG
         self._crossings = {
             n: [lines for lines in crossings if lines.borders == n] for n in {c.borders for c in crossings}
         }
@@ -254,6 +246,26 @@ def usual_shares(levels: int) -> dict[str, Fraction]:
         HUBS: Fraction(1),
         HUB_SUMS: Fraction(1, 2),
     }
+
+
+def in_blocks(flow: Blocked, boxes: Boxes) -> list[Span]:
+    """Boxes in blocks instead of cells, per axis."""
+    out = []
+    for span, n, start in zip(boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True):
+        cell, edge = np.append(start, n), np.arange(len(start) + 1.0)
+        out.append((np.interp(span[0], cell, edge), np.interp(span[1], cell, edge)))
+    return out
+
+
+def beside_blocks(flow: Blocked, boxes: Boxes, spans: Sequence[Span]) -> float:
+    """Mean variance that cells add beside their blocks' sums, for a variance of one per cell; `spans` are in blocks."""
+    if flow.plain:
+        return 0.0
+    of_blocks = math.prod(
+        squares(*span, 1) * (n / m) for span, n, m in zip(spans, flow.domain.shape, flow.blocks, strict=True)
+    )
+    of_cells = math.prod(squares(*span, 1) for span in boxes.spans(flow.domain))
+    return max(0.0, float(np.mean(of_cells - of_blocks)))
 
 
 def noise_of(share: float, norm: int) -> float:

@@ -12,7 +12,6 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import Workload
 
 #: Entry points by which installed packages make their strategies known.
 ENTRY_POINTS = "deltahist.strategies"
@@ -113,12 +112,6 @@ def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
     if found is None:
         raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
     return found.named(near, said, norm)
-
-
-def candidates(near: Neighbourhood, workload: Workload, norm: int = 1) -> Iterator[tuple[str, Strategy]]:
-    """The strategies that planning tries for Laplace (norm 1) or Gaussian noise (norm 2), with their labels."""
-    for strategy in strategies().values():
-        yield from strategy.candidates(near, workload, norm)
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.strategies.mean_error import Blocked, MeanError, noise_of
+from deltahist.strategies.mean_error import Blocked, MeanError, beside_blocks, in_blocks, noise_of
 from deltahist.workloads import AllRanges, Boxes, Regions, Workload
 
-#: Boxes that stand for the workload.
-_BOXES = 2000
+#: Boxes that stand for the workload; parts of a block in which their edges count.
+_BOXES, _PARTS = 2000, 64
 #: Widths that are tried, over the root of a line's length; how much wider a second level is; how many are refined.
 _WIDTHS = (0.3, 0.45, 0.65, 0.85, 1.05, 1.25, 1.45, 1.7, 2.0, 2.5)
 _TIMES = (5, 7, 10, 14)
@@ -65,15 +66,31 @@ def best_sums(flow: Blocked, workload: Workload | None, norm: int) -> Sums:
     workload : the queries; all ranges when None.
     norm : 1 for Laplace, 2 for Gaussian noise.
     """
-    mean = MeanError(flow, boxes_of(workload, flow.domain), norm)
-    # Shares are refined for the chains that are best at usual ones.
-    chains = sorted(_chains(flow.blocks), key=mean.at_usual_shares)
-    found = [(*mean.best_shares(widths), widths) for widths in chains[:_REFINED]]
-    of_flows, sums, widths = min(found, key=lambda f: (round(f[0], 9), f[2]))
-    cells = 0.0 if flow.plain else _divide(of_flows, mean.of_cells, norm)
+    boxes = boxes_of(workload, flow.domain)
+    spans = in_blocks(flow, boxes)
+    of_cells = beside_blocks(flow, boxes, spans)
+    edges = np.round(np.array(spans) * _PARTS) / _PARTS
+    of_flows, sums, widths = _best_chain(flow.blocks, edges.tobytes(), norm, flow.centred)
+    cells = 0.0 if flow.plain else _divide(of_flows, of_cells, norm)
     error = of_flows * noise_of(1 - cells, norm) / noise_of(1, norm)
-    error += mean.of_cells * noise_of(cells / 2, norm) if cells else 0.0
+    error += of_cells * noise_of(cells / 2, norm) if cells else 0.0
     return Sums(widths, _shares(flow, sums, cells, norm), cells, error)
+
+
+@functools.lru_cache(maxsize=16)
+def _best_chain(
+    blocks: tuple[int, ...], edges: bytes, norm: int, centred: bool
+) -> tuple[float, NDArray[np.float64], tuple[int, ...]]:
+    """The least error of flows, with the shares and widths of the sums; kept for cells of other sizes in the blocks.
+
+    `edges` are those of boxes in blocks: two arrays for each axis.
+    """
+    spans = [(low, high) for low, high in np.frombuffer(edges).reshape(len(blocks), 2, -1)]
+    mean = MeanError(blocks, spans, norm, centred)
+    # Shares are refined for the chains that are best at usual ones.
+    chains = sorted(_chains(blocks), key=mean.at_usual_shares)
+    found = [(*mean.best_shares(widths), widths) for widths in chains[:_REFINED]]
+    return min(found, key=lambda f: (round(f[0], 9), f[2]))
 
 
 def usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:

@@ -40,6 +40,15 @@ def noise_of_cells(found):
     return np.array([found.strategy.gather(found.coefficients(cell)) for cell in unit])
 
 
+def test_queries_that_share_a_block_are_summed_apart():
+    domain = dh.Domain((0, 0, 12, 12), (12, 12))
+    found = dh.Mechanism(dh.Neighbourhood(domain, 2), Flow(domain, 3, ()), dh.Budget(1)).decoder
+    query = dh.workloads.boxes([[3, 3, 4, 5]]).matrix(domain)
+    alone, both = found.moments(query), found.moments(query[[0, 0]])
+    assert both.variance.tolist() == alone.variance.tolist() * 2
+    assert both.kurtosis.tolist() == alone.kurtosis.tolist() * 2
+
+
 def test_variances_equal_the_definition():
     exact = 0
     for rng, near, flow, found in cases(150, 1):
@@ -47,6 +56,8 @@ def test_variances_equal_the_definition():
         for work in (ranges, random_boxes(rng, near.domain)):
             expected = (work.matrix(near.domain) @ noise) ** 2 @ found.draw_variance
             variance = found.moments(work).variance
+            for asked in (work, work.matrix(near.domain)):  # without kurtosis
+                assert (found.variance(asked) == found.moments(asked).variance).all()
             if flow.arrivals is None or (flow.plain and work is ranges):
                 assert np.allclose(variance, expected, rtol=1e-6, atol=1e-7), (flow, near)
                 exact += 1

@@ -8,6 +8,7 @@ import pytest
 import deltahist as dh
 from deltahist.planning import CellChoice, expected_placement, on_cells, plan_cells
 from deltahist.planning.cells import CLUMPING
+from deltahist.strategies import tuning
 from deltahist.workloads import random_boxes
 
 MAP = dh.Domain((0, 0, 64, 64), (64, 64))
@@ -93,6 +94,38 @@ def test_the_strategy_is_the_best_for_what_is_asked():
     best = plan_cells([near], 1e4, regions, epsilon=1)[0]
     others = dh.plan(near, regions, epsilon=1)
     assert best.noise_error <= min(c.rmse for c in others if c.resolves) * (1 + 1e-9)
+
+
+def test_strategies_far_behind_on_larger_cells_are_not_tried_on_smaller_ones(monkeypatch):
+    tried = []
+    for kind in (dh.strategies.Cumulative, dh.strategies.Flow):
+        usual = kind.candidates.__func__
+        monkeypatch.setattr(
+            kind,
+            "candidates",
+            classmethod(
+                lambda cls, near, *rest, usual=usual: tried.append((cls, near.domain.shape)) or usual(cls, near, *rest)
+            ),
+        )
+    found = plan_cells(on_cells((0, 0, 60, 60), 1.5), 1e6, lambda domain: random_boxes(300, domain), epsilon=1)
+    shapes = [choice.neighbourhood.domain.shape for choice in found]
+    assert [shape for cls, shape in tried if cls is dh.strategies.Cumulative] == [min(shapes)]
+    assert {shape for cls, shape in tried if cls is dh.strategies.Flow} == set(shapes)
+
+
+def test_flows_are_tuned_once_for_each_grid_of_blocks(monkeypatch):
+    made, mean = [], tuning.MeanError
+    monkeypatch.setattr(tuning, "MeanError", lambda blocks, *rest: made.append(blocks) or mean(blocks, *rest))
+    tuning._best_chain.cache_clear()
+    plan_cells(on_cells((0, 0, 48, 48), 2), 1e6, lambda domain: random_boxes(300, domain, seed=7), epsilon=1)
+    assert sorted(made) == [(6, 6), (12, 12), (24, 24)]
+
+
+def test_errors_are_kept_for_one_workload_alone():
+    mechanism = dh.Mechanism(dh.Neighbourhood(MAP, 1), dh.strategies.Identity(MAP), dh.Budget(1))
+    first, second = (dh.workloads.boxes([[0, 0, side, side]]) for side in (2, 8))
+    for work in (first, second, second):
+        assert mechanism.rmse(work) == math.sqrt(mechanism.variance(work).mean())
 
 
 def test_ranges_of_whole_cells_have_noise_alone():

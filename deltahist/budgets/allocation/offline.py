@@ -28,6 +28,11 @@ _ITERATIONS = 300
 _POLISH = 4
 #: Gap from which on it is tried to fill the windows that look full, and by how much smaller it is at the next trial.
 _TRIED, _AGAIN = 1e-6, 1e-2
+#: Part of the way to the boundary that a step goes.
+_FAR = 0.98
+#: Windows of a piece that is solved by itself, and of the margin at its ends, in lengths of a window; iterations after
+#: which it is given up.
+_PIECE, _MARGIN, _ROUNDS = 1 << 14, 16, 16
 
 
 def allocate_offline(
@@ -125,22 +130,88 @@ def interior_point(
     """
     width = int((limits.last - limits.first + 1).max())
     fits_memory(8 * (width + 20) * len(weights), f"an allocation of {len(weights):,} steps")
+    # Weights in units of their largest: prices then are of a size that floats hold.
+    weights = weights / weights.max()
+    pieces = _prices_by_pieces(weights, limits, power, _MARGIN * width)
+    if pieces is not None:
+        found = _filled(weights, limits, power, pieces)
+        if found is not None and found[2] < _GAP:
+            return found[0], found[2]
+    best, gap, _ = _solved(weights, limits, power)
+    return best, gap
+
+
+def _prices_by_pieces(
+    weights: NDArray[np.float64], limits: Constraints, power: float, margin: int
+) -> NDArray[np.float64] | None:
+    """Prices of windows near the best ones, from pieces that a cache holds; None for few windows, or where not all
+    pieces end with prices of full windows.
+
+    A window matters less the further away it is: those of the margins at the ends of a piece serve the others alone.
+    What is put together is near the best, and is nothing that anybody relies on.
+    """
+    number = len(limits.first)
+    if number < 2 * (_PIECE + 2 * margin):
+        return None
+    out = np.zeros(number)
+    for begin in range(0, number, _PIECE):
+        end = min(begin + _PIECE, number)
+        low, high = max(0, begin - margin), min(end + margin, number)
+        first = int(limits.first[low])
+        own = weights[first : limits.last[high - 1] + 1]
+        part = Constraints(limits.first[low:high] - first, limits.last[low:high] - first, limits.limit[low:high])
+        _, _, prices = _solved(own / own.max(), part, power, _ROUNDS)
+        if prices is None:
+            return None
+        out[begin:end] = own.max() * prices[begin - low : end - low]
+    return out
+
+
+def _solved(
+    weights: NDArray[np.float64], limits: Constraints, power: float, rounds: int = _ITERATIONS
+) -> tuple[NDArray[np.float64], float, NDArray[np.float64] | None]:
+    """Amounts and the gap, and prices of full windows, 0 of others, where it ended with those; weights at most 1."""
     point = _Point(weights, limits, power)
     best, gap, tried, polish = point.x, np.inf, _TRIED, _POLISH
-    for _ in range(_ITERATIONS):
+    for _ in range(rounds):
         now = point.gap()
         if now < max(gap, _GAP):
             best, gap = point.x, max(0.0, now)
         if gap < tried:
             tried = _AGAIN * gap
             full = point.filled()
-            if full is not None and full[1] < _GAP:
-                return full
+            if full is not None and full[2] < _GAP:
+                return full[0], full[2], full[1]
         # The error is flat at its least: a few more steps settle the amounts as well.
         polish -= gap < _GAP
         if not polish or not point.improve():
             break
-    return best, gap
+    return best, gap, None
+
+
+def _filled(
+    weights: NDArray[np.float64], limits: Constraints, power: float, prices: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
+    """Amounts and prices with those windows full that look so, from their prices, 0 of others; and the gap."""
+    found = fill_windows(limits, weights, power, prices)
+    if found is None:
+        return None
+    amounts, prices = found
+    return amounts, prices, max(0.0, _gap(weights, limits, power, amounts, prices, limits.spread(prices)))
+
+
+def _gap(
+    weights: NDArray[np.float64],
+    limits: Constraints,
+    power: float,
+    amounts: NDArray[np.float64],
+    prices: NDArray[np.float64],
+    step_prices: NDArray[np.float64],
+) -> float:
+    """How far the error may be above the least, as a share of it."""
+    error = float((weights * amounts**-power).sum())
+    lowest = least(weights, step_prices, power).sum() - limits.limit @ prices
+    return 1 - float(lowest) / error
 
 
 class _Point:
@@ -151,41 +222,26 @@ class _Point:
     """
 
     def __init__(self, weights: NDArray[np.float64], limits: Constraints, power: float) -> None:
-        self.limits, self.power = limits, power
-        # Weights in units of their largest: prices then are of a size that floats hold.
-        self.w = weights / weights.max()
-        # A little less than each window would give if it were alone, and prices that are rather too high, since those
-        # fall fast: what the dearest of a window's steps should pay, divided among all windows that hold that step.
-        self.x = 0.9 * limits.shares(self.w ** (1 / (power + 1)))
+        self.limits, self.power, self.w = limits, power, weights
+        # A little less than each window would give if it were alone, and prices that fall with slack: about half of
+        # what the dearest of a window's steps should pay, divided among all windows that hold that step.
+        self.x = 0.97 * limits.shares(self.w ** (1 / (power + 1)))
         self.z = limits.limit - limits.total(self.x)
-        self.price = limits.largest(
-            power * self.w * self.x ** (-power - 1) / limits.spread(np.ones(len(self.z)))
-        )
+        due = power * self.w * self.x ** (-power - 1) / limits.spread(1 / self.z)
+        self.price = 0.5 * limits.largest(due) / self.z
         self.band = np.empty((int((limits.last - limits.first + 1).max()), len(weights)), order="F")
 
     def gap(self) -> float:
         """How far the error may be above the least, as a share of it; works out step prices and imbalances."""
         self.step_price = self.limits.spread(self.price)
         self.off = imbalance(self.x, self.step_price, self.w, self.power)
-        return self._gap(self.x, self.price, self.step_price)
+        return _gap(self.w, self.limits, self.power, self.x, self.price, self.step_price)
 
-    def filled(self) -> tuple[NDArray[np.float64], float] | None:
-        """Amounts with those windows full that look so, and their gap, from what `gap` has left."""
+    def filled(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
+        """`_filled` from what `gap` has left."""
         gives = self.limits.total(self.x / ((self.power + 1) * self.step_price))
-        found = fill_windows(
-            self.limits, self.w, self.power, np.where(self.price * gives > self.z, self.price, 0.0)
-        )
-        if found is None:
-            return None
-        amounts, prices = found
-        return amounts, max(0.0, self._gap(amounts, prices, self.limits.spread(prices)))
-
-    def _gap(
-        self, amounts: NDArray[np.float64], prices: NDArray[np.float64], step_prices: NDArray[np.float64]
-    ) -> float:
-        error = float((self.w * amounts**-self.power).sum())
-        lowest = least(self.w, step_prices, self.power).sum() - self.limits.limit @ prices
-        return 1 - float(lowest) / error
+        prices = np.where(self.price * gives > self.z, self.price, 0.0)
+        return _filled(self.w, self.limits, self.power, prices)
 
     def improve(self) -> bool:
         """One step, from what `gap` has left; False where floats carry no further."""
@@ -196,8 +252,8 @@ class _Point:
         now = float(self.price @ self.z) / len(self.z)
         reached = float((self.price + far * dl) @ (self.z + near * dz)) / len(self.z)
         dx, dz, dl = self._direction(next_centre(now, reached) - dz * dl)
-        near = min(1.0, 0.95 * min(_room(self.z, dz), _room(self.x, dx)))
-        far = min(1.0, 0.95 * _room(self.price, dl))
+        near = min(1.0, _FAR * min(_room(self.z, dz), _room(self.x, dx)))
+        far = min(1.0, _FAR * _room(self.price, dl))
         self.x, self.z, self.price = self.x + near * dx, self.z + near * dz, self.price + far * dl
         inside = (self.z > 0).all() and (self.x > 0).all() and (self.price > 0).all()
         return bool(np.isfinite(self.x).all() and inside)

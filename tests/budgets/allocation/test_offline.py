@@ -141,6 +141,33 @@ def test_what_is_filled_counts_only_with_a_certificate(monkeypatch):
     assert np.allclose(amounts, right, rtol=1e-5)
 
 
+def test_pieces_lead_to_the_same_amounts(monkeypatch):
+    """Weights of one half are a thousandth of the others: pieces count prices in units of their own."""
+    weights, limits = drawn_limits(7, 5, 900)
+    weights[: len(weights) // 2] /= 1000
+    right, _ = interior_point(weights, limits, 2.0)
+    monkeypatch.setattr(offline, "_PIECE", 100)
+    monkeypatch.setattr(offline, "_MARGIN", 8)
+    solved, solve = [], offline._solved
+    monkeypatch.setattr(offline, "_solved", lambda w, *rest: solved.append(len(w)) or solve(w, *rest))
+    amounts, gap = interior_point(weights, limits, 2.0)
+    assert gap < 1e-11
+    assert len(solved) > 3
+    assert max(solved) < len(weights) / 2
+    assert np.allclose(amounts, right, rtol=1e-9)
+
+
+def test_pieces_count_only_with_a_certificate(monkeypatch):
+    weights, limits = drawn_limits(5, 6, 60)
+    right, _ = interior_point(weights, limits, 2.0)
+    wrong = 0.9 * right, np.ones(len(limits.first))
+    monkeypatch.setattr(offline, "_prices_by_pieces", lambda *_: wrong[1])
+    monkeypatch.setattr(offline, "fill_windows", lambda *_: wrong)
+    amounts, gap = interior_point(weights, limits, 2.0)
+    assert gap < 1e-11
+    assert np.allclose(amounts, right, rtol=1e-5)
+
+
 def test_the_scale_of_the_limit_does_not_matter():
     weights = np.random.default_rng(1).random(40)
     small, large = (allocate_offline(weights, length=5, epsilon=e) for e in (0.5, 50.0))
