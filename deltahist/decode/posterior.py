@@ -171,7 +171,9 @@ def _settled(
         here = np.clip(1 / cell.variance - 1 / spread, _CELLS[0] / alone, _CELLS[1] / alone)
         given = cell.mean * (here + 1 / spread) - seen / spread
         own[metric.inside], gain[metric.inside] = here, given
-        change = precision.solve(own, pulled + gain - own * start, change, _SOLVED)
+        rest = pulled + gain - own * (start + change) - precision.of_noise(change)
+        # What is still to be found needs no more than single precision.
+        change = change + precision.solve(own, rest.astype(np.float32), _SOLVED)
         mean = (start + change)[metric.inside]
         left = scipy.ndimage.gaussian_filter(np.minimum(cell.variance, alone), _ALIKE, mode="reflect")
         spread = np.exp((1 - _DAMPED) * np.log(spread) + _DAMPED * spread_left(np.log(left)))
@@ -216,21 +218,21 @@ def _errors(
     # What anybody may draw again: the same release has the same intervals.
     rng = np.random.default_rng(20140606)
     metric, root = precision.metric, np.sqrt(own)
-    out = np.empty((DRAWS, *residual.shape), dtype=np.float32)
     spans = _boxes(residual.shape, rng)
-    unbiased, rest = np.empty((2, DRAWS, _BOXES))
+    # Single precision is far below what so few draws can tell.
+    right = np.empty((DRAWS, *own.shape), dtype=np.float32)
+    noises = np.empty((DRAWS, *residual.shape), dtype=np.float32)
     batch = max(1, min(DRAWS, _AT_A_TIME // own.size))
     for first in range(0, DRAWS, batch):
-        number = min(batch, DRAWS - first)
-        drawn = np.stack([noise(rng) for _ in range(number)])
-        right = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
-        # Single precision is far below what so few draws can tell.
-        solved = precision.solve(own, right.astype(np.float32), None, _DRAWN * own.size)
-        out[first : first + number] = solved[(slice(None), *metric.inside)]
-        for i in range(number):
-            part = drawn[i][metric.inside]
-            unbiased[first + i] = box_sums(part, spans) ** 2
-            rest[first + i] = box_sums(part - out[first + i], spans) ** 2
+        some = slice(first, min(first + batch, DRAWS))
+        drawn = np.stack([noise(rng) for _ in range(some.stop - first)])
+        right[some] = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
+        noises[some] = drawn[(slice(None), *metric.inside)]
+    out = precision.solve(own, right, _DRAWN * own.size)[(slice(None), *metric.inside)]
+    unbiased, rest = np.empty((2, DRAWS, _BOXES))
+    for i in range(DRAWS):
+        unbiased[i] = box_sums(noises[i].astype(np.float64), spans) ** 2
+        rest[i] = box_sums((noises[i] - out[i]).astype(np.float64), spans) ** 2
     each = unbiased.mean(axis=0)
     some = each > 0
     if not some.any():

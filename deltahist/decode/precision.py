@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ Field = NDArray[np.float64]
 _MOST_STEPS = 300
 #: How much of the long waves' precision beyond the mean the preconditioner knows.
 _LONG = 0.1
+#: Numbers that a cache holds.
+_IN_CACHE = 1 << 16
+#: Share of a direction that is new, in units of rounding, below which it is none.
+_SAME = 10.0
 
 
 class Precision:
@@ -35,57 +40,92 @@ class Precision:
         self.inside = np.zeros(metric.grid)
         self.inside[metric.inside] = 1.0
         self.size = float(self.inside.sum())
+        self._within = self.inside if self.size < self.inside.size else np.ones(1)
         copies = metric.copies
         self._mean = float((copies * self.waves).sum() / copies.sum())
         self._damped = 1 / (1 + _LONG * np.maximum(self.waves / self._mean - 1, 0.0))
 
     def change(self, field: NDArray[Any]) -> NDArray[Any]:
         """The nearest change to a field."""
-        inside = self.inside.astype(field.dtype, copy=False)
-        field = field * inside
+        inside = self._within.astype(field.dtype, copy=False)
+        if inside.size > 1:
+            field = field * inside
         if self.total_known:
-            field -= inside * (field.sum(self.metric.axes, keepdims=True) / self.size).astype(field.dtype)
+            level = (field.sum(self.metric.axes, keepdims=True) / self.size).astype(field.dtype)
+            field = field - inside * level
         return field
 
     def of_noise(self, field: NDArray[Any]) -> NDArray[Any]:
         """M of a field."""
         return self.metric.filter(field, self.waves.astype(field.dtype, copy=False))
 
-    def solve(
-        self, cells: NDArray[Any], right: NDArray[Any], start: NDArray[Any] | None, within: float
-    ) -> NDArray[Any]:
+    def solve(self, cells: NDArray[Any], right: NDArray[Any], within: float) -> NDArray[Any]:
         """The change x with (M + D) x = `right` along all changes, by preconditioned conjugate gradients.
+
+        Fields of a stack are solved together (O'Leary 1980): each is sought along the directions of all, which takes a
+        third of the steps where there are 32.
 
         Parameters
         ----------
-        cells : diagonal of D (*grid). right, start : fields or stacks; without a start, zero.
+        cells : diagonal of D (*grid). right : a field or a stack.
         within : squared distance from the solution, in standard errors, at which it ends (estimated).
         """
-        kind = right.dtype
+        kind, shape = right.dtype, right.shape
         cells = cells.astype(kind, copy=False)
         damped = self._damped.astype(kind, copy=False)
+        waves = self.waves.astype(kind, copy=False)
         # Where cells are known they matter, elsewhere the waves do.
         scale = 1 / np.sqrt(cells + kind.type(self._mean))
-        found = np.zeros_like(right) if start is None else start.copy()
-        rest = self.change(right if start is None else right - self.of_noise(found) - cells * found)
-        along = step = self.change(scale * self.metric.filter(scale * rest, damped))
-        size = self._product(rest, step)
+
+        def image(field: NDArray[Any]) -> NDArray[Any]:
+            out = self.metric.filter(field, waves)
+            out += cells * field
+            return self.change(out)
+
+        def nearly_solved(field: NDArray[Any]) -> NDArray[Any]:
+            out = self.metric.filter(scale * field, damped)
+            out *= scale
+            return self.change(out)
+
+        rest = self._each(self.change, right.reshape(-1, cells.size))
+        found = np.zeros_like(rest)
+        along = step = self._each(nearly_solved, rest)
+        size = _products(rest, step)
         for _ in range(_MOST_STEPS):
-            if size.max() <= within:
+            if size.diagonal().max() <= within:
                 break
-            image = self.change(self.of_noise(along) + cells * along)
-            length = _ratio(size, self._product(along, image)).astype(kind)
-            found += length * along
-            rest -= length * image
-            step = self.change(scale * self.metric.filter(scale * rest, damped))
-            before, size = size, self._product(rest, step)
-            along = step + _ratio(size, before).astype(kind) * along
-        return found
+            images = self._each(image, along)
+            length = _divided(size, _products(along, images), kind)
+            found += length @ along
+            rest -= length @ images
+            step = self._each(nearly_solved, rest)
+            before, size = size, _products(rest, step)
+            along = step + _divided(size, before, kind) @ along
+        return found.reshape(shape)
 
-    def _product(self, one: NDArray[Any], other: NDArray[Any]) -> Field:
-        """Inner product of fields, or of each of a stack with its own."""
-        return np.asarray((one * other).sum(self.metric.axes, keepdims=True, dtype=np.float64))
+    def _each(
+        self, function: Callable[[NDArray[Any]], NDArray[Any]], fields: NDArray[Any]
+    ) -> NDArray[Any]:
+        """A function of each field (k, cells of the grid), of as many at a time as a cache holds."""
+        out = np.empty_like(fields)
+        many = max(1, _IN_CACHE // fields.shape[1])
+        for first in range(0, len(fields), many):
+            some = fields[first : first + many]
+            out[first : first + many] = function(some.reshape(-1, *self.metric.grid)).reshape(some.shape)
+        return out
 
 
-def _ratio(one: Field, other: Field) -> Field:
-    return np.divide(one, other, out=np.zeros_like(one), where=other > 0)
+def _products(some: NDArray[Any], others: NDArray[Any]) -> Field:
+    """Inner products (k, k) of fields (k, size) that are alike from either side."""
+    out = (some @ others.T).astype(np.float64)
+    return np.asarray((out + out.T) / 2)
+
+
+def _divided(one: Field, other: Field, kind: np.dtype[Any]) -> NDArray[Any]:
+    """one · other⁻¹ (k, k), for symmetric products; what `kind` cannot tell from a direction that others hold is 0."""
+    length = np.sqrt(np.maximum(other.diagonal(), 0.0))
+    unit = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+    values, vectors = np.linalg.eigh(unit[:, None] * other * unit)
+    kept = values > _SAME * np.finfo(kind).eps * values.max()
+    vectors = unit[:, None] * vectors[:, kept]
+    return np.asarray((one @ vectors / values[kept]) @ vectors.T, dtype=kind)

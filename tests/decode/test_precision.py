@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deltahist.decode import Metric
+from deltahist.decode import Metric, precision as precision_module
 from deltahist.decode.precision import Precision
 from tests.decode.test_metric import KINDS, SHAPES, random_metric, waves
 
@@ -37,7 +37,7 @@ def test_solutions_are_those_of_the_dense_equations(shape, known, periodic, pad,
     grid = precision.metric.grid
     cells = rng.uniform(0, 1, grid) ** 4 * 30
     right = rng.normal(0, 3, (3, *grid)).astype(kind)
-    found = precision.solve(cells, right, None, 1e-8)
+    found = precision.solve(cells, right, 1e-8)
     assert found.dtype == kind
     for each, own in zip(found, right, strict=True):
         assert np.allclose(each, solved(precision, cells, own.astype(float)), atol=2e-4)
@@ -48,17 +48,33 @@ def test_solutions_are_those_of_the_dense_equations(shape, known, periodic, pad,
         assert np.allclose(found.reshape(3, -1).sum(axis=1), 0, atol=1e-4)
 
 
-def test_a_start_and_a_stack_change_nothing():
+@pytest.mark.parametrize("known", [True, False])
+def test_fields_of_a_stack_are_solved_as_if_alone(known):
+    """Also where they are alike, of very different size, or nothing at all."""
     rng = np.random.default_rng(2)
-    precision = Precision(random_metric(rng, (6, 5), True, True, 1), True)
-    cells, right = rng.uniform(0.1, 5, precision.metric.grid), rng.normal(size=(2, *precision.metric.grid))
-    stack = precision.solve(cells, right, None, 1e-12)
-    start = precision.change(rng.normal(size=precision.metric.grid))
-    for each, own in zip(stack, right, strict=True):
-        assert np.allclose(precision.solve(cells, own, start, 1e-12), each, atol=1e-6)
-    before = start.copy()
-    precision.solve(cells, right[0], start, 1e-12)
-    assert np.array_equal(start, before)
+    precision = Precision(random_metric(rng, (6, 5), True, known, 1), known)
+    grid = precision.metric.grid
+    cells, one, other = rng.uniform(0.1, 5, grid), *rng.normal(size=(2, *grid))
+    right = np.stack([one, other, one, one + other, 1e-4 * other, one * 0])
+    before = right.copy()
+    for found, own in zip(precision.solve(cells, right, 1e-14), right, strict=True):
+        assert np.allclose(found, precision.solve(cells, own, 1e-14), atol=1e-6)
+        assert np.allclose(found, solved(precision, cells, own), atol=1e-6)
+    assert np.array_equal(right, before)
+
+
+def test_together_fields_take_fewer_steps(monkeypatch):
+    rng = np.random.default_rng(6)
+    precision = Precision(random_metric(rng, (24, 24), False, True), True)
+    cells, right = rng.uniform(0, 1, (24, 24)) ** 6 * 1e4, rng.normal(size=(32, 24, 24))
+    steps = []
+    one_more = precision_module._products
+    monkeypatch.setattr(precision_module, "_products", lambda *of: (steps.append(1), one_more(*of))[1])
+    precision.solve(cells, right, 1e-3)
+    together = len(steps)
+    steps.clear()
+    precision.solve(cells, right[0], 1e-3)
+    assert together < 0.6 * len(steps)
 
 
 @pytest.mark.parametrize("within", [0.2, 1e-3])
@@ -67,7 +83,7 @@ def test_it_ends_as_near_as_it_is_asked(within):
     rng = np.random.default_rng(3)
     precision = Precision(random_metric(rng, (12, 12), False, True), True)
     cells, right = rng.uniform(0, 1, (12, 12)) ** 3 * 50, rng.normal(0, 5, (12, 12))
-    found = precision.solve(cells, right, None, within)
+    found = precision.solve(cells, right, within)
     away = found - solved(precision, cells, right)
     matrix, _ = dense(precision, cells)
     assert away.ravel() @ matrix @ away.ravel() <= 20 * within
@@ -76,6 +92,6 @@ def test_it_ends_as_near_as_it_is_asked(within):
 def test_nothing_is_asked_and_nothing_known():
     precision = Precision(random_metric(np.random.default_rng(4), (4, 3), False, True), True)
     right = np.stack([np.zeros((4, 3)), np.ones((4, 3)), np.eye(4, 3)])
-    found = precision.solve(np.zeros((4, 3)), right, None, 1e-10)
+    found = precision.solve(np.zeros((4, 3)), right, 1e-10)
     assert not found[:2].any()  # a constant is along no change
     assert np.allclose(found[2], solved(precision, np.zeros((4, 3)), right[2]), atol=1e-5)
