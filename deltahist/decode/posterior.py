@@ -35,8 +35,9 @@ _MOST_MOVED, _LOWEST = 2.0, 5.0
 _CELLS = (1e-3, 1e6)
 #: Cells over which the spread that is left is taken to be alike (standard deviation of the window).
 _ALIKE = 2.0
-#: Squared distances at which equations count as solved: of the mean, and of a draw per cell.
-_SOLVED, _DRAWN = 0.2, 3e-3
+#: Squared distances at which equations count as solved, as `Precision` estimates them: of the mean, and of a draw per
+#: cell.
+_SOLVED, _DRAWN = 1.0, 3e-3
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, where the noise's spectrum
 #: has at least the slope `_BLUE`, and for each unit below it: set by measurement (docs/experiments.md).
 _BLUE, _TIMES, _SHARE = 2.0, (1.03, 0.3), (0.08, 0.08)
