@@ -18,8 +18,8 @@ _MOST_DRAWN = 1 << 25
 #: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
 #: frequency that the trusted variance should have.
 _TILT, _TRUSTED_POWER = (0.5, 1.5), 1.5
-#: Numbers from which on a filter is worth more than one processor: to wake the others takes longer than a small one.
-_SHARED = 1 << 18
+#: Bytes from which on a filter is worth more than one processor: to wake the others takes longer than a small one.
+_SHARED = 1 << 21
 #: Smallest variance of a frequency, relative to the mean: a metric must be finite.
 _LEAST = 1e-9
 
@@ -45,7 +45,7 @@ class Metric:
 
     def filter(self, field: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
         """The field, or each of a stack of fields (…, *grid), with each of its waves multiplied by a factor."""
-        axes, workers = self.axes, -1 if field.size >= _SHARED else 1
+        axes, workers = self.axes, -1 if field.nbytes >= _SHARED else 1
         if self.periodic:
             waves = scipy.fft.rfftn(field, axes=axes, workers=workers)
             waves *= factor

@@ -219,21 +219,21 @@ def _errors(
     # What anybody may draw again: the same release has the same intervals.
     rng = np.random.default_rng(20140606)
     metric, root = precision.metric, np.sqrt(own)
+    out = np.empty((DRAWS, *residual.shape), dtype=np.float32)
     spans = _boxes(residual.shape, rng)
-    # Single precision is far below what so few draws can tell.
-    right = np.empty((DRAWS, *own.shape), dtype=np.float32)
-    noises = np.empty((DRAWS, *residual.shape), dtype=np.float32)
+    unbiased, rest = np.empty((2, DRAWS, _BOXES))
     batch = max(1, min(DRAWS, _AT_A_TIME // own.size))
     for first in range(0, DRAWS, batch):
-        some = slice(first, min(first + batch, DRAWS))
-        drawn = np.stack([noise(rng) for _ in range(some.stop - first)])
-        right[some] = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
-        noises[some] = drawn[(slice(None), *metric.inside)]
-    out = precision.solve(own, right, _DRAWN * own.size)[(slice(None), *metric.inside)]
-    unbiased, rest = np.empty((2, DRAWS, _BOXES))
-    for i in range(DRAWS):
-        unbiased[i] = box_sums(noises[i].astype(np.float64), spans) ** 2
-        rest[i] = box_sums((noises[i] - out[i]).astype(np.float64), spans) ** 2
+        number = min(batch, DRAWS - first)
+        drawn = np.stack([noise(rng) for _ in range(number)])
+        right = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
+        # Single precision is far below what so few draws can tell.
+        solved = precision.solve(own, right.astype(np.float32), _DRAWN * own.size)
+        out[first : first + number] = solved[(slice(None), *metric.inside)]
+        for i in range(number):
+            part = drawn[i][metric.inside]
+            unbiased[first + i] = box_sums(part, spans) ** 2
+            rest[first + i] = box_sums(part - out[first + i], spans) ** 2
     each = unbiased.mean(axis=0)
     some = each > 0
     if not some.any():

@@ -18,12 +18,6 @@ _MOST_STEPS = 300
 _EVEN = 3.0
 #: Share of a preconditioner's size below which what it makes of a constant is rounding.
 _NOTHING = 1e-12
-#: Fields that are solved together: more take fewer steps, but each step combines all of them.
-_TOGETHER = 8
-#: Numbers that a cache holds.
-_IN_CACHE = 1 << 16
-#: Share of a direction that is new, in units of rounding, below which it is none.
-_SAME = 10.0
 
 
 class Precision:
@@ -65,8 +59,6 @@ class Precision:
     def solve(self, cells: NDArray[Any], right: NDArray[Any], within: float) -> NDArray[Any]:
         """The change x with (M + D) x = `right` along all changes, by preconditioned conjugate gradients.
 
-        A few fields of a stack are solved together (O'Leary 1980): each is sought along the directions of all.
-
         Parameters
         ----------
         cells : diagonal of D (*grid). right : a field or a stack.
@@ -76,34 +68,25 @@ class Precision:
         kind = right.dtype
         nearly_solved = self._nearly_solved(cells, kind)
         cells, waves = cells.astype(kind, copy=False), self.waves.astype(kind, copy=False)
-
-        def image(field: NDArray[Any]) -> NDArray[Any]:
-            out = self.metric.filter(field, waves)
-            out += cells * field
-            return self.change(out)
-
-        fields = right.reshape(-1, cells.size)
-        found = np.zeros_like(fields)
-        for first in range(0, len(fields), _TOGETHER):
-            some = slice(first, first + _TOGETHER)
-            rest = self._each(self.change, fields[some])
-            # In units of the largest: squares of single precision overflow early.
-            unit = float(np.abs(rest).max()) or 1.0
-            rest /= kind.type(unit)
-            along = step = self._each(nearly_solved, rest)
-            size = _products(rest, step)
-            for _ in range(_MOST_STEPS):
-                if size.diagonal().max() <= within / unit / unit:
-                    break
-                images = self._each(image, along)
-                length = _divided(size, _products(along, images), kind)
-                found[some] += length @ along
-                rest -= length @ images
-                step = self._each(nearly_solved, rest)
-                before, size = size, _products(rest, step)
-                along = step + _divided(size, before, kind) @ along
-            found[some] *= kind.type(unit)
-        return self.change(found.reshape(right.shape))
+        found, rest = np.zeros_like(right), self.change(right)
+        # In units of the largest: squares of single precision overflow early.
+        unit = float(np.abs(rest).max()) or 1.0
+        rest = rest / kind.type(unit)
+        along = step = nearly_solved(rest)
+        size = self._product(rest, step)
+        for _ in range(_MOST_STEPS):
+            if size.max() <= within / unit / unit:
+                break
+            image = self.metric.filter(along, waves)
+            image += cells * along
+            image = self.change(image)
+            length = _ratio(size, self._product(along, image)).astype(kind)
+            found += length * along
+            rest -= length * image
+            step = nearly_solved(rest)
+            before, size = size, self._product(rest, step)
+            along = step + _ratio(size, before).astype(kind) * along
+        return self.change(kind.type(unit) * found)
 
     def _nearly_solved(
         self, cells: NDArray[Any], kind: np.dtype[Any]
@@ -133,27 +116,10 @@ class Precision:
 
         return nearly_solved
 
-    def _each(self, function: Callable[[NDArray[Any]], NDArray[Any]], fields: NDArray[Any]) -> NDArray[Any]:
-        """A function of each field (k, cells of the grid), of as many at a time as a cache holds."""
-        out = np.empty_like(fields)
-        many = max(1, _IN_CACHE // fields.shape[1])
-        for first in range(0, len(fields), many):
-            some = fields[first : first + many]
-            out[first : first + many] = function(some.reshape(-1, *self.metric.grid)).reshape(some.shape)
-        return out
+    def _product(self, one: NDArray[Any], other: NDArray[Any]) -> Field:
+        """Inner product of fields, or of each of a stack with its own."""
+        return np.asarray((one * other).sum(self.metric.axes, keepdims=True), dtype=np.float64)
 
 
-def _products(some: NDArray[Any], others: NDArray[Any]) -> Field:
-    """Inner products (k, k) of fields (k, size) that are alike from either side."""
-    out = (some @ others.T).astype(np.float64)
-    return np.asarray((out + out.T) / 2)
-
-
-def _divided(one: Field, other: Field, kind: np.dtype[Any]) -> NDArray[Any]:
-    """one · other⁻¹ (k, k), for symmetric products; what `kind` cannot tell from a direction that others hold is 0."""
-    length = np.sqrt(np.maximum(other.diagonal(), 0.0))
-    unit = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-    values, vectors = np.linalg.eigh(unit[:, None] * other * unit)
-    kept = values > _SAME * np.finfo(kind).eps * values.max()
-    vectors = unit[:, None] * vectors[:, kept]
-    return np.asarray((one @ vectors / values[kept]) @ vectors.T, dtype=kind)
+def _ratio(one: Field, other: Field) -> Field:
+    return np.divide(one, other, out=np.zeros_like(one), where=other > 0)
