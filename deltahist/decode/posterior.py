@@ -37,10 +37,10 @@ _CELLS = (1e-3, 1e6)
 _ALIKE = 2.0
 #: Squared distances at which equations count as solved, as `Precision` estimates them: of the mean, and of a draw per
 #: cell.
-_SOLVED, _DRAWN = 1.0, 3e-3
+_SOLVED, _DRAWN = 1.0, 1e-2
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, where the noise's spectrum
 #: has at least the slope `_BLUE`, and for each unit below it: set by measurement (docs/experiments.md).
-_BLUE, _TIMES, _SHARE = 2.0, (1.03, 0.3), (0.08, 0.08)
+_BLUE, _TIMES, _SHARE = 2.0, (1.045, 0.3), (0.08, 0.08)
 #: Fields from which the level of noise is learnt, and how far, in inverse roots of the number of cells, theirs must be
 #: above it.
 _LEVELS, _CLEAR = 8, 5.0

@@ -38,18 +38,15 @@ class Precision:
         self.inside = np.zeros(metric.grid)
         self.inside[metric.inside] = 1.0
         self.size = float(self.inside.sum())
-        self._within = self.inside if self.size < self.inside.size else np.ones(1)
         copies = metric.copies
         self._even = _EVEN * float((copies * self.waves).sum() / copies.sum())
 
     def change(self, field: NDArray[Any]) -> NDArray[Any]:
-        """The nearest change to a field."""
-        inside = self._within.astype(field.dtype, copy=False)
-        if inside.size > 1:
-            field = field * inside
+        """The nearest change to a field, in its place."""
+        if self.size < self.inside.size:
+            field *= self.inside.astype(field.dtype, copy=False)
         if self.total_known:
-            level = (field.sum(self.metric.axes, keepdims=True) / self.size).astype(field.dtype)
-            field = field - inside * level
+            field[(..., *self.metric.inside)] -= field.sum(self.metric.axes, keepdims=True) / self.size
         return field
 
     def of_noise(self, field: NDArray[Any]) -> NDArray[Any]:
@@ -68,30 +65,33 @@ class Precision:
         kind = right.dtype
         nearly_solved = self._nearly_solved(cells, kind)
         cells, waves = cells.astype(kind, copy=False), self.waves.astype(kind, copy=False)
-        found, rest = np.zeros_like(right), self.change(right)
         # In units of the largest: squares of single precision overflow early.
-        unit = float(np.abs(rest).max()) or 1.0
-        rest = rest / kind.type(unit)
-        along = step = nearly_solved(rest)
-        size = self._product(rest, step)
+        unit = float(np.abs(right).max()) or 1.0
+        rest = self.change(right / kind.type(unit))
+        # Memory of its own for each field: to ask for more in every step costs as much as the transforms.
+        found, along, image, spare = (np.zeros_like(rest) for _ in range(4))
+        size = np.zeros(1)
         for _ in range(_MOST_STEPS):
+            image = nearly_solved(rest, image, spare)
+            before, size = size, self._product(rest, image, spare)
             if size.max() <= within / unit / unit:
                 break
-            image = self.metric.filter(along, waves)
-            image += cells * along
-            image = self.change(image)
-            length = _ratio(size, self._product(along, image)).astype(kind)
-            found += length * along
-            rest -= length * image
-            step = nearly_solved(rest)
-            before, size = size, self._product(rest, step)
-            along = step + _ratio(size, before).astype(kind) * along
-        return self.change(kind.type(unit) * found)
+            along *= _ratio(size, before).astype(kind)
+            along += image
+            np.copyto(image, along)
+            image = self.metric.filter(image, waves, overwrite=True)
+            image += np.multiply(cells, along, out=spare)
+            self.change(image)
+            length = _ratio(size, self._product(along, image, spare)).astype(kind)
+            found += np.multiply(length, along, out=spare)
+            rest -= np.multiply(length, image, out=spare)
+        found *= kind.type(unit)
+        return self.change(found)
 
     def _nearly_solved(
         self, cells: NDArray[Any], kind: np.dtype[Any]
-    ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """The preconditioner: from fields to changes that nearly solve the equations.
+    ) -> Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]:
+        """The preconditioner: from fields, and memory for two, to changes that nearly solve the equations.
 
         Where cells are known, D⁻¹ does, elsewhere M⁻¹, which is the noise's variance: with a = D / (D + even),
         a (D + even)⁻¹ + √(1 − a) M⁻¹ √(1 − a). Changes add up to zero in its own metric: taken off in the plain one,
@@ -106,19 +106,19 @@ class Precision:
         known, scale, constant = (each.astype(kind) for each in (known, scale, level * constant))
         variance = self.metric.variance.astype(kind)
 
-        def nearly_solved(field: NDArray[Any]) -> NDArray[Any]:
-            out = self.metric.filter(scale * field, variance)
+        def nearly_solved(field: NDArray[Any], out: NDArray[Any], spare: NDArray[Any]) -> NDArray[Any]:
+            out = self.metric.filter(np.multiply(scale, field, out=out), variance, overwrite=True)
             out *= scale
-            out += known * field
+            out += np.multiply(known, field, out=spare)
             if level:
-                out -= constant * out.sum(self.metric.axes, keepdims=True)
+                out -= np.multiply(constant, out.sum(self.metric.axes, keepdims=True), out=spare)
             return out
 
         return nearly_solved
 
-    def _product(self, one: NDArray[Any], other: NDArray[Any]) -> Field:
-        """Inner product of fields, or of each of a stack with its own."""
-        return np.asarray((one * other).sum(self.metric.axes, keepdims=True), dtype=np.float64)
+    def _product(self, one: NDArray[Any], other: NDArray[Any], spare: NDArray[Any]) -> Field:
+        """Inner product of fields, or of each of a stack with its own; a field is spared for it."""
+        return np.multiply(one, other, out=spare).sum(self.metric.axes, keepdims=True).astype(np.float64)
 
 
 def _ratio(one: Field, other: Field) -> Field:
