@@ -53,6 +53,10 @@ class Precision:
         """M of a field."""
         return self.metric.filter(field, self.waves.astype(field.dtype, copy=False))
 
+    def free(self, cells: NDArray[Any]) -> float:
+        """How many cells are free: of each, the share that the noise has in what is known of it."""
+        return float((self.inside * self._even / (cells + self._even)).sum())
+
     def solve(self, cells: NDArray[Any], right: NDArray[Any], within: float) -> NDArray[Any]:
         """The change x with (M + D) x = `right` along all changes, by preconditioned conjugate gradients.
 

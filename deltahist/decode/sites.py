@@ -57,8 +57,8 @@ def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
     for part, mean in zip(fit[1:], MEANS, strict=True):
         part[...] = scipy.special.log_ndtr((seen - spread / mean) / root)
         part += spread / (2 * mean**2) - seen / mean - np.log(mean)
-    best = fit.max(axis=0)
-    likelihood = np.exp(fit - best)
+    fit -= fit.max(axis=0)
+    likelihood = np.exp(fit)
     # Shares need no more than single precision; differences of moments do.
     single = likelihood.astype(np.float32)
     for _ in range(_STEPS):
@@ -68,10 +68,9 @@ def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
     for part, own, mean in zip(fit[1:], held[1:], MEANS, strict=True):
         middle = seen - spread / mean
         z = middle / root
-        # Of a normal law cut at zero: its density there over the probability above.
-        above = part - spread / (2 * mean**2) + seen / mean + np.log(mean)
         far = z < -_FAR
-        hazard = np.exp(np.where(far, 0.0, -z * z / 2 - np.log(2 * np.pi) / 2 - above))
+        # Of a normal law cut at zero: its density there over the probability above, as of an empty cell over this part.
+        hazard = root / mean * np.exp(np.where(far, 0.0, fit[0] - part))
         rest = root / np.maximum(-z, 1.0)
         one = np.where(far, rest, np.maximum(middle + root * hazard, _LEAST))
         two = np.where(far, 2 * rest**2, np.maximum(spread * (1 - hazard * (z + hazard)), 0.0) + one**2)
