@@ -36,7 +36,7 @@ _CELLS = (1e-3, 1e6)
 #: Cells over which the spread that is left is taken to be alike (standard deviation of the window).
 _ALIKE = 2.0
 #: Squared distances per free cell at which equations count as solved, as `Precision` estimates them: of the mean (a box
-#: is within about 0.3% of its standard error) and of a draw (4%; so few draws leave 12% open).
+#: is off by about 0.2% of its standard error) and of a draw (4%; so few draws leave 12% open).
 _SOLVED, _DRAWN = 1e-4, 5e-2
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, where the noise's spectrum
 #: has at least the slope `_BLUE`, and for each unit below it: set by measurement (docs/experiments.md).

@@ -46,7 +46,8 @@ class Precision:
         if self.size < self.inside.size:
             field *= self.inside.astype(field.dtype, copy=False)
         if self.total_known:
-            field[(..., *self.metric.inside)] -= field.sum(self.metric.axes, keepdims=True) / self.size
+            inside: tuple[Any, ...] = (..., *self.metric.inside)
+            field[inside] -= field.sum(self.metric.axes, keepdims=True) / self.size
         return field
 
     def of_noise(self, field: NDArray[Any]) -> NDArray[Any]:

@@ -63,6 +63,17 @@ def test_fields_of_a_stack_are_solved_as_if_alone(known):
     assert np.array_equal(right, before)
 
 
+def test_cells_are_free_as_far_as_noise_tells_of_them():
+    rng = np.random.default_rng(8)
+    precision = Precision(random_metric(rng, (6, 5), True, True, 2), True)
+    grid = precision.metric.grid
+    assert precision.free(np.zeros(grid)) == 30
+    assert precision.free(np.full(grid, 1e9 * precision.waves.max())) < 1e-6
+    cells = np.zeros(grid)
+    cells[0, 0] = 3 * np.mean(np.linalg.eigvalsh(dense(precision, np.zeros(grid))[0]))
+    assert precision.free(cells) == pytest.approx(29.5)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_steps_are_few_whatever_cells_know(known):
     """Most cells known, a few hardly at all: a hundred steps of a diagonal preconditioner are twenty."""
@@ -72,7 +83,9 @@ def test_steps_are_few_whatever_cells_know(known):
     cells = mean * np.where(rng.random((32, 32)) < 0.1, 1e-4, 10 ** rng.uniform(0, 5, (32, 32)))
     right = precision.of_noise(rng.normal(size=(32, 32)))
     steps, filtered = [], precision.metric.filter
-    object.__setattr__(precision.metric, "filter", lambda *of, **how: (steps.append(1), filtered(*of, **how))[1])
+    object.__setattr__(
+        precision.metric, "filter", lambda *of, **how: (steps.append(1), filtered(*of, **how))[1]
+    )
     precision.solve(cells, right, 1e-6)
     assert len(steps) < 2 * 30
 
