@@ -40,7 +40,7 @@ _ALIKE = 2.0
 _SOLVED, _DRAWN = 1e-4, 5e-2
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, where the noise's spectrum
 #: has at least the slope `_BLUE`, and for each unit below it: set by measurement (docs/experiments.md).
-_BLUE, _TIMES, _SHARE = 2.0, (1.045, 0.3), (0.08, 0.08)
+_BLUE, _TIMES, _SHARE = 2.0, (1.05, 0.3), (0.08, 0.08)
 #: Fields from which the level of noise is learnt, and how far, in inverse roots of the number of cells, theirs must be
 #: above it.
 _LEVELS, _CLEAR = 8, 5.0
