@@ -18,8 +18,8 @@ _MOST_DRAWN = 1 << 25
 #: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
 #: frequency that the trusted variance should have.
 _TILT, _TRUSTED_POWER = (0.5, 1.5), 1.5
-#: Numbers from which on a filter is worth more than one processor: to wake the others takes longer than a small one.
-_SHARED = 1 << 18
+#: Bytes from which on a filter is worth more than one processor: to wake the others takes longer than a small one.
+_SHARED = 1 << 21
 #: Smallest variance of a frequency, relative to the mean: a metric must be finite.
 _LEAST = 1e-9
 
@@ -43,14 +43,19 @@ class Metric:
     inside: tuple[slice, ...]
     slope: float = 0.0
 
-    def filter(self, field: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
-        """The field, or each of a stack of fields (…, *grid), with each of its waves multiplied by a factor."""
-        axes, workers = self.axes, -1 if field.size >= _SHARED else 1
+    def filter(
+        self, field: NDArray[Any], factor: NDArray[Any], *, overwrite: bool = False
+    ) -> NDArray[Any]:
+        """The field, or each of a stack of fields (…, *grid), with each of its waves multiplied by a factor.
+
+        With `overwrite` the field's memory may be used for the result.
+        """
+        axes, workers = self.axes, -1 if field.nbytes >= _SHARED else 1
         if self.periodic:
             waves = scipy.fft.rfftn(field, axes=axes, workers=workers)
             waves *= factor
             return np.asarray(scipy.fft.irfftn(waves, self.grid, axes=axes, workers=workers, overwrite_x=True))
-        waves = scipy.fft.dctn(field, norm="ortho", axes=axes, workers=workers)
+        waves = scipy.fft.dctn(field, norm="ortho", axes=axes, workers=workers, overwrite_x=overwrite)
         waves *= factor
         return np.asarray(scipy.fft.idctn(waves, norm="ortho", axes=axes, workers=workers, overwrite_x=True))
 

@@ -35,11 +35,12 @@ _MOST_MOVED, _LOWEST = 2.0, 5.0
 _CELLS = (1e-3, 1e6)
 #: Cells over which the spread that is left is taken to be alike (standard deviation of the window).
 _ALIKE = 2.0
-#: Squared distances at which equations count as solved: of the mean, and of a draw per cell.
-_SOLVED, _DRAWN = 0.2, 3e-3
+#: Squared distances per free cell at which equations count as solved, as `Precision` estimates them: of the mean (a box
+#: is off by about 0.2% of its standard error) and of a draw (4%; so few draws leave 12% open).
+_SOLVED, _DRAWN = 1e-4, 5e-2
 #: By how much draws are too narrow, and the share of the unbiased error that no draw has, where the noise's spectrum
 #: has at least the slope `_BLUE`, and for each unit below it: set by measurement (docs/experiments.md).
-_BLUE, _TIMES, _SHARE = 2.0, (1.03, 0.3), (0.08, 0.08)
+_BLUE, _TIMES, _SHARE = 2.0, (1.05, 0.3), (0.08, 0.08)
 #: Fields from which the level of noise is learnt, and how far, in inverse roots of the number of cells, theirs must be
 #: above it.
 _LEVELS, _CLEAR = 8, 5.0
@@ -171,7 +172,9 @@ def _settled(
         here = np.clip(1 / cell.variance - 1 / spread, _CELLS[0] / alone, _CELLS[1] / alone)
         given = cell.mean * (here + 1 / spread) - seen / spread
         own[metric.inside], gain[metric.inside] = here, given
-        change = precision.solve(own, pulled + gain - own * start, change, _SOLVED)
+        rest = pulled + gain - own * (start + change) - precision.of_noise(change)
+        # What is still to be found needs no more than single precision.
+        change = change + precision.solve(own, rest.astype(np.float32), _SOLVED * precision.free(own))
         mean = (start + change)[metric.inside]
         left = scipy.ndimage.gaussian_filter(np.minimum(cell.variance, alone), _ALIKE, mode="reflect")
         spread = np.exp((1 - _DAMPED) * np.log(spread) + _DAMPED * spread_left(np.log(left)))
@@ -193,13 +196,14 @@ def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
     Were every cell known with the same precision γ of its own, the mean of V / (1 + γ V) over waves would be left, and
     the others would see a cell with that over the mean of 1 / (1 + γ V).
     """
-    variance, copies, alone = metric.variance, metric.copies, metric.of_a_cell
+    alone, some = metric.of_a_cell, metric.variance > 0
+    variance, share = metric.variance[some], metric.copies[some] / metric.copies.sum()
     precision = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 200)]) / alone
     left, by_others = np.empty(len(precision)), np.empty(len(precision))
     for i, each in enumerate(precision):
-        rest = np.where(variance > 0, copies / (1 + each * variance), 0.0)
-        left[i] = (rest * variance).sum() / copies.sum()
-        by_others[i] = left[i] * copies.sum() / rest.sum()
+        rest = share / (1 + each * variance)
+        left[i] = (rest * variance).sum()
+        by_others[i] = left[i] / rest.sum()
     at, value = np.log(left[::-1]), np.log(by_others[::-1])
     return lambda logarithm: np.interp(logarithm, at, value), alone
 
@@ -225,7 +229,7 @@ def _errors(
         drawn = np.stack([noise(rng) for _ in range(number)])
         right = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
         # Single precision is far below what so few draws can tell.
-        solved = precision.solve(own, right.astype(np.float32), None, _DRAWN * own.size)
+        solved = precision.solve(own, right.astype(np.float32), _DRAWN * precision.free(own))
         out[first : first + number] = solved[(slice(None), *metric.inside)]
         for i in range(number):
             part = drawn[i][metric.inside]

@@ -6,7 +6,9 @@ them holds is learnt from the cells around, by the steps of expectation and maxi
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy
@@ -34,15 +36,15 @@ class Sites:
 
     mean: Field
     variance: Field
-    shares: Field
+    shares: NDArray[np.float32]
 
 
-def even_shares(shape: tuple[int, ...]) -> Field:
+def even_shares(shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Shares before anything is learnt."""
-    return np.full((len(MEANS) + 1, *shape), 1 / (len(MEANS) + 1))
+    return np.full((len(MEANS) + 1, *shape), 1 / (len(MEANS) + 1), dtype=np.float32)
 
 
-def sites(seen: Field, spread: Field, shares: Field) -> Sites:
+def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
     """What remains of every cell's prior after it is seen with normal noise.
 
     Parameters
@@ -55,19 +57,20 @@ def sites(seen: Field, spread: Field, shares: Field) -> Sites:
     for part, mean in zip(fit[1:], MEANS, strict=True):
         part[...] = scipy.special.log_ndtr((seen - spread / mean) / root)
         part += spread / (2 * mean**2) - seen / mean - np.log(mean)
-    best = fit.max(axis=0)
-    likelihood = np.exp(fit - best)
+    fit -= fit.max(axis=0)
+    likelihood = np.exp(fit)
+    # Shares need no more than single precision; differences of moments do.
+    single = likelihood.astype(np.float32)
     for _ in range(_STEPS):
-        shares = _nearby(_held(shares, likelihood))
+        shares = _nearby(_held(shares, single))
     held = _held(shares, likelihood)
     first, second = np.zeros(seen.shape), np.zeros(seen.shape)
     for part, own, mean in zip(fit[1:], held[1:], MEANS, strict=True):
         middle = seen - spread / mean
         z = middle / root
-        # Of a normal law cut at zero: its density there over the probability above.
-        above = part - spread / (2 * mean**2) + seen / mean + np.log(mean)
         far = z < -_FAR
-        hazard = np.exp(np.where(far, 0.0, -z * z / 2 - np.log(2 * np.pi) / 2 - above))
+        # Of a normal law cut at zero: its density there over the probability above, as of an empty cell over this part.
+        hazard = root / mean * np.exp(np.where(far, 0.0, fit[0] - part))
         rest = root / np.maximum(-z, 1.0)
         one = np.where(far, rest, np.maximum(middle + root * hazard, _LEAST))
         two = np.where(far, 2 * rest**2, np.maximum(spread * (1 - hazard * (z + hazard)), 0.0) + one**2)
@@ -76,27 +79,30 @@ def sites(seen: Field, spread: Field, shares: Field) -> Sites:
     return Sites(first, np.maximum(second - first**2, _LEAST), shares)
 
 
-def _held(shares: Field, likelihood: Field) -> Field:
+def _held(shares: NDArray[Any], likelihood: NDArray[Any]) -> NDArray[Any]:
     """How likely each part holds in each cell."""
     held = np.maximum(shares, _LEAST) * likelihood
     held /= held.sum(axis=0)
     return held
 
 
-def _nearby(held: Field) -> Field:
+def _nearby(held: NDArray[Any]) -> NDArray[Any]:
     """Shares around each cell, its own not counted, and a little of the whole map's."""
     own = _weight_of_itself(held.ndim - 1)
     # Nothing is mirrored at the borders: cells there would count themselves.
-    others = _window(np.ones(held.shape[1:])) - own
+    sides = (_window(np.ones(n)) for n in held.shape[1:])
+    others = np.maximum(functools.reduce(np.multiply.outer, sides) - own, _LEAST)
+    share = ((1 - _WHOLE) / others).astype(held.dtype)
     out = np.empty_like(held)
     for part, here in zip(out, held, strict=True):
-        around = np.maximum(_window(here) - own * here, 0.0) / np.maximum(others, _LEAST)
-        part[...] = (1 - _WHOLE) * around + _WHOLE * here.mean()
+        np.maximum(_window(here) - own * here, 0.0, out=part)
+        part *= share
+        part += _WHOLE * here.mean()
     out /= out.sum(axis=0)
     return out
 
 
-def _window(field: Field) -> Field:
+def _window(field: NDArray[Any]) -> NDArray[Any]:
     """Weighted sums around each cell; there is nothing beyond the map."""
     return np.asarray(scipy.ndimage.gaussian_filter(field, _NEAR, mode="constant"))
 

@@ -37,7 +37,7 @@ def test_solutions_are_those_of_the_dense_equations(shape, known, periodic, pad,
     grid = precision.metric.grid
     cells = rng.uniform(0, 1, grid) ** 4 * 30
     right = rng.normal(0, 3, (3, *grid)).astype(kind)
-    found = precision.solve(cells, right, None, 1e-8)
+    found = precision.solve(cells, right, 1e-8)
     assert found.dtype == kind
     for each, own in zip(found, right, strict=True):
         assert np.allclose(each, solved(precision, cells, own.astype(float)), atol=2e-4)
@@ -48,17 +48,56 @@ def test_solutions_are_those_of_the_dense_equations(shape, known, periodic, pad,
         assert np.allclose(found.reshape(3, -1).sum(axis=1), 0, atol=1e-4)
 
 
-def test_a_start_and_a_stack_change_nothing():
+@pytest.mark.parametrize("known", [True, False])
+def test_fields_of_a_stack_are_solved_as_if_alone(known):
+    """Also where they are alike, of very different size, or nothing at all."""
     rng = np.random.default_rng(2)
-    precision = Precision(random_metric(rng, (6, 5), True, True, 1), True)
-    cells, right = rng.uniform(0.1, 5, precision.metric.grid), rng.normal(size=(2, *precision.metric.grid))
-    stack = precision.solve(cells, right, None, 1e-12)
-    start = precision.change(rng.normal(size=precision.metric.grid))
-    for each, own in zip(stack, right, strict=True):
-        assert np.allclose(precision.solve(cells, own, start, 1e-12), each, atol=1e-6)
-    before = start.copy()
-    precision.solve(cells, right[0], start, 1e-12)
-    assert np.array_equal(start, before)
+    precision = Precision(random_metric(rng, (6, 5), True, known, 1), known)
+    grid = precision.metric.grid
+    cells, one, other = rng.uniform(0.1, 5, grid), *rng.normal(size=(2, *grid))
+    right = np.stack([one, other, one, one + other, 1e-4 * other, one * 0])
+    before = right.copy()
+    for found, own in zip(precision.solve(cells, right, 1e-14), right, strict=True):
+        assert np.allclose(found, precision.solve(cells, own, 1e-14), atol=1e-6)
+        assert np.allclose(found, solved(precision, cells, own), atol=1e-6)
+    assert np.array_equal(right, before)
+
+
+def test_cells_are_free_as_far_as_noise_tells_of_them():
+    rng = np.random.default_rng(8)
+    precision = Precision(random_metric(rng, (6, 5), True, True, 2), True)
+    grid = precision.metric.grid
+    assert precision.free(np.zeros(grid)) == 30
+    assert precision.free(np.full(grid, 1e9 * precision.waves.max())) < 1e-6
+    cells = np.zeros(grid)
+    cells[0, 0] = 3 * np.mean(np.linalg.eigvalsh(dense(precision, np.zeros(grid))[0]))
+    assert precision.free(cells) == pytest.approx(29.5)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_steps_are_few_whatever_cells_know(known):
+    """Most cells known, a few hardly at all: a hundred steps of a diagonal preconditioner are twenty."""
+    rng = np.random.default_rng(6)
+    precision = Precision(random_metric(rng, (32, 32), False, known), known)
+    mean = precision.waves.mean()
+    cells = mean * np.where(rng.random((32, 32)) < 0.1, 1e-4, 10 ** rng.uniform(0, 5, (32, 32)))
+    right = precision.of_noise(rng.normal(size=(32, 32)))
+    steps, filtered = [], precision.metric.filter
+    object.__setattr__(
+        precision.metric, "filter", lambda *of, **how: (steps.append(1), filtered(*of, **how))[1]
+    )
+    precision.solve(cells, right, 1e-6)
+    assert len(steps) < 2 * 30
+
+
+def test_numbers_whose_squares_are_none_in_single_precision():
+    rng = np.random.default_rng(7)
+    precision = Precision(random_metric(rng, (6, 5), False, True), True)
+    cells, right = rng.uniform(0.1, 5, (6, 5)), rng.normal(size=(6, 5)).astype(np.float32)
+    usual = precision.solve(cells, right, 1e-8)
+    for size in (1e-25, 1e25):
+        found = precision.solve(cells, right * np.float32(size), 1e-8 * size**2)
+        assert np.allclose(found / size, usual, atol=1e-4)
 
 
 @pytest.mark.parametrize("within", [0.2, 1e-3])
@@ -67,7 +106,7 @@ def test_it_ends_as_near_as_it_is_asked(within):
     rng = np.random.default_rng(3)
     precision = Precision(random_metric(rng, (12, 12), False, True), True)
     cells, right = rng.uniform(0, 1, (12, 12)) ** 3 * 50, rng.normal(0, 5, (12, 12))
-    found = precision.solve(cells, right, None, within)
+    found = precision.solve(cells, right, within)
     away = found - solved(precision, cells, right)
     matrix, _ = dense(precision, cells)
     assert away.ravel() @ matrix @ away.ravel() <= 20 * within
@@ -76,6 +115,6 @@ def test_it_ends_as_near_as_it_is_asked(within):
 def test_nothing_is_asked_and_nothing_known():
     precision = Precision(random_metric(np.random.default_rng(4), (4, 3), False, True), True)
     right = np.stack([np.zeros((4, 3)), np.ones((4, 3)), np.eye(4, 3)])
-    found = precision.solve(np.zeros((4, 3)), right, None, 1e-10)
+    found = precision.solve(np.zeros((4, 3)), right, 1e-10)
     assert not found[:2].any()  # a constant is along no change
     assert np.allclose(found[2], solved(precision, np.zeros((4, 3)), right[2]), atol=1e-5)
