@@ -18,7 +18,7 @@ from deltahist.domain.operations import Operation
 from deltahist.errors import InputError, fits_memory, whole
 
 #: Points that are located at a time: few enough for the processor's cache, enough to keep it busy.
-_CHUNK = 1 << 17
+CHUNK = 1 << 16
 #: Points whose cells are held at a time, so that memory does not grow with their number.
 _BLOCK = 1 << 20
 _THREADS = 2
@@ -111,26 +111,21 @@ class Tally:
     def locate(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
         """Flat cells of points given as finite columns."""
         number = len(columns[0])
-        if number <= _CHUNK:
+        if number <= CHUNK:
             return self.domain.flat_cells(columns)
         out = np.empty(number, dtype=np.int64)
 
         def part(start: int) -> None:
-            stop = start + _CHUNK
+            stop = start + CHUNK
             out[start:stop] = self.domain.flat_cells([c[start:stop] for c in columns])
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(part, range(0, number, _CHUNK)))
+            list(pool.map(part, range(0, number, CHUNK)))
         return out
 
     def add(self, cells: NDArray[np.int64]) -> None:
         """Count points by their flat cells."""
-        if len(cells) * 8 < self.domain.size:
-            np.add.at(self._flat, cells, 1)
-            return
-        step = max(_CHUNK, self.domain.size)
-        for start in range(0, len(cells), step):
-            self._flat += np.bincount(cells[start : start + step], minlength=self.domain.size)
+        np.add.at(self._flat, cells, 1)
 
     def add_counts(self, cells: NDArray[np.int64], number: NDArray[np.int64]) -> None:
         """Add how many points different flat cells have."""

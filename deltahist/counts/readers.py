@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.counts import layers, tables
+from deltahist.counts.arrays import CHUNK
 from deltahist.counts.columns import from_wkb, numbers
 from deltahist.counts.conditions import Condition
 from deltahist.counts.inputs import find_input, readable
@@ -18,7 +19,6 @@ from deltahist.counts.private import Unshown
 from deltahist.counts.tables import Request, Table
 from deltahist.errors import InputError
 
-_ROWS = 1 << 18
 _OPENERS = {
     "csv": tables.open_text,
     "jsonl": tables.open_json_lines,
@@ -96,7 +96,7 @@ def open_source(
     def batches() -> Iterator[Batch]:
         some = True
         with readable(source.name):
-            for columns, malformed in table.read(positions, by_geometry, _ROWS):
+            for columns, malformed in table.read(positions, by_geometry, CHUNK):
                 chosen = None
                 unread = np.zeros(0, dtype=np.int64)
                 if condition is not None:
