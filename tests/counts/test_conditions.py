@@ -88,7 +88,7 @@ def test_batches_do_not_matter(tmp_path, table, monkeypatch):
 
     table.to_parquet(tmp_path / "t.parquet")
     whole = count_file(tmp_path / "t.parquet", SQUARE, **XY, where="speed > 3")
-    monkeypatch.setattr(readers, "_ROWS", 7)
+    monkeypatch.setattr(readers, "CHUNK", 7)
     parts = count_file(tmp_path / "t.parquet", SQUARE, **XY, where="speed > 3")
     np.testing.assert_array_equal(whole.counts, parts.counts)
     assert whole.unmatched == parts.unmatched

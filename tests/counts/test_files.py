@@ -47,7 +47,7 @@ WRITERS = {
 @pytest.mark.parametrize("outside", ["clamp", "drop"])
 @pytest.mark.parametrize("rows", [64, 1 << 18])
 def test_tables_equal_count(tmp_path, monkeypatch, points, name, outside, rows):
-    monkeypatch.setattr(readers, "_ROWS", rows)
+    monkeypatch.setattr(readers, "CHUNK", rows)
     path = tmp_path / name
     WRITERS[name](table(points), path)
     counted = count_file(path, SQUARE, **XY, outside=outside)
@@ -70,7 +70,7 @@ def test_the_same_rows_of_users_stay_in_every_format(tmp_path, points, name):
 
 @pytest.mark.parametrize("name", ["points.geoparquet", "points.gpkg", "points.geojson", "points.fgb"])
 def test_geometries_equal_geopandas_projection(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(readers, "_ROWS", 64)
+    monkeypatch.setattr(readers, "CHUNK", 64)
     rng = np.random.default_rng(4)
     places = np.column_stack([rng.uniform(-74.2, -73.7, 300), rng.uniform(40.5, 40.9, 300)]).round(6)
     frame = gpd.GeoDataFrame({"who": np.arange(300) % 7}, geometry=shapely.points(places), crs=4326)
@@ -286,7 +286,7 @@ def test_one_row_group_is_not_read_whole(tmp_path):
     before = pa.total_allocated_bytes()
     seen = most = 0
     for batch in source.batches:
-        assert len(batch.columns[0]) <= readers._ROWS
+        assert len(batch.columns[0]) <= readers.CHUNK
         most = max(most, pa.total_allocated_bytes() - before)
         seen += len(batch.columns[0])
     assert seen == number

@@ -78,7 +78,7 @@ NAMES = [
 @pytest.mark.parametrize("rows", [64, 1 << 18])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_gives_the_same(tmp_path, frame, monkeypatch, name, rows):
-    monkeypatch.setattr(readers, "_ROWS", rows)
+    monkeypatch.setattr(readers, "CHUNK", rows)
     frame.to_csv(tmp_path / "reference.csv", index=False)
     path = _write(frame, tmp_path, name)
     how = {} if name.startswith("points") else HOW
