@@ -153,8 +153,9 @@ def count_file(
     Raises
     ------
     InputError
-        If the file is missing, empty, damaged or of an unknown kind, lacks a column, holds rows that cannot
-        be used (with how many), its CRS does not go with the domain's, or the condition asks for coordinates.
+        If the file is missing, damaged or of an unknown kind, lacks a column, holds rows that cannot be used (with how
+        many), its CRS does not go with the domain's, or the condition asks for coordinates; if it has no rows, unless
+        `outside` is said.
     OutsideBounds
         If many points lie outside, unless `outside` says what becomes of them.
 
@@ -262,11 +263,15 @@ def read_rows(
                 tally.add(cells[cells >= 0])
             else:
                 bound.add(users, cells)
-    if not rows:
-        raise InputError(f"input {source.name!r} is empty: it has no rows")
     trouble = "" if steps is None else steps.trouble()
-    # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all.
+    # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all. Who has
+    # said what becomes of points outside gets a release also where nobody is: its absence would tell (docs/counting.md).
     if how.outside is None:
+        if not rows:
+            raise InputError(
+                f"input {source.name!r} is empty: it has no rows; if it is meant, say what becomes of points outside: "
+                "outside='clamp' or 'drop'"
+            )
         seen.refuse_many()
     if bad and not how.drop_bad_rows:
         what = "coordinates or a missing user" if bound is not None else "coordinates"
@@ -276,7 +281,7 @@ def read_rows(
             f"{bad:,} of {rows:,} rows of {source.name!r} have missing, unreadable, NaN or infinite {what} (the first "
             f"is row {first:,}, about){trouble}: mend them, or leave them out with drop_bad_rows=True"
         )
-    if bad == rows:
+    if rows and bad == rows:
         raise InputError(
             f"none of the {rows:,} rows of {source.name!r} can be used{trouble}: are these the right columns?"
         )

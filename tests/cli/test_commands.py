@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -705,8 +706,9 @@ def test_programming_errors_keep_their_traceback(monkeypatch):
         main(["inspect", "x"])
 
 
-def test_who_is_told_to_end_sweeps_up(tmp_path):
-    """SIGTERM while the file is written, and what a process that was killed left long ago."""
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP], ids=["to end", "that its terminal was closed"])
+def test_who_is_told_to_end_sweeps_up(tmp_path, told):
+    """While the file is written; and what a process that was killed left long ago."""
     pd.DataFrame({"x": [1.0, 2.0], "y": [1.0, 3.0]}).to_csv(tmp_path / "v.csv", index=False)
     old = tmp_path / ".o.parquet.abcd1234.parquet"
     old.write_bytes(b"part")
@@ -726,6 +728,6 @@ def test_who_is_told_to_end_sweeps_up(tmp_path):
         while b"writing" not in process.stdout.readline():
             assert process.poll() is None
         assert len(list(tmp_path.iterdir())) == 2  # the table and one part: the old one is gone
-        process.terminate()
-        assert process.wait(20) == 128 + 15
+        process.send_signal(told)
+        assert process.wait(20) == 128 + told
     assert [each.name for each in tmp_path.iterdir()] == ["v.csv"]

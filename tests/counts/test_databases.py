@@ -1,5 +1,6 @@
 """Counting inside a database: cells bit for bit as NumPy has them, and counts as `count` gives them."""
 
+import os
 import sys
 
 import duckdb
@@ -284,6 +285,24 @@ def test_a_table_is_one_of_the_database_never_a_file(tmp_path, monkeypatch, fram
     if ending != "duckdb":
         with pytest.raises(dh.InputError, match=r"is another file: it must be a DuckDB file"):
             dh.count_table("points", DOMAIN, database=path, x="east", y="north")
+
+
+def test_what_memory_does_not_hold_is_for_the_owner_only(tmp_path):
+    """DuckDB would leave records that it puts aside to whoever can read the folder."""
+    path, before = tmp_path / "city.duckdb", os.umask(0o022)
+    try:
+        engine = open_engine(path)
+        with engine.change() as change:
+            change.execute("SET memory_limit = '20MB'; SET threads = 1")
+            change.execute("CREATE TABLE points AS SELECT hash(range)::VARCHAR AS x FROM range(100)")
+            change.execute("CREATE TEMP TABLE many AS SELECT hash(range)::VARCHAR AS x FROM range(2000000)")
+            (beside,) = [each for each in tmp_path.iterdir() if each.is_dir()]
+            assert any(beside.iterdir())  # records are there now
+            assert beside.stat().st_mode & 0o077 == 0
+        engine.close()
+    finally:
+        os.umask(before)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("where", ["", "points\0.duckdb"])

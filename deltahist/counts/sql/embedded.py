@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,17 @@ class Embedded:
         path = where.removeprefix("duckdb:///")
         self.name = repr(path)
         try:
-            self._connection = duckdb.connect(_checked_path(path))
+            file = _checked_path(path)
+            self._connection = duckdb.connect(file)
         except duckdb.Error as problem:
             said = str(problem).splitlines()[0][:200]
             raise InputError(f"database {path!r} cannot be opened as a DuckDB file: {said}") from None
+        # Records that memory does not hold go there, and stay if the process is killed: DuckDB would make a folder, and
+        # files in it, that others can read, whoever may read the database.
+        self._beside = Path(f"{file}.tmp")
+        if Path(file).is_file():
+            with suppress(OSError):
+                self._beside.mkdir(mode=0o700)
 
     def schema(self, table: str) -> Any:
         """The Ibis schema of a table or view."""
@@ -77,6 +84,8 @@ class Embedded:
         """Close the file, if it was opened here."""
         if self._own:
             self._connection.close()
+            with suppress(OSError):  # others of this process may use it
+                self._beside.rmdir()
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:

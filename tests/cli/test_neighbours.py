@@ -1,0 +1,82 @@
+"""What leaves a run besides the noisy numbers is the same whoever is there, and be it nobody.
+
+Each command runs on two tables that differ in their rows alone. Lines on stdout, exit status, charges and the names of
+files must be the same; only what goes to the publisher (stderr) may differ.
+"""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deltahist.cli import main
+
+#: Many people, some outside, some without a place or a name, and nobody.
+MANY = "id,t,x,y\n" + "".join(f"u{n % 40},{n % 3},{n % 90 / 10},{n % 70 / 10}\n" for n in range(300))
+MANY += "u1,0,99,99\nu2,1,55,55\nu3,1,here,1\nu4,2,,1\n,0,1,1\n"
+NOBODY = "id,t,x,y\n"
+PLACE = ["--bounds", "0,0,10,10", "--cell", "2", "--delta", "2", "--strategy", "identity", "--sources", "boundary"]
+PAID = ["--ledger", "l.ledger", "--account", "all", "--limit", "9"]
+#: With these nothing about a row can stop a run.
+ALL_SAID = ["--outside", "clamp", "--drop-bad-rows", "--user", "id", "--max-per-user", "2"]
+STEPS = ["--start", "0", "--until", "2", "--window", "3", "--epsilon", "3", "--state", "s.ledger", "--out", "steps"]
+MAP = ["publish", "v.csv", "--x", "x", "--y", "y", *PLACE, *ALL_SAID, *PAID, "--epsilon", "1", "--out", "r.parquet"]
+STREAM = ["--x", "x", "--y", "y", *PLACE, *ALL_SAID, *STEPS]
+LINE = ["publish", "v.csv", "--x", "x", "--sorted", "--bounds", "0,10", "--delta", "1", "--sources", "left"]
+RUNS = {
+    "a map": [MAP],
+    "a chain": [
+        [*MAP, "--state", "r.state"],
+        ["refine", "--state", "r.state", "--epsilon", "2", *PAID[:4], "--out", "f.parquet"],
+        ["tighten", "f.parquet", "--epsilon", "0.5", "--out", "t.parquet"],
+    ],
+    "a map with points outside dropped": [["drop" if word == "clamp" else word for word in MAP]],
+    "steps of a table": [["stream", "v.csv", "--time", "t", *STREAM]],
+    "steps of a folder": [["stream", "daily", *STREAM]],
+    "sorted points": [
+        [*LINE, "--most", "400", "--outside", "clamp", *PAID, "--epsilon", "1", "--out", "r.parquet"]
+    ],
+}
+
+
+def _run(lines, folder, table, monkeypatch, capsys):
+    """Exit status, stdout, accounts and files of some command lines on a table."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "v.csv").write_text(table)
+    (folder / "daily").mkdir()
+    head, *rows = table.splitlines(keepends=True)
+    for step in range(3):
+        due = [row for row in rows if row.split(",")[1] == str(step)]
+        (folder / "daily" / f"{step}.csv").write_text(head + "".join(due))
+    ends = [main(line) for line in lines]
+    for ledger in folder.glob("*.ledger"):
+        ends.append(main(["ledger", "show", ledger.name, "--json"]))
+    said = re.sub(r"[0-9a-f]{16,}", "CHAIN", capsys.readouterr().out)
+    return ends, said, sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_tells_nothing_of_who_is_there(tmp_path, monkeypatch, capsys, name):
+    table = MANY if "--drop-bad-rows" in RUNS[name][0] else "".join(MANY.splitlines(keepends=True)[:303])
+    many = _run(RUNS[name], tmp_path / "many", table, monkeypatch, capsys)
+    nobody = _run(RUNS[name], tmp_path / "nobody", NOBODY, monkeypatch, capsys)
+    assert many == nobody
+    assert not any(many[0])
+    assert any(path.endswith(".parquet") for path in many[2])
+
+
+@pytest.mark.parametrize("method", ["inverse", "exponential", "global", "smooth-student"])
+def test_a_quantile_tells_nothing_but_its_value(tmp_path, monkeypatch, capsys, method):
+    """All at one end, all at one place and spread ones, some beyond the ends; their number is public."""
+    line = ["quantile", "v.csv", "--x", "x", "--q", "0.5", "--bounds", "0,10", "--delta", "1", "--outside", "clamp"]
+    line += ["--epsilon", "1", "--method", method, "--compare", *PAID, "--out", "q.json"]
+    spread = np.linspace(-1, 11, 50)
+    found = []
+    for number, values in enumerate((np.zeros(50), np.full(50, 5.0), np.full(50, 99.0), spread)):
+        table = pd.DataFrame({"id": 0, "t": 0, "x": values}).to_csv(index=False)
+        ends, said, files = _run([line], tmp_path / str(number), table, monkeypatch, capsys)
+        found.append((ends, said.split(maxsplit=1)[1], files))
+    assert found[0][0] == [0, 0]
+    assert all(each == found[0] for each in found)
