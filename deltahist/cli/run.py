@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # δ and ε must not fail on a terminal without them
             stream.reconfigure(errors="backslashreplace")
     if arguments is None:  # the process is the command's own: who is told to end sweeps up first
-        for name in ("SIGTERM", "SIGHUP"):  # the second one: the terminal was closed, unless nohup lets it be ignored
+        for name in ("SIGTERM", "SIGHUP"):  # or whose terminal was closed, unless it is to be ignored (nohup)
             if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:

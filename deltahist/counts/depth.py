@@ -17,7 +17,9 @@ _OTHERS = bytes(sorted(set(range(256)) - set(b'"[]{}')))
 
 
 class ShallowJson(io.RawIOBase):
-    """A stream of JSON that is refused where more than DEEPEST brackets are open, those in strings left out.
+    """A stream of JSON that ends where more than DEEPEST brackets are open, those in strings left out.
+
+    `check` says so afterwards: a parser that an error surprises would leave a thread behind, which may end the process.
 
     Parameters
     ----------
@@ -27,7 +29,7 @@ class ShallowJson(io.RawIOBase):
 
     def __init__(self, stream: Any, name: str) -> None:
         self._stream, self._name = stream, name
-        self._depth, self._in_string, self._escape = 0, False, b""
+        self._depth, self._in_string, self._escape, self._too_deep = 0, False, b"", False
 
     def readable(self) -> bool:
         return True
@@ -35,7 +37,15 @@ class ShallowJson(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         data = bytes(self._stream.read(None if size is None or size < 0 else size))
         self._follow(data)
-        return data
+        return b"" if self._too_deep else data
+
+    def check(self) -> None:
+        """Raise InputError if the text went too deep."""
+        if self._too_deep:
+            raise InputError(
+                f"input {self._name!r} has more than {DEEPEST} brackets within one another: rows of a table are "
+                "not nested like that"
+            )
 
     def close(self) -> None:
         self._stream.close()
@@ -58,8 +68,4 @@ class ShallowJson(io.RawIOBase):
         self._in_string = bool((quotes.sum() + self._in_string) % 2)
         if len(depths):
             self._depth = int(depths[-1])
-            if depths.max() > DEEPEST:
-                raise InputError(
-                    f"input {self._name!r} has more than {DEEPEST} brackets within one another: rows of a table are "
-                    "not nested like that"
-                )
+            self._too_deep = self._too_deep or bool(depths.max() > DEEPEST)

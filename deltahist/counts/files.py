@@ -264,8 +264,8 @@ def read_rows(
             else:
                 bound.add(users, cells)
     trouble = "" if steps is None else steps.trouble()
-    # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all. Who has
-    # said what becomes of points outside gets a release also where nobody is: its absence would tell (docs/counting.md).
+    # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all. Who
+    # has said what becomes of points outside gets a release where nobody is, too: its absence would tell (counting.md).
     if how.outside is None:
         if not rows:
             raise InputError(

@@ -233,16 +233,22 @@ def open_json_lines(source: Input, request: Request) -> Table:
                 '{"x": 1, "y": 2}'
             )
         shallow = ShallowJson(io.BytesIO(head), source.name)
-        schema = pj.read_json(io.BytesIO(shallow.read()), read_options=pj.ReadOptions(block_size=_BLOCK)).schema
+        text = shallow.read()
+        shallow.check()
+        schema = pj.read_json(io.BytesIO(text), read_options=pj.ReadOptions(block_size=_BLOCK)).schema
         names = schema.names
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         fields = [pa.field(names[i], _json_type(schema.field(i), request)) for i in positions]
         parse = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
         block = pj.ReadOptions(block_size=_JSON_BLOCK)
-        with ShallowJson(source.text(), source.name) as stream, pj.open_json(stream, block, parse) as reader:
-            for batch in reader:
-                yield [batch.column(field.name) for field in fields], 0
+        with ShallowJson(source.text(), source.name) as stream:
+            try:
+                with pj.open_json(stream, block, parse) as reader:
+                    for batch in reader:
+                        yield [batch.column(field.name) for field in fields], 0
+            finally:
+                stream.check()
 
     return Table(names, read)
 

@@ -16,10 +16,12 @@ from deltahist.counts.depth import DEEPEST, ShallowJson
 
 def refused(text, size):
     stream = ShallowJson(io.BytesIO(text), "p")
+    while stream.read(size):
+        pass
     try:
-        while stream.read(size):
-            pass
+        stream.check()
     except dh.InputError:
+        assert stream.read(size) == b""  # it has ended for good
         return True
     return False
 
@@ -53,6 +55,14 @@ def test_depth_is_that_of_the_definition():
         seen.add(expected)
         assert refused(text, chance.choice((1, 2, 7, 64, 1 << 20))) is expected
     assert seen == {True, False}
+
+
+def test_no_thread_of_the_parser_is_surprised():
+    """An error in it would end the process in one of thirty runs."""
+    stream = ShallowJson(io.BytesIO(b"[" * (DEEPEST + 1) + b"]" * 999), "p")
+    assert [stream.read(DEEPEST + 1), stream.read(99)] == [b"", b""]
+    with pytest.raises(dh.InputError, match="brackets within one another"):
+        stream.check()
 
 
 def test_a_text_that_is_nested_too_deeply_ends_in_one_line(tmp_path):
