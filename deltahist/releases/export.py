@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -184,7 +185,8 @@ def _to_geotiff(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     }
 
     def write(part: Path) -> None:
-        with rasterio.open(part, "w", **profile) as file:
+        content = io.BytesIO()  # to a full disk GDAL would write a part of the file, and say nothing
+        with rasterio.open(content, "w", **profile) as file:
             for number, (name, cells) in enumerate(bands.items(), start=1):
                 file.write(cells.T[::-1], number)  # rows of a picture run from north to south
                 file.set_band_description(number, name)
@@ -192,6 +194,7 @@ def _to_geotiff(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
                 file.update_tags(number, description=said["columns"][name]["description"])
             told = {key: said[key] for key in ("estimator", "promise", "statement")}
             file.update_tags(TIFFTAG_IMAGEDESCRIPTION=said["title"], **told)
+        part.write_bytes(content.getbuffer())
 
     return write
 

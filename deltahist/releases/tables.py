@@ -126,7 +126,7 @@ def _to_geopackage(frame: gpd.GeoDataFrame, file: io.BytesIO) -> None:
 
 def write_layer(frame: pd.DataFrame, file: Path | io.BytesIO, driver: str, **more: Any) -> None:
     """A layer of a file by GDAL; a table without geometries too."""
-    import pyogrio
+    import pyogrio.errors
 
     if driver == "GPKG" and not more.get(
         "append"
@@ -134,7 +134,10 @@ def write_layer(frame: pd.DataFrame, file: Path | io.BytesIO, driver: str, **mor
         more["dataset_options"] = {"VERSION": "1.2"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a plane without CRS is meant
-        pyogrio.write_dataframe(frame, file, driver=driver, **more)
+        try:
+            pyogrio.write_dataframe(frame, file, driver=driver, **more)
+        except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as problem:
+            raise OSError(str(problem)) from None  # as of any file that cannot be written
 
 
 def _free(name: str, taken: list[str]) -> str:

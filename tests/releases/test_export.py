@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import resource
 import sqlite3
 import sys
 from xml.etree import ElementTree
@@ -363,3 +364,16 @@ def test_tags_of_a_geotiff(release, tmp_path):
         assert file.tags()["promise"] == release.mechanism.promise
         assert file.units == ("points", "points")
         assert "standard error" in file.tags(2)["description"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "geojson", "gpkg", "parquet", "tif"])
+def test_of_a_full_disk_nothing_is_left(tmp_path, ending):
+    release = make(shape=(40, 40))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, before[1]))
+    try:
+        with pytest.raises(InputError, match="cannot be written"):
+            export(release, tmp_path / f"cells.{ending}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
