@@ -715,7 +715,8 @@ def test_who_is_told_to_end_sweeps_up(tmp_path, told):
     os.utime(old, (0, 0))
     place = ["--x", "x", "--y", "y", "--bounds", "0,0,4,4", "--cell", "1", "--delta", "1", "--epsilon", "1"]
     code = (
-        f"import sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli.run import main\n"
+        f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli.run import main\n"
+        f"signal.signal({told}, signal.SIG_DFL)\n"  # tests may run where it is ignored (nohup)
         f"sys.argv = {['deltahist', 'publish', 'v.csv', *place, '--strategy', 'identity', '--out', 'o.parquet']}\n"
         "real = base.write_parquet\n"
         "def slow(*given):\n    real(*given)\n    print('writing', flush=True)\n    time.sleep(60)\n"

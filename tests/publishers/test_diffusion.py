@@ -28,6 +28,7 @@ def key(tmp_path):
 
 def test_every_way_to_ask_gives_the_same_answer(key):
     diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
+    assert repr(diffusion) == f"Diffusion of {len(PLACES)} users' data over a network of {len(PROMISE.network)}"
     everything = diffusion.everything().set_index(["owner", "requester"])
     assert sorted(everything.index) == sorted(
         (o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r

@@ -142,6 +142,17 @@ def test_bad_membership():
         dh.publish_sorted([1], dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (2, 2)), 0.5), 1.0)
 
 
+def test_a_refusal_does_not_say_how_many_points_there_are():
+    """With a source their number is not public."""
+    near = dh.Neighbourhood(LINE, 5, sources="left")
+    mechanism = dh.publish_sorted([1, 2], near, 1.0, most=50).mechanism
+    for given, bound in ((near, {"epsilon": 1, "most": 50}), (mechanism, {})):
+        with pytest.raises(dh.InputError) as said:
+            dh.publish_sorted(np.zeros(173), given, **bound)
+        assert "50" in str(said.value)
+        assert "173" not in str(said.value)
+
+
 def test_nobody_there_is_a_release_too():
     near = dh.Neighbourhood(LINE, 5, sources="left")
     assert len(dh.publish_sorted([], near, 1.0, most=4, group=1).values) == 4
