@@ -1,7 +1,7 @@
 """What leaves a run besides the noisy numbers is the same whoever is there, and be it nobody.
 
-Each command runs on two tables that differ in their rows alone. Lines on stdout, exit status, charges and the names of
-files must be the same; only what goes to the publisher (stderr) may differ.
+Each command runs on two tables that differ in their rows alone. Lines on stdout, exit status, charges, names of files
+and all that releases say besides their values must be the same; only what goes to the publisher (stderr) may differ.
 """
 
 import re
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import deltahist as dh
 from deltahist.cli import main
 
 #: Many people, some outside, some without a place or a name, and nobody.
@@ -41,7 +42,7 @@ RUNS = {
 
 
 def _run(lines, folder, table, monkeypatch, capsys):
-    """Exit status, stdout, accounts and files of some command lines on a table."""
+    """Exit status, stdout, accounts, files and what releases say, of some command lines on a table."""
     folder.mkdir()
     monkeypatch.chdir(folder)
     (folder / "v.csv").write_text(table)
@@ -53,8 +54,10 @@ def _run(lines, folder, table, monkeypatch, capsys):
     ends = [main(line) for line in lines]
     for ledger in folder.glob("*.ledger"):
         ends.append(main(["ledger", "show", ledger.name, "--json"]))
-    said = re.sub(r"[0-9a-f]{16,}", "CHAIN", capsys.readouterr().out)
-    return ends, said, sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    releases = [dh.load(name) for name in files if name.endswith(".parquet")]
+    public = [capsys.readouterr().out, *(f"{each.describe()} {len(each.values)}" for each in releases)]
+    return ends, [re.sub(r"[0-9a-f]{16,}", "CHAIN", text) for text in public], files
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -77,6 +80,6 @@ def test_a_quantile_tells_nothing_but_its_value(tmp_path, monkeypatch, capsys, m
     for number, values in enumerate((np.zeros(50), np.full(50, 5.0), np.full(50, 99.0), spread)):
         table = pd.DataFrame({"id": 0, "t": 0, "x": values}).to_csv(index=False)
         ends, said, files = _run([line], tmp_path / str(number), table, monkeypatch, capsys)
-        found.append((ends, said.split(maxsplit=1)[1], files))
+        found.append((ends, said[0].split(maxsplit=1)[1], files))
     assert found[0][0] == [0, 0]
     assert all(each == found[0] for each in found)
