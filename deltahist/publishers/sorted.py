@@ -108,7 +108,8 @@ def on_a_line(points: ArrayLike) -> NDArray[Any]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        raise InputError(f"points have shape {array.shape} and type {array.dtype}: they must be (n,) numbers")
+        # Not their shape: with a source their number is private.
+        raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
     return array
 
 

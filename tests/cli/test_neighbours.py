@@ -83,3 +83,28 @@ def test_a_quantile_tells_nothing_but_its_value(tmp_path, monkeypatch, capsys, m
         found.append((ends, said[0].split(maxsplit=1)[1], files))
     assert found[0][0] == [0, 0]
     assert all(each == found[0] for each in found)
+
+
+SHARED = {"value": ["--value", "a", "--alpha", "5"], "bit": ["--bit", "a"]}
+SHARED["places"] = ["--x", "a", "--y", "b", "--alpha", "5", "--crs", "none"]
+
+
+@pytest.mark.parametrize("form", SHARED)
+def test_answers_of_a_network_tell_nothing_of_data_but_their_values(tmp_path, monkeypatch, capsys, form):
+    """The same users with other data: who they are is public, and so are edges and distances."""
+    rng = np.random.default_rng(2)
+    alike = np.ones(30, dtype=int) if form == "bit" else np.full(30, 71717.25)
+    spread = rng.integers(0, 2, 30) if form == "bit" else rng.uniform(0, 900, 30)
+    line = ["share", "d.csv", "--id", "user", "--edges", "e.txt", "--epsilon", "1:3,9:1", "--all", *SHARED[form]]
+    line += ["--state", "k.key", "--out", "o.csv"]
+    found = []
+    for number, data in enumerate((alike, spread)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        pd.DataFrame({"user": range(30), "a": data, "b": data}).to_csv("d.csv", index=False)
+        (folder / "e.txt").write_text("".join(f"{user} {user + 1}\n" for user in range(29)))
+        assert main(line) == 0
+        public = pd.read_csv("o.csv").drop(columns=["value", "bit", "x", "y", "a", "b"], errors="ignore")
+        found.append((capsys.readouterr().out, public.to_csv(), sorted(path.name for path in folder.iterdir())))
+    assert found[0] == found[1]

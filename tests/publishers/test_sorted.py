@@ -114,7 +114,7 @@ def test_seeded_noise_is_stamped_and_repeats():
     [
         ([], {"epsilon": 1}, "no points"),
         ([1, np.nan], {"epsilon": 1}, "NaN"),
-        ([[1, 2]], {"epsilon": 1}, r"shape \(1, 2\)"),
+        ([[1, 2]], {"epsilon": 1}, "2 dimensions"),
         (["a"], {"epsilon": 1}, "numbers"),
         ([1, 2], {}, "one of them"),
         ([1, 2], {"epsilon": 1, "rho": 1}, "one of them"),
@@ -151,6 +151,14 @@ def test_a_refusal_does_not_say_how_many_points_there_are():
             dh.publish_sorted(np.zeros(173), given, **bound)
         assert "50" in str(said.value)
         assert "173" not in str(said.value)
+
+
+@pytest.mark.parametrize("points", [np.ones((173, 3)), np.array([None, *range(172)]), np.array(["1"] * 173)])
+def test_points_that_are_no_numbers_are_refused_without_their_number(points):
+    near = dh.Neighbourhood(LINE, 5, sources="left")
+    with pytest.raises(dh.InputError, match=r"must be \(n,\) numbers") as said:
+        dh.publish_sorted(points, near, 1.0, most=500)
+    assert "173" not in str(said.value)
 
 
 def test_nobody_there_is_a_release_too():

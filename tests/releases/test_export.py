@@ -1,11 +1,14 @@
 """Export: every cell in its place, with its estimate and standard error, in every form."""
 
 import contextlib
+import errno
 import itertools
 import json
+import os
 import resource
 import sqlite3
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import geopandas as gpd
@@ -354,6 +357,19 @@ def test_a_companion_describes_the_csv_file(release, tmp_path, dimensions):
     assert [column["datatype"] for column in columns] == [kinds[kind.kind] for kind in frame.dtypes]
     assert columns[-1]["schema:unitText"] == "points"
     assert said["tableSchema"]["primaryKey"] == ["column", "row"][:dimensions]
+
+
+def test_a_disk_that_is_full_for_the_companion_leaves_nothing(release, tmp_path, monkeypatch):
+    write = Path.write_text
+
+    def full(path, text, *_, **how):
+        write(path, text[:20], **how)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(dh.InputError, match="No space left on device"):
+        export(release, tmp_path / "cells.csv")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
