@@ -20,7 +20,7 @@ PUBLISHERS = {
     "counts": lambda **how: dh.publish(COUNTS, LINE, CELLS, **how),
     "sorted points": lambda **how: dh.publish_sorted(POINTS, LINE, **how),
     "a quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
-    "a quantile with smooth noise": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth-student", **how),
+    "a smooth quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth-student", **how),
 }
 AMOUNTS = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.5, 0.001, 1])
 
@@ -57,7 +57,7 @@ def test_it_is_charged_before_noise_is_drawn_and_stays_charged(tmp_path, monkeyp
         assert Ledger(tmp_path / "l").charges("total") == {0: 500_000_000}
         raise RuntimeError
 
-    drawing = [(histogram, "draw"), (in_order, "draw"), (quantile, "draw"), (quantile, "draw_place"), (quantile, "rounded")]
+    drawing = [(histogram, "draw"), (in_order, "draw"), *((quantile, name) for name in ("draw", "draw_place", "rounded"))]
     for module, function in drawing:
         monkeypatch.setattr(module, function, drawn)
     with pytest.raises(RuntimeError):
