@@ -57,7 +57,7 @@ def test_it_is_charged_before_noise_is_drawn_and_stays_charged(tmp_path, monkeyp
         assert Ledger(tmp_path / "l").charges("total") == {0: 500_000_000}
         raise RuntimeError
 
-    drawing = [(histogram, "draw"), (in_order, "draw"), *((quantile, name) for name in ("draw", "draw_place", "rounded"))]
+    drawing = [(histogram, "draw"), (in_order, "draw"), *((quantile, f) for f in ("draw", "draw_place", "rounded"))]
     for module, function in drawing:
         monkeypatch.setattr(module, function, drawn)
     with pytest.raises(RuntimeError):
