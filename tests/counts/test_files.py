@@ -152,6 +152,19 @@ def test_bad_rows_in_parquet(tmp_path):
     assert count_file(tmp_path / "b.parquet", SQUARE, **XY, drop_bad_rows=True).kept == 2
 
 
+def test_a_table_of_nobody_is_counted_as_any_other(tmp_path):
+    """Where points outside are spoken for; in silence it is a slip."""
+    how = {"x": "x", "y": "y", "user": "who", "max_per_user": 1, "drop_bad_rows": True}
+    domain, found = dh.Domain((0, 0, 2, 2), (2, 2)), []
+    for rows in ("1,1,ann\n", ""):
+        (tmp_path / "p.csv").write_text("x,y,who\n" + rows)
+        found.append([dh.count_file(tmp_path / "p.csv", domain, outside=said, **how) for said in ("clamp", "drop")])
+    assert [each.counting for each in found[0]] == [each.counting for each in found[1]]
+    assert [each.kept for each in found[1]] == [0, 0]
+    with pytest.raises(dh.InputError, match=r"is empty: it has no rows; .* outside='clamp' or 'drop'"):
+        dh.count_file(tmp_path / "p.csv", domain, **how)
+
+
 def test_what_is_dropped_says_what_could_be_not_what_was(tmp_path):
     (tmp_path / "good.csv").write_text("x,y\n1,2\n")
     counted = count_file(tmp_path / "good.csv", SQUARE, **XY, drop_bad_rows=True, outside="drop")
