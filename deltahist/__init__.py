@@ -18,7 +18,7 @@ _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 def __getattr__(name: str) -> Any:
     if name == "smooth_sensitivity":  # once a public name; no longer one, since it must never be published
-        from deltahist.publishers import smooth_sensitivity
+        from deltahist.publishers.quantile import smooth_sensitivity
 
         return smooth_sensitivity
     return _attribute(name)

@@ -15,7 +15,8 @@ from .budgets.ledger import Ledger as Ledger
 from .budgets.paying import Account as Account
 from .budgets.window import Window as Window
 from .checks import check_strategy as check_strategy
-from .counts import count as count, count_file as count_file, count_table as count_table
+from .counts import count as count, count_file as count_file
+from .counts.databases import count_table as count_table
 from .domain import Domain as Domain
 from .errors import (
     BudgetExceeded as BudgetExceeded,
@@ -46,15 +47,12 @@ from .planning import (
     plan as plan,
 )
 from .privacy import Guarantee as Guarantee
-from .publishers import (
-    publish as publish,
-    publish_quantile as publish_quantile,
-    publish_sorted as publish_sorted,
-)
+from .publishers import publish as publish
 from .publishers.diffusion import Diffusion as Diffusion
 from .publishers.gradual import refine as refine, tighten as tighten
-from .publishers.quantile import quantile as quantile
+from .publishers.quantile import publish_quantile as publish_quantile, quantile as quantile
 from .publishers.rappor import Clients as Clients
+from .publishers.sorted import publish_sorted as publish_sorted
 from .releases import (
     Quantile as Quantile,
     Release as Release,

@@ -70,7 +70,7 @@ class InOrder:
     ) -> SortedRelease:
         """Sorted points to a release file."""
         from deltahist.mechanisms.sorted import check_membership
-        from deltahist.publishers import publish_sorted
+        from deltahist.publishers.sorted import publish_sorted
 
         check_membership(near)
         bound = None if self.most is None else options.whole_number(self.most, "--most")
@@ -172,7 +172,7 @@ def quantile(
     from deltahist.domain import Domain
     from deltahist.mechanisms.quantile import check_quantile
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.publishers import publish_quantile
+    from deltahist.publishers.quantile import publish_quantile
 
     budget = spending.keywords()
     keeping.check(budget, out=out)

@@ -19,14 +19,17 @@ def numbers(column: Any, name: str, *, some: bool = False, decimal: str = ".") -
     Raises InputError if the column's type holds no numbers, or, when `some` are expected, no row of it does.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind = column.type
+    if kind == pa.float64():
+        return _floats(column)
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         out = column.cast(pa.float64(), safe=False)
         return _floats(out)
     if not is_text(kind):
         raise InputError(f"column {name!r} has the type {kind}: coordinates must be numbers")
+    import pyarrow.compute as pc
+
     text = pc.utf8_trim_whitespace(column)
     if decimal == ",":
         pointed = pc.match_substring(text, ".")

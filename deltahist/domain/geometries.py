@@ -191,8 +191,6 @@ def _with_gaps(frame: gpd.GeoDataFrame, schema: Any) -> gpd.GeoDataFrame:
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | BaseGeometry | None:
     """What a text says of sources: none, boundary, left or right, or the union of a file's geometries."""
-    from shapely.errors import ShapelyError
-
     if text == "none":
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
@@ -207,6 +205,8 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
             f"{name} is {text!r}: it must be none, boundary, left or right (1-D), or a file of geometries "
             "(there is no such file)"
         )
+    from shapely.errors import ShapelyError
+
     frame = onto_map(read_geometries(file, domain, name), domain, f"{name} {str(file)!r}")
     try:
         return frame.union_all()

@@ -28,7 +28,6 @@ from deltahist.noise import discrete_gaussian, discrete_laplace
 from deltahist.noise.discrete import BLOCK
 from deltahist.planning import mechanism_for
 from deltahist.privacy import Law
-from deltahist.publishers.chains import begin
 from deltahist.releases import Release
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import is_own
@@ -142,6 +141,7 @@ def publish(
     # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
     measured = strategy.measure(private)
     if state is not None:
+        from deltahist.publishers.chains import begin
 
         def release(known: Mechanism, noise: NDArray[np.int64], payment: Payment | None) -> Release:
             return Release(known, measured + noise, total, payment=payment)

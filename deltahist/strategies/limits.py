@@ -8,12 +8,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from deltahist.strategies import tuning
 from deltahist.strategies.doors import HubGrid, HubLine
 from deltahist.strategies.mean_error import Blocked, in_blocks, noise_of, squares, sums_before
+from deltahist.strategies.valleys import lowest
 from deltahist.workloads import Boxes, Workload
 
 if TYPE_CHECKING:
@@ -173,15 +173,12 @@ class HubError:
             every = max(1, len(self._spans[0][0]) * math.prod(a.sums for a in grid.axes) // _WORK)
             plain = self.without_sums(spacing, every)
             gained = self._gained(grid, every, math.prod(lengths))
-            share = scipy.optimize.minimize_scalar(
-                lambda own, plain=plain, gained=gained: (
-                    plain * noise_of(own, self.norm) / noise_of(1.0, self.norm) - gained(own)
-                ),
-                bounds=(0.3, 0.97),
-                method="bounded",
-                options={"xatol": 1e-2},
-            )
-            yield _Hubs(spacing, width, float(share.x), float(share.fun))
+
+            def error(own: float, plain: float = plain, gained: Callable[[float], float] = gained) -> float:
+                return plain * noise_of(own, self.norm) / noise_of(1.0, self.norm) - gained(own)
+
+            least, own = lowest(error, 0.3, 0.97, 0.04)
+            yield _Hubs(spacing, width, own, least)
 
     def _some(self, every: int) -> list[tuple[NDArray[np.float64], ...]]:
         """The intervals of some of the boxes, per axis."""

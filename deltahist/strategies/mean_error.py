@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +10,19 @@ from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
 from deltahist.strategies.grids import Starts
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
+from deltahist.strategies.valleys import lowest
 from deltahist.workloads import Boxes, Span
 
 #: Lines from which on what their corners add is next to nothing.
 _LONG = 400
+#: Logarithms of a sum's share over what is left of a half: least and most.
+_PARTS = (-4.0, 3.0)
 #: Name of the sums' shares among those of all kinds.
 SUMS = "sums"
 
@@ -132,13 +135,17 @@ class MeanError:
         """Least error of the flows with sums of these widths, and the sums' shares, the whole budget being one."""
         if not widths:
             return self.of_flows(widths, np.zeros(0)), np.zeros(0)
-        found = scipy.optimize.minimize(
-            lambda x: self.of_flows(widths, _parts(x)),
-            np.full(len(widths), -0.5),
-            method="Nelder-Mead",
-            options={"xatol": 1e-2, "fatol": 1e-5, "maxfev": 60},
-        )
-        return float(found.fun), _parts(found.x)
+        parts, error = np.full(len(widths), -0.5), math.inf
+
+        def along(level: int, part: float) -> float:
+            parts[level] = part
+            return self.of_flows(widths, _parts(parts))
+
+        # One level after the other; two have little to do with each other, so that three rounds are enough.
+        for _ in range(1 if len(widths) == 1 else 3):
+            for level in range(len(widths)):
+                error, parts[level] = lowest(functools.partial(along, level), *_PARTS, 0.04)
+        return error, _parts(parts)
 
     def at_usual_shares(self, widths: tuple[int, ...]) -> float:
         """Mean variance of the flow through the boxes' sides, for sums with their usual shares."""
@@ -281,7 +288,10 @@ def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def sums_before(before: NDArray[np.float64], edge: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sums before places (m, k), from those before whole edges (n + 1, k): of what is cut, a part in proportion."""
-    at = np.minimum(edge.astype(np.int64), len(before) - 2)
+    at = edge.astype(np.int64)
+    if (edge == at).all():
+        return before[at]
+    at = np.minimum(at, len(before) - 2)
     share = (edge - at)[:, None]
     return np.asarray((1 - share) * before[at] + share * before[at + 1])
 

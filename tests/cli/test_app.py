@@ -72,6 +72,24 @@ def test_who_plans_or_publishes_waits_for_nothing_that_is_not_used(folder, line)
     assert not HEAVY & loaded(folder, *line)
 
 
+def test_a_table_of_numbers_waits_for_little_of_scipy_and_arrow(folder):
+    pd.read_csv(folder / "p.csv").to_parquet(folder / "p.parquet", index=False)
+    line = [*PLACE, "--bounds", "0,0,70,70"]  # smaller maps are decoded by general matrices
+    found = loaded(folder, "publish", "p.parquet", "--x", "x", "--y", "y", *line, "--out", "auto.parquet")
+    others = {"pyarrow.compute", "deltahist.counts.databases", "deltahist.publishers.chains"}
+    assert not ((PARTS | others) - {"scipy.sparse"}) & found
+
+
+def test_matrices_are_small_and_wait_for_no_threads(folder):
+    """NumPy's linear algebra looks at the environment once, when NumPy is imported."""
+    code = f"import os, sys, deltahist.cli\nassert 'numpy' not in sys.modules\n{RUN}\nprint(os.environ['OPENBLAS_NUM_THREADS'])"
+    line = [sys.executable, "-c", code, "inspect", "r.parquet"]
+    for said, expected in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")):
+        environment = {"PYTHONPATH": str(ROOT), **said}
+        done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, check=True)
+        assert done.stdout.splitlines()[-1] == expected
+
+
 def test_only_the_command_that_is_called_is_imported(folder):
     found = loaded(folder, "inspect", "r.parquet")
     modules = {f"deltahist.cli.{module}" for module, _ in COMMANDS.values()}

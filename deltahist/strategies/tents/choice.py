@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
@@ -18,6 +17,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.mean_error import squares
 from deltahist.strategies.tents.costs import largest_change, largest_own_square, largest_square
 from deltahist.strategies.tents.lattice import MOST_TENTS, Lattice, along, lattice
+from deltahist.strategies.valleys import lowest
 from deltahist.workloads import AllRanges, Boxes, Regions, Span, Workload
 from deltahist.workloads.ranges import same_domain
 
@@ -145,12 +145,10 @@ class _Search:
             ratio = math.exp(power)
             return (2 if self.norm == 1 else 1) * dearest(ratio) ** 2 * error.mean(ratio**2)
 
-        found = scipy.optimize.minimize_scalar(
-            variance, bounds=_RATIOS, method="bounded", options={"xatol": 0.02}
-        )
-        ratio = math.exp(found.x)
+        least, power = lowest(variance, *_RATIOS, 0.1)
+        ratio = math.exp(power)
         unit = dearest(ratio)
-        return Choice(float(found.fun), spacing, degree, (1 / unit, ratio / unit))
+        return Choice(least, spacing, degree, (1 / unit, ratio / unit))
 
     def _costs(self, lattices: Sequence[Lattice], scale: int) -> list[tuple[float, float]]:
         """What moves and arrivals of each relation change in cells and in tents, over its factor (norm 2: squares)."""

@@ -101,7 +101,7 @@ class Lattice:
     @functools.cached_property
     def eigen(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
-        values, vectors = scipy.linalg.eigh((self.matrix @ self.transpose).toarray() / self.scale**2)
+        values, vectors = np.linalg.eigh((self.matrix @ self.transpose).toarray() / self.scale**2)
         return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
 
     @functools.cached_property
