@@ -82,7 +82,9 @@ def test_a_table_of_numbers_waits_for_little_of_scipy_and_arrow(folder):
 
 def test_matrices_are_small_and_wait_for_no_threads(folder):
     """NumPy's linear algebra looks at the environment once, when NumPy is imported."""
-    code = f"import os, sys, deltahist.cli\nassert 'numpy' not in sys.modules\n{RUN}\nprint(os.environ['OPENBLAS_NUM_THREADS'])"
+    before = "import sys, deltahist.cli; assert 'numpy' not in sys.modules"
+    after = "import os; print(os.environ['OPENBLAS_NUM_THREADS'])"
+    code = f"{before}\n{RUN}\n{after}"
     line = [sys.executable, "-c", code, "inspect", "r.parquet"]
     for said, expected in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")):
         environment = {"PYTHONPATH": str(ROOT), **said}

@@ -17,6 +17,7 @@ def test_the_least_value_is_found_wherever_it_lies(bottom, shape):
         return shape(abs(x - bottom))
 
     value, place = lowest(function, 0.0, 6.0, 0.01)
-    assert abs(place - bottom) < 0.01 and value == function(place)
-    assert min(asked) >= 0 and max(asked) <= 6
+    assert abs(place - bottom) < 0.01
+    assert value == function(place)
+    assert all(0 <= x <= 6 for x in asked)
     assert len(set(asked)) <= 17  # every step costs one value more
