@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,16 @@ def open_source(
                 )
                 yield Batch(found, users, malformed, times, chosen, unread)
 
-    return Source(source.name, batches(), table.crs if by_geometry else None, table.rows)
+    return Source(source.name, _ahead(batches()), table.crs if by_geometry else None, table.rows)
+
+
+def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches, while a thread reads the next one."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield batch
 
 
 def _choose(
