@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -209,22 +209,25 @@ class Steps(Protocol):
 def read_rows(
     path: Path,
     domain: Domain,
-    tally: Tally | Places,
+    tally: Tally | Places | _Unkept,
     how: Reading,
     *,
     time: str | int | None = None,
     steps: Steps | None = None,
     due: int = 0,
+    seen: Outside | None = None,
 ) -> Rows:
     """Read all rows into a tally, checked, chosen, bounded per user and in the domain's coordinates.
 
     With `steps` places become step · cells + cell, and users are bounded within each step; points outside are looked
-    for from step `due` on.
+    for from step `due` on. What `seen` sees of points outside is for the caller to judge.
     """
     check_outside(how.outside)
     bound = user_bound(how.user is not None, how.max_per_user, how.key)
     source, operation, condition = _open(path, domain, how, time)
-    seen = Outside(domain, operation)
+    judged = seen is None and how.outside is None
+    seen = seen or Outside(domain)
+    seen.operation = operation
     rows = bad = off = unmatched = 0
     first = None
     short = path == STDIN or path.stat().st_size < _LONG
@@ -266,7 +269,7 @@ def read_rows(
     trouble = "" if steps is None else steps.trouble()
     # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all. Who
     # has said what becomes of points outside gets a release where nobody is, too: its absence would tell (counting.md).
-    if how.outside is None:
+    if judged:
         if not rows:
             raise InputError(
                 f"input {source.name!r} is empty: it has no rows; if it is meant, say what becomes of points outside: "
@@ -298,23 +301,32 @@ def read_rows(
     return Rows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
 
 
-def refuse_outside(paths: Iterable[Path], domain: Domain, **how: Any) -> None:
-    """Look through files that are to be counted one after the other for points outside; `how` as for `count_file`.
+class _Unkept:
+    """A tally of rows that are only looked at."""
+
+    def locate(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+        """Return no cell for any point."""
+        return np.full(len(columns[0]), -1)
+
+    def add(self, cells: NDArray[np.int64]) -> None:
+        """Keep nothing."""
+
+
+def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Counting]:
+    """Look through files that are to be counted one after the other, and return how each is counted; `how` as there.
 
     Raises
     ------
     OutsideBounds
         If many points of all files together lie outside.
     InputError
-        If one of them cannot be opened.
+        If one of them could not be counted.
     """
-    seen = Outside(domain)
-    for path in paths:
-        source, seen.operation, _ = _open(path, domain, Reading(**how))
-        for batch in source.batches:
-            given = batch.columns
-            seen.look(given, given if seen.operation is None else seen.operation(*given))
-    seen.refuse_many()
+    reading, seen = Reading(**how), Outside(domain)
+    found = [read_rows(path, domain, _Unkept(), reading, seen=seen).counting for path in paths]
+    if reading.outside is None:
+        seen.refuse_many()
+    return found
 
 
 def _open(

@@ -17,7 +17,7 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.paying import Account
 from deltahist.budgets.window import Window
 from deltahist.counts import count_file
-from deltahist.counts.files import choice_notes, refuse_outside
+from deltahist.counts.files import choice_notes, look_through
 from deltahist.counts.private import Private
 from deltahist.counts.steps import check_folders, count_steps, step_files
 from deltahist.domain.clock import Clock
@@ -253,7 +253,8 @@ class _Run:
                 continue
             counts = counts_of(step)
             if counts is not None:
-                self._check_counting(counts)
+                assert counts.counting is not None
+                self._check_counting(counts.counting)
             self.window.check(step, amount)
             budget = Budget(amount) if self.window.unit == "epsilon" else Budget(rho=amount)
             publish(
@@ -305,16 +306,15 @@ class _Run:
             self.ledger.store(_ACCOUNT, _WHOLE, self.done)
         return missing
 
-    def _check_counting(self, counts: Private) -> None:
-        """Raise InputError unless counts were made as those of the steps before; nothing has been charged yet."""
-        assert counts.counting is not None
-        if replace(counts.counting, projection=None) != replace(self.stream.counting, projection=None):
+    def _check_counting(self, counting: Counting) -> None:
+        """Raise InputError unless rows become counts as those of the steps before."""
+        if replace(counting, projection=None) != replace(self.stream.counting, projection=None):
             raise InputError(
                 f"the stream is for counts with {self.stream.counting.how}, but the rows were read with "
-                f"{counts.counting.how}: say the same of both"
+                f"{counting.how}: say the same of both"
             )
-        self.stream.mechanism.counted(counts.counting)  # refuses what could not be published
-        now = counts.counting.describe()
+        self.stream.mechanism.counted(counting)  # refuses what could not be published
+        now = counting.describe()
         before = self.ledger.fact(_ACCOUNT, _COUNTING)
         if before is None:
             self.ledger.store(_ACCOUNT, _COUNTING, now)
@@ -339,12 +339,13 @@ class _Run:
                     "file, or let gaps be empty steps if nobody was there"
                 )
 
-            if reading.get("outside") is None:
-                # All of them before the first is charged: a stream must not end halfway for what one file holds.
-                due = enumerate(labels[self.done + 1 :], start=self.done + 1)
-                files = [found[name] for k, name in due if name in found and (amounts is None or amounts[k])]
-                refuse_outside(files, domain, **reading)
-                reading = {**reading, "outside": "clamp"}
+            due = enumerate(labels[self.done + 1 :], start=self.done + 1)
+            files = [found[name] for k, name in due if name in found and (amounts is None or amounts[k])]
+            # All of them before the first is charged: a stream must not end halfway for what one file holds.
+            if len(files) > 1 or reading.get("outside") is None:
+                for counting in look_through(files, domain, progress=False, **reading):
+                    self._check_counting(counting)
+                reading = {**reading, "outside": reading.get("outside") or "clamp"}
 
             def of_file(step: int) -> Private | None:
                 if labels[step] not in found:

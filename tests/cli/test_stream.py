@@ -1,5 +1,6 @@
 """`deltahist stream` and `allocate`, in process: tables and folders, resuming, late rows, kills, bad input."""
 
+import re
 import sqlite3
 from fractions import Fraction
 
@@ -150,14 +151,6 @@ def test_files_that_are_no_steps(folder, capsys, name, message):
     assert not (folder / "city.ledger").exists()
 
 
-def test_a_bad_file_stops_before_its_charge(folder, capsys):
-    (folder / "daily" / "2020-03-03.csv").write_text("x,y\n1,one\n1,1\n")
-    assert stream(folder, source="daily", drop=("time",)) == 2
-    assert "unreadable" in capsys.readouterr().err
-    assert max(Ledger(folder / "city.ledger").charges("stream")) == 1
-    assert files(folder) == ["2020-03-01", "2020-03-02"]
-
-
 def test_step_numbers_and_users(folder):
     table = pd.read_csv(folder / "visits.csv")
     table["when"] = pd.to_datetime(table["when"]).dt.day
@@ -260,6 +253,22 @@ def test_swapped_columns_leave_nothing_behind(folder, capsys, source):
     assert Ledger(folder / "city.ledger").charges("stream") == charged
     assert stream(folder, "--outside", "clamp", **changed) == 0
     assert len(files(folder)) == DAYS
+
+
+@pytest.mark.parametrize(
+    ("third", "said", "message"),
+    [
+        ("when,user,x,y\n2020-03-03,u1,1,1\n2020-03-03,u1,here,1\n", [], "1 of 2 rows of .*03.csv' have missing"),
+        ("when,user,x,y\n2020-03-03,u1,,1\n", ["--drop-bad-rows", "--outside", "clamp"], "none of the 1 rows"),
+        ("when,user,east,y\n2020-03-03,u1,1,1\n", ["--outside", "clamp"], "column 'x' is not in '2020-03-03.csv'"),
+    ],
+)
+def test_a_folder_is_looked_through_before_the_first_charge(folder, capsys, third, said, message):
+    (folder / "daily" / "2020-03-03.csv").write_text(third)
+    before = sorted(folder.iterdir())
+    assert stream(folder, *said, source="daily", drop=("time",)) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert sorted(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.counts.files import refuse_outside
+from deltahist.counts.files import look_through
 from deltahist.counts.steps import Clock, count_steps
 
 CITY = dh.Domain((583_000, 4_505_000, 588_000, 4_509_000), (20, 16), "EPSG:32618")
@@ -91,8 +91,8 @@ def test_files_are_looked_at_together(tmp_path):
     few[:2] += 50_000
     files = [saved(tmp_path / "a.csv", few), saved(tmp_path / "b.csv", METRES)]
     with pytest.raises(dh.OutsideBounds, match="2 of 100"):
-        refuse_outside(files[:1], PLANE, x="x", y="y")
-    refuse_outside(files, PLANE, x="x", y="y")
+        look_through(files[:1], PLANE, x="x", y="y")
+    look_through(files, PLANE, x="x", y="y")
 
 
 def test_it_must_be_said_in_words():
