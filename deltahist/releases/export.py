@@ -110,7 +110,7 @@ def _to_geojson(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
         "NATIVE_DATA": json.dumps({"type": "FeatureCollection", KEY: said}, ensure_ascii=False),
         "NATIVE_MEDIA_TYPE": "application/vnd.geo+json",
     }
-    return lambda part: write_layer(frame, part, "GeoJSON", layer_options=members)
+    return lambda part: write_layer(frame, part, "GeoJSON", layer=path.stem, layer_options=members)
 
 
 def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
