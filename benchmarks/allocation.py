@@ -42,7 +42,7 @@ def main() -> None:
             allocate_online(
                 past,
                 [1] * window,
-                window=window,
+                length=window,
                 epsilon=1.0,
                 model=Independent(),
                 rng=np.random.default_rng(seed),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import deltahist as dh
+from deltahist.publishers.quantile import smooth_sensitivity
 
 POINTS = 10_000_000
 
@@ -39,7 +40,7 @@ def main() -> None:
     for beta in (1.0, 0.1, 1e-2, 1e-4, 1e-6):
         timed(
             f"smooth_sensitivity, β = {beta:g}",
-            lambda b=beta: dh.smooth_sensitivity(points, 0.5, near, beta=b),
+            lambda b=beta: smooth_sensitivity(points, 0.5, near, beta=b),
         )  # type: ignore[misc]
     for method in ("inverse", "smooth-student"):
         timed(f"quantile, ε = 0.1, {method}", lambda m=method: dh.quantile(points, 0.5, near, 0.1, method=m))  # type: ignore[misc]

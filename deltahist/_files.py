@@ -56,7 +56,7 @@ def _as_json(value: Any) -> bytes:
 def _check_digest(stated: Any, found: str, path: str) -> None:
     """Raise DamagedFile unless a file states the digest that its content has."""
     if stated is None:
-        raise DamagedFile(f"release file {path!r} states no digest of its content (altered, or of an early version?)")
+        raise DamagedFile(f"release file {path!r} states no digest of its content (was it altered?)")
     if stated != found:
         raise DamagedFile(
             f"release file {path!r} states the digest {str(stated)[:16]}..., and its content has {found[:16]}...: it "

@@ -29,7 +29,7 @@ import deltahist as dh
 from deltahist.decode import box_sums, nonnegative, simulated_metric
 from deltahist.errors import InputError, as_printed
 from deltahist.mechanisms.calibration import rho_for
-from deltahist.strategies import Spectral, Strategy, Tents, tuned
+from deltahist.strategies import Flow, Spectral, Strategy, Tents
 from experiments._common import figure, print_table, save
 from experiments._frontier_plot import draw_frontier
 from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer
@@ -114,7 +114,7 @@ def ours(contest: Contest, deltas: Sequence[int], limits: Sequence[float] = LIMI
     for delta, limit in itertools.product(deltas, (None, *limits)):
         near = contest.near(delta, limit)
         work = dh.workloads.all_ranges(contest.domain)
-        pure: dict[str, Strategy] = {"flow": tuned(near), "tents": Tents.tuned(near)}
+        pure: dict[str, Strategy] = {"flow": Flow.tuned(near), "tents": Tents.tuned(near)}
         expected = {name: dh.Mechanism(near, A, dh.Budget(1)).rmse(work) for name, A in pure.items()}
         for name, strategy in pure.items():
             if limit is None or expected[name] <= _CLOSE * min(expected.values()):

@@ -9,6 +9,7 @@ import numpy as np
 
 import deltahist as dh
 from deltahist.mechanisms.smooth import smooth_noise
+from deltahist.publishers.quantile import smooth_sensitivity
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)
@@ -31,7 +32,7 @@ def run(out: Path, small: bool) -> Found:
         made = [points / points.max() for points in made]
         for delta in DELTAS:
             near = dh.Neighbourhood(dh.Domain((0, 1), (100,)), delta)
-            smooth = [dh.smooth_sensitivity(points, 0.5, near, beta=noise.beta) for points in made]
+            smooth = [smooth_sensitivity(points, 0.5, near, beta=noise.beta) for points in made]
             row: dict[str, object] = {
                 "points": number,
                 "delta": delta,

@@ -19,7 +19,6 @@ from sqlalchemy import (
     bindparam,
     delete,
     insert,
-    inspect,
     select,
     update,
 )
@@ -55,11 +54,9 @@ _FACT = Table(
     sqlite_with_rowid=False,
 )
 
-#: Tables that accounts of earlier versions did without: they are made when something is kept in them.
-LATER = MetaData()
 _ANSWER = Table(
     "answer",
-    LATER,
+    TABLES,
     Column("account", Text, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("request", Text, nullable=False),
@@ -68,7 +65,7 @@ _ANSWER = Table(
 )
 _ENTRY = Table(
     "entry",
-    LATER,
+    TABLES,
     Column("account", Text, primary_key=True),
     Column("number", _WHOLE, primary_key=True),
     Column("kind", Text, nullable=False),
@@ -90,7 +87,10 @@ _FORGET = delete(_CHARGE).where(_CHARGE.c.account == _OF, _CHARGE.c.step <= _AT)
 _VALUE = select(_FACT.c.value).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
 _CLOSE = tuple(
     delete(table).where(column == _OF)
-    for table, column in ((_FACT, _FACT.c.account), (_CHARGE, _CHARGE.c.account), (_ACCOUNT, _ACCOUNT.c.name))
+    for table, column in (
+        *((table, table.c.account) for table in (_ANSWER, _ENTRY, _FACT, _CHARGE)),
+        (_ACCOUNT, _ACCOUNT.c.name),
+    )
 )
 _FACTS = select(_FACT.c.name, _FACT.c.value).where(
     _FACT.c.account == _OF, _FACT.c.name.startswith(_KEY, autoescape=False)
@@ -121,9 +121,8 @@ class Accounts:
     Rules and facts are JSON; charges are whole billionths.
     """
 
-    def __init__(self, connection: Connection, has_later: bool | None = None) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._has_later = has_later
 
     def rules(self) -> dict[str, Any]:
         """The rule of every account, in the order of their names."""
@@ -142,9 +141,6 @@ class Accounts:
         """Forget an account altogether: for one that nothing was charged to."""
         for statement in _CLOSE:
             self._connection.execute(statement, {"of": name})
-        if self._later:
-            for table in (_ANSWER, _ENTRY):
-                self._connection.execute(delete(table).where(table.c.account == name))
 
     def charges(self, name: str) -> dict[int, int]:
         """Billionths charged at each step that is still kept, in the order of steps."""
@@ -177,53 +173,36 @@ class Accounts:
 
     def answered(self, name: str, key: str) -> tuple[Any, Any] | None:
         """The request that was made under a key, and its answer; None if there was none."""
-        found = self._connection.execute(_ANSWERED, {"of": name, "key": key}).first() if self._later else None
+        found = self._connection.execute(_ANSWERED, {"of": name, "key": key}).first()
         return None if found is None else (json.loads(found.request), json.loads(found.answer))
 
     def keep_answer(self, name: str, key: str, request: Any, answer: Any) -> None:
         """Keep the answer (JSON) to a request under a key that was not used yet."""
-        self._make_later()
         kept = {"account": name, "key": key, "request": json.dumps(request, sort_keys=True)}
         self._connection.execute(insert(_ANSWER), {**kept, "answer": json.dumps(answer)})
 
     def requests(self, name: str) -> Iterator[Any]:
         """All requests of an account that were answered under a key."""
-        found = self._connection.scalars(_REQUESTS, {"of": name}) if self._later else ()
-        return map(json.loads, found)
+        return map(json.loads, self._connection.scalars(_REQUESTS, {"of": name}))
 
     def owners(self) -> dict[str, set[str]]:
         """For each table the accounts that it has rows of, whether they are there or not."""
-        tables = (_CHARGE, _FACT, *((_ANSWER, _ENTRY) if self._later else ()))
         return {
-            table.name: set(self._connection.scalars(select(table.c.account).distinct())) for table in tables
+            table.name: set(self._connection.scalars(select(table.c.account).distinct()))
+            for table in (_CHARGE, _FACT, _ANSWER, _ENTRY)
         }
 
     def entries(self, name: str, after: int = -1) -> list[Entry]:
         """What was entered after a number, in order."""
-        found = self._connection.execute(_ENTRIES, {"of": name, "at": after}) if self._later else ()
-        return [Entry(*row) for row in found]
+        return [Entry(*row) for row in self._connection.execute(_ENTRIES, {"of": name, "at": after})]
 
     def enter(self, name: str, entry: Entry) -> None:
         """Keep an entry under a number that was not used yet."""
-        self._make_later()
         self._connection.execute(insert(_ENTRY), {"account": name, **entry._asdict()})
 
     def drop_entries(self, name: str, upto: int) -> None:
         """Forget entries up to a number."""
-        if self._later:
-            self._connection.execute(_DROP, {"of": name, "at": upto})
-
-    @property
-    def _later(self) -> bool:
-        """Whether the later tables are there."""
-        if self._has_later is None:
-            self._has_later = inspect(self._connection).has_table(_ENTRY.name)
-        return self._has_later
-
-    def _make_later(self) -> None:
-        if not self._later:
-            LATER.create_all(self._connection)
-            self._has_later = True
+        self._connection.execute(_DROP, {"of": name, "at": upto})
 
 
 def _text(rule: dict[str, Any]) -> str:

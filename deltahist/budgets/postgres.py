@@ -29,7 +29,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, TimeoutEr
 
 from deltahist._postgres import settle
 from deltahist.budgets import accounts
-from deltahist.budgets.accounts import LATER, TABLES, Accounts
+from deltahist.budgets.accounts import TABLES, Accounts
 from deltahist.errors import DamagedFile, InputError
 
 SCHEMA = "deltahist"
@@ -100,7 +100,7 @@ class PostgreSQL:
             if inspect(connection).has_table(_LEDGER.name):
                 return
             connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-            for tables in (_VERSIONS, TABLES, LATER):
+            for tables in (_VERSIONS, TABLES):
                 tables.create_all(connection, checkfirst=False)
             connection.execute(insert(_LEDGER), {"version": VERSION})
 
@@ -115,7 +115,7 @@ class PostgreSQL:
                     f"{self._what} is of version {versions[0]}: this program knows versions up to {VERSION}"
                 )
             there = set(inspect(connection).get_table_names(SCHEMA))
-        missing = sorted({*TABLES.tables, *LATER.tables} - there)
+        missing = sorted({*TABLES.tables} - there)
         if missing or len(versions) != 1:
             why = f"it has no table {missing[0]!r}" if missing else f"it has {len(versions)} versions"
             raise DamagedFile(f"{self._what} is damaged: {why}; nothing was charged")
@@ -131,13 +131,13 @@ class PostgreSQL:
     def read(self) -> Iterator[Accounts]:
         """The accounts as they stand at one moment."""
         with self._looking() as connection:
-            yield Accounts(connection, has_later=True)
+            yield Accounts(connection)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[Accounts]:
         """The accounts, alone: others wait from the first look on, not only from the first change."""
         with self._changing() as connection:
-            yield Accounts(connection, has_later=True)
+            yield Accounts(connection)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

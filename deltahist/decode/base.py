@@ -176,10 +176,6 @@ class Decoder:
         """Number of noise draws (m,) whose plain sum each answer's noise is, 0 for no such sum; None if it never is."""
         return None
 
-    def draws(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """The former name of `draws_summed`."""
-        return self.draws_summed(spans, variance)
-
     @property
     def speck(self) -> float:
         """What rounding leaves where an answer is exact, such as the whole domain with a public total."""

@@ -301,11 +301,6 @@ class Neighbourhood:
         """δ in cells, per axis."""
         return tuple(float(Fraction(self.radius, k)) for k in self.domain.steps)
 
-    @property
-    def cells(self) -> tuple[float, ...]:
-        """The former name of `delta_cells`."""
-        return self.delta_cells
-
     def describe(self) -> dict[str, Any]:
         """A JSON-ready public description; the domain's own is apart."""
         sources = self.sources

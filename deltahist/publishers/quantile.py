@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -278,12 +277,5 @@ def _noisy(window: _PointsAround, noise: Smooth, reach: int, contributions: int,
     return rounded(noise.method.removeprefix("smooth-"), window.quantile, scale, words, sigma=SIGMA)
 
 
-def quantile(*arguments: Any, **options: Any) -> Quantile:
-    """The former name of `publish_quantile`.
-
-    >>> import numpy as np, deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
-    >>> quantile(np.arange(101), 0.5, near, epsilon=2.0).number
-    101
-    """
-    return publish_quantile(*arguments, **options)
+#: Its short name.
+quantile = publish_quantile

@@ -13,9 +13,6 @@ Hierarchical 12 348.4
 Flow 1 3.9
 """
 
-from typing import Any
-
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Group, Strategy
 from deltahist.strategies.cuts import CutAugmented
 from deltahist.strategies.flow import Flow
@@ -43,11 +40,6 @@ for _cls in (
     register(_cls)
 
 
-def tuned(near: Neighbourhood, *workload: Any, **options: Any) -> Flow:
-    """The former name of `Flow.tuned`."""
-    return Flow.tuned(near, *workload, **options)
-
-
 __all__ = [
     "Cumulative",
     "CutAugmented",
@@ -66,5 +58,4 @@ __all__ = [
     "named",
     "register",
     "strategies",
-    "tuned",
 ]

@@ -40,7 +40,6 @@ class Group:
     share : the draws count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
         largest sum over edges of share · |change|.
     unit : what a draw of one is in points.
-    rows : the former name of `members`, which still serves.
     """
 
     name: str
@@ -48,32 +47,10 @@ class Group:
     share: Fraction = Fraction(1)
     unit: Fraction = Fraction(1)
 
-    def __init__(
-        self,
-        name: str,
-        members: Members | None = None,
-        share: Fraction = Fraction(1),
-        unit: Fraction = Fraction(1),
-        *,
-        rows: Members | None = None,
-    ) -> None:
-        if (members is None) == (rows is None):
-            raise InputError(f"group {name!r} must say once which draws are its members")
-        for field, value in (
-            ("name", name),
-            ("members", rows if members is None else members),
-            ("share", share),
-            ("unit", unit),
-        ):
-            object.__setattr__(self, field, value)
-        for field, value in (("share", share), ("unit", unit)):
+    def __post_init__(self) -> None:
+        for field, value in (("share", self.share), ("unit", self.unit)):
             if not isinstance(value, Fraction) or value <= 0:
-                raise InputError(f"{field} of group {name!r} is {value!r}: it must be a fraction above zero")
-
-    @property
-    def rows(self) -> Members:
-        """The former name of `members`."""
-        return self.members
+                raise InputError(f"{field} of group {self.name!r} is {value!r}: it must be a fraction above zero")
 
 
 class Strategy:

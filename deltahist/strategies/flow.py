@@ -222,11 +222,6 @@ class Flow(Strategy):
         out = spread_blocks(own, self.starts, self.domain.shape).reshape(-1, X.shape[1])
         return out if self.plain else out + X[: self.domain.size]
 
-    def describe(self) -> dict[str, Any]:
-        # What came later is left out where it is not used: such flows are described as they always were.
-        later = {"hubs": None, "hub_width": None, "centred": False}
-        return {name: value for name, value in super().describe().items() if later.get(name, ...) != value}
-
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         if float(counts.sum(dtype=np.float64)) >= 2.0**62 / _ONE:
             raise InputError("counts add up to more than a flow strategy holds: at most 2^58 points")
@@ -295,11 +290,6 @@ class Flow(Strategy):
             return {kind.name: share for kind, share in zip(self.kinds, self.shares, strict=True)}
         usual = usual_shares(len(self._widths))
         return {kind.name: usual.get(kind.name, usual[SUMS]) for kind in self.kinds}
-
-    @property
-    def weights(self) -> dict[str, Fraction]:
-        """The former name of `share_of`."""
-        return self.share_of
 
     @property
     def draws(self) -> int:

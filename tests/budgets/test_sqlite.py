@@ -16,8 +16,6 @@ import deltahist as dh
 from deltahist.budgets import sqlite
 from deltahist.budgets.ledger import Ledger
 
-V1 = Path(__file__).parent.parent / "fixtures" / "v1"
-
 
 @pytest.fixture
 def where(tmp_path):
@@ -215,11 +213,11 @@ STORE = "INSERT OR REPLACE INTO fact VALUES (?, ?, ?)"
 TABLES = ("account", "charge", "fact")
 
 
-@pytest.mark.parametrize(("source", "name"), [("window", "city"), ("stream", "stream"), ("new", "city")])
-def test_a_ledger_gets_the_bytes_that_it_always_got(tmp_path, ledger, source, name):
+def test_a_ledger_gets_the_bytes_that_plain_statements_give(tmp_path, ledger):
+    name = "city"
     old, new = tmp_path / "old", tmp_path / "new"
     for copy in (old, new):
-        shutil.copy(ledger.path if source == "new" else V1 / f"{source}.ledger", copy)
+        shutil.copy(ledger.path, copy)
         copy.chmod(0o600)
     connection = sqlite3.connect(old, isolation_level=None)
     for step, nano in ((2, 5), (2, 7), (3, 10), (1 << 61, 10**18)):
@@ -235,30 +233,3 @@ def test_a_ledger_gets_the_bytes_that_it_always_got(tmp_path, ledger, source, na
     connection.close()
     assert new.read_bytes() == old.read_bytes()
     assert Ledger(old).charges(name) == {1 << 61: 10**18}
-
-
-def _schema(path):
-    connection = sqlite3.connect(path)
-    asked = {
-        "application_id": "PRAGMA application_id",
-        "user_version": "PRAGMA user_version",
-        "encoding": "PRAGMA encoding",
-        "journal": "PRAGMA journal_mode",
-        "page": "PRAGMA page_size",
-        "names": "SELECT type, name, tbl_name FROM sqlite_schema ORDER BY name",
-        "rowids": "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' ORDER BY name",
-        "columns": "SELECT t.name, c.* FROM sqlite_schema t, pragma_table_xinfo(t.name) c",
-        "indices": "SELECT t.name, i.name, i.'unique', i.origin FROM sqlite_schema t, pragma_index_list(t.name) i",
-        # A reference to a table without a column means its primary key.
-        "references": """SELECT t.name, f.'table', f.'from', ifnull(f.'to', 'name'), f.on_update, f.on_delete
-                         FROM sqlite_schema t, pragma_foreign_key_list(t.name) f""",
-    }
-    found = {what: connection.execute(question).fetchall() for what, question in asked.items()}
-    connection.close()
-    return found
-
-
-def test_a_new_ledger_has_the_schema_of_version_1(ledger):
-    schema = _schema(ledger.path)
-    assert [row[1] for row in schema["rowids"] if row[0] in TABLES] == [1, 1, 1]
-    assert schema == _schema(V1 / "window.ledger") == _schema(V1 / "stream.ledger")

@@ -3,14 +3,11 @@
 import contextlib
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
-
-V1 = Path(__file__).parent.parent / "fixtures" / "v1"
 
 
 @pytest.fixture
@@ -49,13 +46,6 @@ def test_nothing_is_told_of_peoples_own_budgets(ledger):
             look("people")
     with pytest.raises(dh.InputError, match="is of kind 'purses': only a total is charged by its name"):
         ledger.charge("people", 0.1)
-
-
-@pytest.mark.parametrize("name", ["window", "stream"])
-def test_ledgers_of_before_are_in_order(name, tmp_path):
-    copy = tmp_path / name
-    copy.write_bytes((V1 / f"{name}.ledger").read_bytes())
-    assert Ledger(copy).problems() == []
 
 
 @pytest.mark.parametrize(

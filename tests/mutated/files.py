@@ -40,7 +40,7 @@ def _publish(file, *more, bounds=_MAP):
 
 
 _USERS = ["--user", "u", "--max-per-user", "2", "--where", "kind = 'a'"]
-_SAVED = Path(__file__).parents[1] / "fixtures" / "v1"
+_SAVED = Path(__file__).parent / "saved"
 #: A box on the map of each of the saved releases.
 _BOXES = dict.fromkeys((
     "identity", "flow", "wavelet_gaussian", "geometry_source", "hierarchical_shares", "chain", "copy", "users_dropped",

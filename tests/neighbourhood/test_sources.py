@@ -107,7 +107,7 @@ def test_a_far_source_lets_no_total_through():
     domain = dh.Domain((0, 0, 8, 8), (8, 8))
     with pytest.warns(dh.DeltaHistWarning, match="further than"):
         near = dh.Neighbourhood(domain, 1, shapely.Point(500, 4))
-    assert not dh.strategies.tuned(near).keeps_total
+    assert not dh.strategies.Flow.tuned(near).keeps_total
     with pytest.raises(dh.InputError, match="keeps the number of points exactly"):
         dh.publish(np.ones((8, 8), dtype=int), near, dh.strategies.Flow(domain), 1.0)
     assert "appearing, vanishing" in dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0).statement()

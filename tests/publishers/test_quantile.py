@@ -13,6 +13,7 @@ import deltahist as dh
 from deltahist.mechanisms.quantile import METHODS, rank_of, rate_of
 from deltahist.mechanisms.smooth import smooth_noise
 from deltahist.publishers import quantile
+from deltahist.publishers.quantile import smooth_sensitivity
 from tests.moves import distances, moves_of, neighbours
 
 LINE = dh.Domain((0, 1), (100,))
@@ -271,9 +272,9 @@ def test_the_smooth_sensitivity_is_capped_by_delta():
     points = np.linspace(0, 1, 11)
     near = dh.Neighbourhood(LINE, 0.01)
     wide = dh.Neighbourhood(LINE, 1)
-    assert dh.smooth_sensitivity(points, 0.5, near, beta=0.1) == pytest.approx(0.01)
-    assert dh.smooth_sensitivity(points, 0.5, wide, beta=0.1) > 0.1
-    assert dh.smooth_sensitivity(points[::-1], 0.5, wide, beta=0.1, contributions=2) > dh.smooth_sensitivity(
+    assert smooth_sensitivity(points, 0.5, near, beta=0.1) == pytest.approx(0.01)
+    assert smooth_sensitivity(points, 0.5, wide, beta=0.1) > 0.1
+    assert smooth_sensitivity(points[::-1], 0.5, wide, beta=0.1, contributions=2) > smooth_sensitivity(
         points, 0.5, wide, beta=0.1
     )
 
@@ -292,7 +293,7 @@ def test_the_smooth_sensitivity_is_capped_by_delta():
         ([0.1], 0.5, {"rho": 1, "method": "smooth-student"}, "smooth-student takes epsilon"),
         ([0.1], 0.5, {"rho": 1, "probability": 1e-6}, "probability goes with epsilon"),
         ([0.1], 0.5, {"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
-        ([[0.1, 0.2]], 0.5, {"epsilon": 1}, "shape"),
+        ([[0.1, 0.2]], 0.5, {"epsilon": 1}, "2 dimensions"),
     ],
 )
 def test_bad_input(points, q, options, message):
@@ -306,4 +307,4 @@ def test_bad_membership_and_beta():
     with pytest.raises(dh.InputError, match="2 dimensions"):
         dh.quantile([0.1], 0.5, dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (2, 2)), 0.5), 1.0)
     with pytest.raises(dh.InputError, match="beta is 0"):
-        dh.smooth_sensitivity([0.1], 0.5, dh.Neighbourhood(LINE, 0.1), beta=0)
+        smooth_sensitivity([0.1], 0.5, dh.Neighbourhood(LINE, 0.1), beta=0)

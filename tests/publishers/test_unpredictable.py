@@ -228,7 +228,8 @@ def entry_points():
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)
             for name, thing in vars(module).items():
-                if getattr(thing, "__module__", None) != module.__name__ or name.startswith("_"):
+                own = (getattr(thing, "__module__", None), getattr(thing, "__name__", None)) == (module.__name__, name)
+                if not own or name.startswith("_"):
                     continue
                 inner = vars(thing).items() if inspect.isclass(thing) else [("", thing)]
                 for method, function in inner:

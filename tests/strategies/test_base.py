@@ -83,16 +83,6 @@ def test_its_file_is_refused_where_it_is_not_known(tmp_path):
         dh.Release.load(path)
 
 
-def test_members_of_a_group_may_be_given_by_their_former_name():
-    draws = np.arange(3)
-    new, old = Group("some", draws, Fraction(2)), Group("some", rows=draws, share=Fraction(2))
-    assert new.members is new.rows is old.members is old.rows is draws
-    assert (new.name, new.share, new.unit) == (old.name, old.share, old.unit) == ("some", 2, 1)
-    for given in ({}, {"members": draws, "rows": draws}):
-        with pytest.raises(dh.InputError, match="once which draws are its members"):
-            Group("some", **given)
-
-
 def test_shares_are_exact():
     assert read_shares(None, 2, "level") == (1, 1)
     assert read_shares((0.1, Fraction(1, 3)), 2, "level")[1] == Fraction(1, 3)

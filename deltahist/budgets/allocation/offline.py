@@ -38,12 +38,11 @@ _PIECE, _MARGIN, _ROUNDS = 1 << 14, 16, 16
 def allocate_offline(
     weights: ArrayLike,
     *,
-    length: int | None = None,
+    length: int,
     epsilon: float | Fraction,
     power: float = 2.0,
     error: Callable[[Any], Any] | None = None,
     past: ArrayLike = (),
-    window: int | None = None,
 ) -> NDArray[np.float64]:
     """What to spend at each step when all weights are known: least Σ w_i Err(ε_i), no window above its limit.
 
@@ -59,7 +58,6 @@ def allocate_offline(
     error : another convex error function, falling in ε: from a cvxpy expression to a convex one, entry by entry.
         It is then solved by cvxpy.
     past : amounts committed before the first weight, latest last; they count in the windows.
-    window : the former name of `length`.
 
     Returns
     -------
@@ -75,7 +73,7 @@ def allocate_offline(
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
     """
     wanted = check_weights(weights)
-    length, limit = check_budget(length, window, epsilon, power)
+    length, limit = check_budget(length, epsilon, power)
     before = check_past(past, length, limit)
     if len(wanted) + np.size(past) < length:
         raise InputError(

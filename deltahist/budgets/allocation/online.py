@@ -26,7 +26,7 @@ def allocate_online(
     past: ArrayLike,
     weights: ArrayLike,
     *,
-    length: int | None = None,
+    length: int,
     epsilon: float | Fraction,
     model: Model | Sampler | float,
     power: float = 2.0,
@@ -34,7 +34,6 @@ def allocate_online(
     scenarios: int = 1000,
     seconds: float | None = None,
     rng: np.random.Generator | None = None,
-    window: int | None = None,
 ) -> float:
     """What to spend now, when the weights up to now are known and a model says what may come.
 
@@ -57,7 +56,6 @@ def allocate_online(
     scenarios : futures that are drawn.
     seconds : stop after about so long, with the answer of as many scenarios as were reached; at least 64.
     rng : for the scenarios. Weights are public, and so is this randomness; a fixed seed when None.
-    window : the former name of `length`.
 
     Returns
     -------
@@ -74,7 +72,7 @@ def allocate_online(
     0.5
     """
     known = check_weights(weights)
-    length, limit = check_budget(length, window, epsilon, power)
+    length, limit = check_budget(length, epsilon, power)
     scenarios = whole(scenarios=scenarios)
     if seconds is not None:
         positive(seconds=seconds)

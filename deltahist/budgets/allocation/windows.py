@@ -30,13 +30,9 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> NDArray[np.float
     return out
 
 
-def check_budget(length: Any, window: Any, epsilon: Any, power: float) -> tuple[int, int]:
-    """Length of a window in steps, which `window` may say as well (its former name), and its limit in billionths."""
-    if (length is None) == (window is None):
-        raise InputError(
-            "give length, how many steps a window has (window is its former name; one of the two is enough)"
-        )
-    length = whole(length=length) if window is None else whole(window=window)
+def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
+    """Return the length of a window in steps and its limit in billionths."""
+    length = whole(length=length)
     positive(epsilon=epsilon)
     positive(power=power)
     limit = allowed(epsilon=epsilon)

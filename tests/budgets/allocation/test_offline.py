@@ -242,13 +242,3 @@ def test_another_error_function_goes_to_cvxpy():
 def test_bad_input(weights, options, message):
     with pytest.raises(dh.InputError, match=message):
         allocate_offline(weights, **{"length": 2, "epsilon": 1.0} | options)
-
-
-def test_the_former_name_of_the_length_is_taken():
-    assert (
-        allocate_offline([1, 0, 1], window=2, epsilon=1.0)
-        == allocate_offline([1, 0, 1], length=2, epsilon=1.0)
-    ).all()
-    for said in ({}, {"window": 2, "length": 2}):
-        with pytest.raises(dh.InputError, match="give length, how many steps a window has"):
-            allocate_offline([1, 0, 1], epsilon=1.0, **said)
