@@ -1,0 +1,120 @@
+"""Print how large the package is and how it hangs together: `python tools/house.py`."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import io
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+HOUSE = Path(__file__).parent.parent / "deltahist"
+TESTS = HOUSE.parent / "tests"
+#: What a user does, and how many files of the package it may go through.
+TRIPS = {
+    "a publication": ("dh.publish(counts, near, epsilon=1)", 18),
+    "an answer": ("dh.answer(release, [[0.5, 0.5, 3, 3]])", 0),
+    "a statement": ("release.statement()", 0),
+}
+_TRIP = """
+import sys, numpy as np, deltahist as dh
+near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
+counts = np.ones((8, 8), dtype=int)
+release = dh.publish(counts, near, epsilon=1)
+files = set()
+sys.setprofile(lambda frame, event, _: event == "call" and files.add(frame.f_code.co_filename))
+{}
+sys.setprofile(None)
+print(sum("/deltahist/" in name for name in files))
+"""
+
+
+def main() -> None:
+    """Print lines per room, what is twice, Protocols, circles of rooms, and files per trip."""
+    files = sorted(HOUSE.rglob("*.py"))
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    rooms: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for file in files:
+        rooms[room_of(file)].update(kinds_of_lines(file, trees[file]))
+        rooms[room_of(file)]["files"] += 1
+    kinds = ("files", "code", "docstring", "comment", "blank")
+    print(f"{'room':16}" + "".join(f"{kind:>11}" for kind in kinds) + f"{'lines':>11}")
+    for room in sorted(rooms, key=lambda room: -lines_of(rooms[room])):
+        print(
+            f"{room:16}"
+            + "".join(f"{rooms[room][kind]:11,}" for kind in kinds)
+            + f"{lines_of(rooms[room]):11,}"
+        )
+    whole = sum(rooms.values(), collections.Counter())
+    print(f"{'together':16}" + "".join(f"{whole[kind]:11,}" for kind in kinds) + f"{lines_of(whole):11,}")
+    tests = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in TESTS.rglob("*.py"))
+    print(f"\ntests: {tests:,} lines")
+    classes = [
+        (node.name, file, node)
+        for file in files
+        for node in ast.walk(trees[file])
+        if isinstance(node, ast.ClassDef)
+    ]
+    names = collections.Counter(name for name, _, _ in classes if not name.startswith("_"))
+    print(
+        "public classes of one name:",
+        ", ".join(f"{name} ({n})" for name, n in names.items() if n > 1) or "none",
+    )
+    protocols = [
+        name for name, _, node in classes if any(ast.unparse(base) == "Protocol" for base in node.bases)
+    ]
+    print(f"Protocols: {len(protocols)}: {', '.join(protocols)}")
+    arrows = {
+        (room_of(file), to) for file in files for to in imports_of(file, trees[file]) if to != room_of(file)
+    }
+    both = sorted((a, b) for a, b in arrows if a < b and (b, a) in arrows)
+    print(f"arrows between rooms: {len(arrows)}; both ways: {', '.join(map(' and '.join, both)) or 'none'}")
+    for what, (line, most) in TRIPS.items():
+        found = subprocess.run(
+            [sys.executable, "-c", _TRIP.format(line)], capture_output=True, text=True, check=True
+        )
+        print(
+            f"files that {what} goes through: {found.stdout.strip()}" + (f" (at most {most})" if most else "")
+        )
+
+
+def room_of(file: Path) -> str:
+    """Return the folder of a file within the package, or "(top)"."""
+    return parts[0] if len(parts := file.relative_to(HOUSE).parts) > 1 else "(top)"
+
+
+def lines_of(found: collections.Counter[str]) -> int:
+    """Return all lines of a count of kinds."""
+    return found.total() - found["files"]
+
+
+def kinds_of_lines(file: Path, tree: ast.Module) -> collections.Counter[str]:
+    """Return how many lines are code, docstrings, comments and blank."""
+    text = file.read_text(encoding="utf-8")
+    kinds = ["code" if line.strip() else "blank" for line in text.splitlines()]
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and token.line.strip().startswith("#"):
+            kinds[token.start[0] - 1] = "comment"
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
+            said = node.body[0]
+            kinds[said.lineno - 1 : said.end_lineno] = ["docstring"] * (said.end_lineno - said.lineno + 1)  # type: ignore[operator]
+    return collections.Counter(kinds)
+
+
+def imports_of(file: Path, tree: ast.Module) -> Iterator[str]:
+    """Yield the rooms that a file imports from when it is run, not only for its types."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("deltahist."):
+            parts = node.module.split(".")  # type: ignore[union-attr]
+            yield parts[1] if (HOUSE / parts[1]).is_dir() else "(top)"
+
+
+if __name__ == "__main__":
+    main()
