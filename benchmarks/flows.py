@@ -18,13 +18,13 @@ RELEASE = """
 import json, resource, sys, time
 import numpy as np
 import deltahist as dh
-from deltahist.strategies import Spectral, tuned
+from deltahist.strategies import Flow, Spectral
 n, kind = int(sys.argv[1]), sys.argv[2]
 domain = dh.Domain((0, 0, 1, 1), (n, n))
 near = dh.Neighbourhood(domain, 1 / n, limits=[(float("inf"), 4)] if kind == "hubs" else ())
 counts = np.random.default_rng(1).poisson(0.5, (n, n))
 start = time.perf_counter()
-strategy = Spectral(near) if kind == "spectral" else tuned(near)
+strategy = Spectral(near) if kind == "spectral" else Flow.tuned(near)
 release = dh.publish(counts, near, strategy, {budget})
 middle = time.perf_counter()
 release.cells()

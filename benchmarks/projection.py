@@ -25,12 +25,12 @@ from deltahist.decode import Metric, nonnegative
 from deltahist.decode.posterior import MOST_CELLS
 from deltahist.decode.projection import CLOSE
 from deltahist.errors import DeltaHistWarning
-from deltahist.strategies import Hierarchical, Identity, Spectral, Tents, tuned
+from deltahist.strategies import Flow, Hierarchical, Identity, Spectral, Tents
 from deltahist.strategies.base import Strategy
 
 SIDES = "128,256,512,1024"
 STRATEGIES: dict[str, tuple[Callable[[dh.Neighbourhood], Strategy], dh.Budget]] = {
-    "flow": (tuned, dh.Budget(1.0)),
+    "flow": (Flow.tuned, dh.Budget(1.0)),
     "spectral": (Spectral, dh.Budget(rho=0.05)),
     "identity": (lambda near: Identity(near.domain), dh.Budget(1.0)),
     "hierarchical": (lambda near: Hierarchical(near.domain, 4), dh.Budget(1.0)),

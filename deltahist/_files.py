@@ -213,9 +213,10 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
     """The columns of a file, if they are these, its values int64 without gaps, and its digest that of the file."""
     import numpy as np
 
-    if file.schema_arrow.names != names or str(file.schema_arrow.field("value").type) != "int64":
+    found = {field.name: str(field.type) for field in file.schema_arrow}
+    if list(found) != names or found["value"] != "int64" or not all(kind.startswith("int") for kind in found.values()):
         raise DamagedFile(
-            f"release file {path!r} has columns {file.schema_arrow.names}: they must be {' and '.join(names)} (int64)"
+            f"release file {path!r} has columns {found}: they must be whole numbers, {' and '.join(names)} (int64)"
         )
     table = file.read()
     missing = table.column("value").null_count
@@ -225,8 +226,8 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
     columns = {name: np.from_dlpack(table.column(name).combine_chunks()) for name in names}
     meta = file.schema_arrow.metadata
     stated = meta.get(DIGEST.encode())
-    found = digest_of(json.loads(meta[KEY]), columns)
-    _check_digest(None if stated is None else stated.decode(errors="replace"), found, path)
+    own = digest_of(json.loads(meta[KEY]), columns)
+    _check_digest(None if stated is None else stated.decode(errors="replace"), own, path)
     return columns
 
 

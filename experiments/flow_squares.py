@@ -16,7 +16,7 @@ import numpy as np
 
 import deltahist as dh
 from deltahist.decode import box_sums
-from deltahist.strategies import tuned
+from deltahist.strategies import Flow
 from deltahist.workloads import Boxes
 from experiments._common import BLUE, GREEN, ORANGE, Found, command, figure, print_table, save, write_csv
 from experiments._shifted import Shifted, averaged
@@ -58,7 +58,7 @@ def _compare(
     domain = Shifted(CELL, CELL, CELL).domain
     near = dh.Neighbourhood(domain, CELL)
     counts = dh.count(points, domain).astype(np.float64)
-    flow = tuned(near, dh.workloads.random_squares(SIDE, 2000, domain, seed=SEED))
+    flow = Flow.tuned(near, dh.workloads.random_squares(SIDE, 2000, domain, seed=SEED))
     mse, cut = (
         s.mean((box_sums(counts, s.boxes.spans(domain)) - s.truth) ** 2)
         + s.mean(dh.expected_error(flow, near, s.boxes, 1.0))

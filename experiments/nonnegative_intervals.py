@@ -22,7 +22,7 @@ import deltahist as dh
 from deltahist._progress import progress
 from deltahist.decode import box_sums
 from deltahist.errors import InputError
-from deltahist.strategies import Hierarchical, Identity, Spectral, Strategy, Tents, tuned
+from deltahist.strategies import Flow, Hierarchical, Identity, Spectral, Strategy, Tents
 from experiments._common import Found, Row, figure, parser_of, print_found, print_markdown, save, write_csv
 from experiments._maps import Counts, invented, public, stand_ins
 
@@ -54,8 +54,8 @@ class Case:
 
 
 CASES = (
-    Case("flow", tuned, dh.Budget(epsilon=1), "o"),
-    Case("flow, ε = 0.1", tuned, dh.Budget(epsilon=0.1), "v"),
+    Case("flow", Flow.tuned, dh.Budget(epsilon=1), "o"),
+    Case("flow, ε = 0.1", Flow.tuned, dh.Budget(epsilon=0.1), "v"),
     Case("spectral, ρ = 0.05", Spectral, dh.Budget(rho=0.05), "^"),
     Case("hierarchical", lambda near: Hierarchical(near.domain, 4), dh.Budget(epsilon=1), "s"),
     Case("tents", Tents.tuned, dh.Budget(epsilon=1), "D"),

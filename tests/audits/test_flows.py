@@ -17,7 +17,7 @@ from deltahist.domain.counting import Counting
 from deltahist.mechanisms import Mechanism, calibration, histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
-from deltahist.strategies import Cumulative, Flow, Spectral, tuned
+from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.doors import Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
@@ -158,7 +158,7 @@ class Suffix(Strategy):
 
 def test_arrivals_are_hidden_and_halved_noise_is_caught(monkeypatch):
     near = Neighbourhood(line(4), 1, "left")
-    draw = releases(near, tuned(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
+    draw = releases(near, Flow.tuned(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
     pairs = worst_pairs(Suffix(near.domain), near)
     assert any(pair.name.startswith("1 from outside") for pair in pairs)
     findings = audit(draw, pairs, pure(1.0), releases=10_000, seed=5)

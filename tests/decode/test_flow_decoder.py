@@ -8,7 +8,7 @@ import deltahist as dh
 from deltahist.decode import box_sums
 from deltahist.decode.features import Mixed
 from deltahist.decode.moments import SOLVED
-from deltahist.strategies import Flow, Spectral, tuned
+from deltahist.strategies import Flow, Spectral
 
 
 def cases(number, seed):
@@ -149,7 +149,7 @@ def test_what_hubs_add_is_by_hand():
 def test_non_negative_answers_of_flows_with_hubs_are_better():
     domain = dh.Domain((0, 0, 32, 32), (32, 32))
     near = dh.Neighbourhood(domain, 1, limits=[(np.inf, 4)])
-    flow = tuned(near)
+    flow = Flow.tuned(near)
     assert flow.hubs is not None
     counts = np.zeros((32, 32), dtype=int)
     counts[4:9, 20:26] = np.random.default_rng(1).integers(0, 400, (5, 6))
@@ -182,12 +182,12 @@ def test_padded_spectral_variances_equal_the_definition():
 def test_arrivals_enter_the_error():
     domain = dh.Domain((0, 0, 8, 8), (8, 8))
     near = dh.Neighbourhood(domain, 1, "boundary")
-    flow = tuned(near)
+    flow = Flow.tuned(near)
     error = dh.expected_error(flow, near, dh.workloads.boxes([[0, 0, 8, 8], [1, 1, 7, 7]]), 1.0)
     assert error[0] == pytest.approx(2 * 28, rel=0.02)  # 28 rim cells, noise of scale one each
     inner = dh.Neighbourhood(domain, 1)
     assert error[1] == pytest.approx(
-        dh.expected_error(tuned(inner), inner, dh.workloads.boxes([[1, 1, 7, 7]]), 1.0)[0], rel=0.02
+        dh.expected_error(Flow.tuned(inner), inner, dh.workloads.boxes([[1, 1, 7, 7]]), 1.0)[0], rel=0.02
     )
 
 
@@ -196,7 +196,7 @@ def test_kurtosis_is_near_that_of_the_definition():
     for n, block in ((12, 1), (12, 2), (13, 3), (24, 4)):
         domain = dh.Domain((0, 0, n, n), (n, n))
         near = dh.Neighbourhood(domain, block)
-        found = dh.Mechanism(near, tuned(near), dh.Budget(1.0)).decoder
+        found = dh.Mechanism(near, Flow.tuned(near), dh.Budget(1.0)).decoder
         corners = np.array([[i, j, i + 1, j + 1] for i in range(0, n, 3) for j in range(1, n, 4)])
         for work in (dh.workloads.all_ranges(domain).sample(150, 1), dh.workloads.boxes(corners)):
             stated, truth = found.moments(work), SOLVED.moments(found, work.matrix(domain))

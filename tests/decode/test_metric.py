@@ -9,7 +9,7 @@ import scipy.fft
 import deltahist as dh
 from deltahist.decode import Metric
 from deltahist.decode.metric import simulated_metric, trusted
-from deltahist.strategies import Flow, Identity, Spectral, tuned
+from deltahist.strategies import Flow, Identity, Spectral
 
 SHAPES = [(9,), (8,), (5, 4), (4, 7), (1, 6)]
 #: Periodic or cosines, and cells beyond the domain.
@@ -101,7 +101,7 @@ def test_the_noise_of_flows_is_blue_and_that_of_cells_white():
         name: dh.Mechanism(near, strategy, budget).decoder.metric().slope
         for name, strategy, budget in [
             ("cells", Identity(near.domain), dh.Budget(1)),
-            ("flow", tuned(near), dh.Budget(1)),
+            ("flow", Flow.tuned(near), dh.Budget(1)),
             ("spectral", Spectral(near), dh.Budget(rho=1)),
         ]
     }

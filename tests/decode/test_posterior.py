@@ -14,7 +14,7 @@ import deltahist as dh
 from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
 from deltahist.decode.precision import Precision
 from deltahist.decode.sites import MEANS, even_shares, sites
-from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Optimal, Spectral, Tents, tuned
+from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Optimal, Spectral, Tents
 from tests.decode.test_metric import KINDS, random_metric, waves
 from tests.decode.test_precision import dense
 
@@ -322,7 +322,7 @@ def clumpy(n, rng):
 
 
 STRATEGIES = {
-    "flow": (lambda near: tuned(near), {"epsilon": 1.0}),
+    "flow": (lambda near: Flow.tuned(near), {"epsilon": 1.0}),
     "flow of blocks": (lambda near: Flow(near.domain, 2), {"epsilon": 1.0}),
     "tents": (Tents.tuned, {"epsilon": 1.0}),
     "spectral": (Spectral, {"rho": 0.05}),

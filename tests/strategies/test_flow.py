@@ -8,7 +8,7 @@ from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
 from deltahist.mechanisms.calibration import calibrate, explicit_edge_cost
-from deltahist.strategies import Flow, from_description, tuned
+from deltahist.strategies import Flow, from_description
 from deltahist.strategies.lines import hats, sums_on
 
 
@@ -121,7 +121,7 @@ def test_the_total_is_kept_exactly_without_arrivals(budget, shape, block):
     domain = dh.Domain((0,) * len(shape) + shape, shape)
     block = tuple(min(block, n) for n in shape)
     near = dh.Neighbourhood(domain, 1)
-    flow = tuned(near, block=block)
+    flow = Flow.tuned(near, block=block)
     assert flow.keeps_total
     release = dh.publish(np.full(shape, 3), near, flow, rng=np.random.default_rng(1), **budget)
     assert release.cells().sum() == pytest.approx(3 * domain.size, abs=1e-9)
@@ -152,7 +152,7 @@ def test_sources_need_arrivals():
     near = dh.Neighbourhood(domain, 1, "boundary")
     with pytest.raises(dh.InputError, match="no arrivals"):
         dh.sensitivity(Flow(domain), near)
-    flow = tuned(near)
+    flow = Flow.tuned(near)
     assert flow.arrivals == "boundary"
     assert dh.sensitivity(flow, near) <= Fraction(101, 100)
 
@@ -180,7 +180,7 @@ def test_tuning_reaches_the_targets_for_all_ranges():
     for n, most in ((64, 19.3), (128, 23.7), (256, 28.5)):
         domain = dh.Domain((0, 0, n, n), (n, n))
         near = dh.Neighbourhood(domain, 1)
-        flow = tuned(near)
+        flow = Flow.tuned(near)
         assert dh.sensitivity(flow, near) <= Fraction(101, 100)
         work = dh.workloads.all_ranges(domain).sample(2000, seed=3)
         assert dh.expected_error(flow, near, work, 1.0).mean() ** 0.5 < 1.02 * most
@@ -191,13 +191,13 @@ def test_tuning_is_for_the_workload_and_the_noise():
     near = dh.Neighbourhood(domain, 1)
     small, large = (dh.workloads.random_squares(side, 300, domain) for side in (2, 50))
     for work in (small, large):
-        best = tuned(near, work)
-        for other in (tuned(near, small), tuned(near, large), Flow(domain)):
+        best = Flow.tuned(near, work)
+        for other in (Flow.tuned(near, small), Flow.tuned(near, large), Flow(domain)):
             assert (
                 dh.expected_error(best, near, work).mean()
                 <= 1.02 * dh.expected_error(other, near, work).mean()
             )
-    assert tuned(near, small).widths == ()
-    gaussian = tuned(near, large, norm=2)
-    errors = [dh.expected_error(f, near, large, rho=0.5).mean() for f in (gaussian, tuned(near, large))]
+    assert Flow.tuned(near, small).widths == ()
+    gaussian = Flow.tuned(near, large, norm=2)
+    errors = [dh.expected_error(f, near, large, rho=0.5).mean() for f in (gaussian, Flow.tuned(near, large))]
     assert errors[0] <= errors[1]
