@@ -10,7 +10,7 @@ import numpy as np
 
 import deltahist as dh
 from benchmarks.noise import seconds
-from deltahist.noise.process import Brownian, Lattice
+from deltahist.noise.process import Brownian, GeometricProcess
 
 COUNTS, ROUNDS = 10_000_000, 3
 #: Scales of noise before and after.
@@ -22,10 +22,10 @@ def main() -> None:
     print(f"{'noise':<9} {'scale':>14} {'refine 10⁷':>11} {'draw 10⁷':>9} {'first call':>11}")
     for before, after in SCALES:
         a, b = Fraction(1, before), Fraction(1, after)
-        values = Lattice().start(a, COUNTS)
-        first = seconds(lambda v=values, a=a, b=b: Lattice().refine(v[:1], a * Fraction(1001, 1000), b))
-        own = min(seconds(lambda v=values, a=a, b=b: Lattice().refine(v, a, b)) for _ in range(ROUNDS))
-        anew = min(seconds(lambda b=b: Lattice().start(b, COUNTS)) for _ in range(ROUNDS))
+        values = GeometricProcess().start(a, COUNTS)
+        first = seconds(lambda v=values, a=a, b=b: GeometricProcess().refine(v[:1], a * Fraction(1001, 1000), b))
+        own = min(seconds(lambda v=values, a=a, b=b: GeometricProcess().refine(v, a, b)) for _ in range(ROUNDS))
+        anew = min(seconds(lambda b=b: GeometricProcess().start(b, COUNTS)) for _ in range(ROUNDS))
         print(f"{'Laplace':<9} {f'{before} to {after}':>14} {own:9.2f} s {anew:7.2f} s {1000 * first:8.1f} ms")
     process, million = Brownian.at(Fraction(1, 100)), COUNTS // 10
     steps = process.start(Fraction(1, 100), million)

@@ -16,7 +16,7 @@ from deltahist.domain import Domain
 from deltahist.domain.fitting import boxes_in_degrees, fit
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, Series, SortedRelease
-from deltahist.releases.series import Change
+from deltahist.releases.series import PeriodDifference
 from deltahist.releases.sums import Summed, together
 from deltahist.workloads import Regions, RowCover, Workload, boxes, regions
 
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 def answer(
-    release: BaseRelease | Series | Change,
+    release: BaseRelease | Series | PeriodDifference,
     workload: Workload | Any,
     *,
     level: float = 0.95,
@@ -220,7 +220,9 @@ def _frame(columns: Columns, work: Workload) -> pd.DataFrame:
 
 
 @functools.singledispatch
-def answers(release: BaseRelease | Series | Change, work: Workload, level: float, nonnegative: bool) -> Columns:
+def answers(
+    release: BaseRelease | Series | PeriodDifference, work: Workload, level: float, nonnegative: bool
+) -> Columns:
     """Return the columns of `answer` for a workload, an array (m,) each; every kind of release registers its own."""
     said = release.mechanism.words if isinstance(release, BaseRelease) else type(release).__name__
     raise InputError(f"the release is {said}: it answers no counts")
@@ -252,8 +254,8 @@ def _from_series(series: Series, work: Workload, level: float, nonnegative: bool
     return {**found, "steps": np.full(len(found["estimate"]), number)}
 
 
-@answers.register(Change)
-def _from_change(change: Change, work: Workload, level: float, nonnegative: bool) -> Columns:
+@answers.register(PeriodDifference)
+def _from_change(change: PeriodDifference, work: Workload, level: float, nonnegative: bool) -> Columns:
     if nonnegative:
         raise InputError("nonnegative goes with counts: a change from one period to another can be negative")
     periods = (change.before, change.after)

@@ -8,7 +8,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode import Projection, interval
+from deltahist.decode import ProjectedCells, interval
 from deltahist.decode.features import Bilinear
 from deltahist.decode.moments import Moments
 from deltahist.privacy import Law
@@ -309,7 +309,7 @@ def test_no_specks_of_rounding_are_left_of_empty_places():
     shown = np.random.default_rng(4).random((12, 12)) * 1e6
     shown[4:, 4:] = 0
     release.__dict__["posterior"] = None
-    release.__dict__["projection"] = Projection(shown, 0.0, 0)
+    release.__dict__["projection"] = ProjectedCells(shown, 0.0, 0)
     found = dh.answer(release, dh.workloads.all_ranges(near.domain), nonnegative=True)
     assert found["estimate"].min() == 0
     assert found["low"].min() == 0

@@ -12,7 +12,7 @@ CHAIN = "chain "
 
 
 @dataclass(frozen=True)
-class Paid:
+class ChainCharge:
     """What a chain has been charged, and which of its states that was for.
 
     A charge is made before noise is drawn, when the state that will hold the noise is not there yet. Until that is
@@ -25,7 +25,7 @@ class Paid:
     source : token of the state that was refined last; None for a chain that begins.
     token : of the state that came of it; None while a charge awaits its state.
 
-    >>> first = Paid().charged(1_000, None, None, "a" * 32).settled("one", None, "a" * 32)
+    >>> first = ChainCharge().charged(1_000, None, None, "a" * 32).settled("one", None, "a" * 32)
     >>> first.due(3_000), first.charged(3_000, "one", None, "a" * 32).settled("two", "one", "a" * 32).token
     (2000, 'two')
     """
@@ -35,7 +35,7 @@ class Paid:
     token: str | None = None
 
     @classmethod
-    def of(cls, kept: dict[str, Any] | None) -> Paid:
+    def of(cls, kept: dict[str, Any] | None) -> ChainCharge:
         """What a ledger kept; nothing of a chain that it does not know."""
         return cls(**(kept or {}))
 
@@ -43,7 +43,7 @@ class Paid:
         """Billionths that are still to be charged for a chain to cost `nano` in all."""
         return max(0, nano - self.nano)
 
-    def charged(self, nano: int, token: str | None, source: str | None, chain: str) -> Paid:
+    def charged(self, nano: int, token: str | None, source: str | None, chain: str) -> ChainCharge:
         """Once `due` is charged for a release from the state with a token, which came of the state `source`.
 
         Raises InputError if another state has followed that one: it is a copy, and a second release from it would
@@ -51,14 +51,14 @@ class Paid:
         """
         if self.nano and not self._goes_on(token, source):
             raise _used(chain)
-        return Paid(max(nano, self.nano), token, None)
+        return ChainCharge(max(nano, self.nano), token, None)
 
-    def settled(self, token: str, source: str | None, chain: str) -> Paid:
+    def settled(self, token: str, source: str | None, chain: str) -> ChainCharge:
         """Once the state of the release is written; InputError if another one came first."""
         if self.nano and not self._goes_on(token, source):
             raise _used(chain)
         # A charge from this very state still awaits the next one.
-        return self if self.token is None and token == self.source else Paid(self.nano, source, token)
+        return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
 
     def _goes_on(self, token: str | None, source: str | None) -> bool:
         """Whether a state is the last one, or may be: the first that came of what was charged last."""

@@ -29,7 +29,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Total:
+class TotalAccount:
     """An account for all that is ever published, as its rule in a ledger says (that of `Account.total`).
 
     Parameters
@@ -37,7 +37,7 @@ class Total:
     unit : "epsilon" or "rho". limit : in billionths.
     failing : in 10⁻¹⁸, the failure probabilities that may be spent besides ε; None if it pays for pure ε only.
 
-    >>> Total.of(epsilon=1, probability=1e-6).rule
+    >>> TotalAccount.of(epsilon=1, probability=1e-6).rule
     {'kind': 'total', 'epsilon_nano': 1000000000, 'probability_atto': 1000000000000}
     """
 
@@ -46,7 +46,7 @@ class Total:
     failing: int | None = None
 
     @classmethod
-    def of(cls, epsilon: Any = None, rho: Any = None, probability: Any = None) -> Total:
+    def of(cls, epsilon: Any = None, rho: Any = None, probability: Any = None) -> TotalAccount:
         """The rule for a limit; InputError on what `Budget` refuses, or less than a billionth."""
         budget = Budget(epsilon, rho, probability)
         limit = allowed(**{budget.unit: epsilon if rho is None else rho})
@@ -58,7 +58,7 @@ class Total:
         return cls(budget.unit, limit, failing)
 
     @classmethod
-    def kept(cls, accounts: Accounts, name: str) -> Total:
+    def kept(cls, accounts: Accounts, name: str) -> TotalAccount:
         """What a ledger keeps; InputError if there is no such account, or it is of another kind."""
         rule = rule_of(accounts, name)
         if rule.get("kind") != "total":

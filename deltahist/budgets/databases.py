@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deltahist.budgets.accounts import Accounts
 
 
-class Database(Protocol):
+class LedgerDatabase(Protocol):
     """What a ledger asks of its database; nothing here depends on which one it is."""
 
     @property
@@ -49,7 +49,7 @@ class Database(Protocol):
         """What is wrong with the database itself, for an audit."""
 
 
-def database(where: str | Path) -> Database:
+def database(where: str | Path) -> LedgerDatabase:
     """The database at a path or a URL; nothing is opened.
 
     Raises InputError on a URL of another kind, or one that cannot be read; it never shows what may be a password.

@@ -29,7 +29,7 @@ def check_text(**given: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Request:
+class KeyedRequest:
     """What is asked of an account: its cost, whether an answer is drawn for it, and the words of who asks (JSON)."""
 
     account: str

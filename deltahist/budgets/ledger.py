@@ -11,9 +11,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budgets.costs import Total
+from deltahist.budgets.costs import TotalAccount
 from deltahist.budgets.databases import database
-from deltahist.budgets.keys import Request, as_json, check_text, differences
+from deltahist.budgets.keys import KeyedRequest, as_json, check_text, differences
 from deltahist.budgets.standing import Standing, audit
 from deltahist.errors import InputError
 
@@ -103,7 +103,7 @@ class Ledger:
         InputError
             Unless exactly one limit is given, of at least a billionth; if the account has another one.
         """
-        self.account(check_text(account=account), Total.of(epsilon, rho, probability).rule)
+        self.account(check_text(account=account), TotalAccount.of(epsilon, rho, probability).rule)
 
     def charge(
         self,
@@ -184,9 +184,9 @@ class Ledger:
             raise InputError("request is given without a key, under which it would be kept: give both, or none")
         words = as_json(request, "request")
         with self.transaction() as change:
-            total = Total.kept(change, account)
+            total = TotalAccount.kept(change, account)
             cost = total.cost(account, amount)
-            asked = None if key is None else Request(account, key, cost, draw is not None, words)
+            asked = None if key is None else KeyedRequest(account, key, cost, draw is not None, words)
             known = None if asked is None else asked.answered(change)
             if known is not None:
                 return total.charge(cost), known[0]

@@ -31,7 +31,7 @@ _JOIN = ("int64", "int64", "float64", "uint8")
 _CHARGE = ("int64", "uint8 uint16 uint32 uint64", "uint32")
 
 
-class State:
+class PurseState:
     """What a log says up to its entry `last`."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budgets.accounts import Accounts, Entry
 from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.packing import pack
-from deltahist.budgets.purse_log import MARK, MOST, State, can_pay, charging, opening
+from deltahist.budgets.purse_log import MARK, MOST, PurseState, can_pay, charging, opening
 from deltahist.errors import NANO, InputError, one_of
 
 #: Purses that one entry tells of.
@@ -59,7 +59,7 @@ class Purses:
     unit: str = "epsilon"
     # A turn within a turn comes as far as the ledger, which refuses it.
     _lock: Any = field(default_factory=threading.RLock, init=False, repr=False)
-    _known: list[State] = field(default_factory=list, init=False, repr=False)
+    _known: list[PurseState] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         one_of(("epsilon", "rho"), unit=self.unit)
@@ -104,8 +104,8 @@ class Purses:
             self._read(turn.entered)
 
     @property
-    def _state(self) -> State:
-        return self._known[0] if self._known else State()
+    def _state(self) -> PurseState:
+        return self._known[0] if self._known else PurseState()
 
     def _read(self, entries: Sequence[Entry]) -> None:
         """Bring what is known up to date. If that breaks off, nothing is known, and all is read again."""
@@ -135,7 +135,7 @@ class Turn:
     asked : whether there was a charge before, to whomever.
     """
 
-    def __init__(self, accounts: Accounts, name: str, state: State) -> None:
+    def __init__(self, accounts: Accounts, name: str, state: PurseState) -> None:
         self.accounts, self._name, self._state = accounts, name, state
         self.entered: list[Entry] = []
         self.limits, self.spent, self.which, self.marks = state.limits, state.spent, state.which, state.marks

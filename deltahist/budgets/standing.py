@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budgets.chains import CHAIN, Paid
-from deltahist.budgets.costs import ATTO, Total, rule_of
+from deltahist.budgets.chains import CHAIN, ChainCharge
+from deltahist.budgets.costs import ATTO, TotalAccount, rule_of
 from deltahist.budgets.nano import held
-from deltahist.budgets.purse_log import State
+from deltahist.budgets.purse_log import PurseState
 from deltahist.errors import NANO, DamagedFile, InputError
 from deltahist.neighbourhood.profile import ANY, limits_of
 
@@ -67,7 +67,7 @@ class Standing:
         )
         if rule.get("probability_atto") is None:
             return cls(name, kind, unit, limit, spent, steps, lasting=lasting)
-        failed = Fraction(Total.kept(accounts, name).failed(accounts, name), ATTO)
+        failed = Fraction(TotalAccount.kept(accounts, name).failed(accounts, name), ATTO)
         return cls(name, kind, unit, limit, spent, None, Fraction(rule["probability_atto"], ATTO), failed)
 
     @property
@@ -127,7 +127,7 @@ def audit(accounts: Accounts) -> Iterator[str]:
 
 
 def _purses(accounts: Accounts, standing: Standing) -> Iterator[str]:
-    state = State()
+    state = PurseState()
     try:
         state.read_all(standing.account, accounts.entries(standing.account))
     except DamagedFile as problem:
@@ -156,7 +156,7 @@ def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
                 times = float(limit / standing.limit)
                 yield f"{who} has spent {float(most):.10g} in {steps}, more than {times:g} times its limit"
         return
-    nano = sum(Paid.of(value).nano for value in accounts.facts(standing.account, CHAIN).values())
+    nano = sum(ChainCharge.of(value).nano for value in accounts.facts(standing.account, CHAIN).values())
     atto = 0
     for request in accounts.requests(standing.account):
         nano += request.get("amount_nano", 0)

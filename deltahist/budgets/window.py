@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist.budget import Budget, Charge
-from deltahist.budgets.chains import CHAIN, Paid
+from deltahist.budgets.chains import CHAIN, ChainCharge
 from deltahist.budgets.nano import allowed, as_said, charged, exceeded, held
 from deltahist.errors import NANO, InputError, is_number, whole
 from deltahist.neighbourhood.profile import Limit, describe_limits, read_lasting
@@ -73,7 +73,7 @@ class Window:
     about: Mapping[str, Any] | None = None
     limits: Iterable[tuple[float, Any]] | tuple[Limit, ...] = ()
     _memory: dict[int, int] = field(default_factory=dict, init=False, repr=False)
-    _chains: dict[str, Paid] = field(default_factory=dict, init=False, repr=False)
+    _chains: dict[str, ChainCharge] = field(default_factory=dict, init=False, repr=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -202,14 +202,14 @@ class Window:
                 self._chains[chain] = self.paid(chain).settled(token, source, chain)
             return
         with self._ledger.transaction() as change:
-            known = Paid.of(change.fact(self.name, _fact(chain)))
+            known = ChainCharge.of(change.fact(self.name, _fact(chain)))
             change.store(self.name, _fact(chain), known.settled(token, source, chain).describe())
 
-    def paid(self, chain: str) -> Paid:
+    def paid(self, chain: str) -> ChainCharge:
         """What has been charged for a chain."""
         if self.ledger is None:
-            return self._chains.get(chain, Paid())
-        return Paid.of(self._ledger.fact(self.name, _fact(chain)))
+            return self._chains.get(chain, ChainCharge())
+        return ChainCharge.of(self._ledger.fact(self.name, _fact(chain)))
 
     def _charge(
         self, step: int, nano: int, amount: Any, chain: tuple[str, str | None, str | None] | None = None
@@ -240,7 +240,7 @@ class Window:
                 )
             if chain is not None:
                 name, token, source = chain
-                paid = Paid.of(change.fact(self.name, _fact(name)))
+                paid = ChainCharge.of(change.fact(self.name, _fact(name)))
                 change.store(self.name, _fact(name), paid.charged(nano, token, source, name).describe())
                 nano = paid.due(nano)
             charges = change.charges(self.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from deltahist.cli import console, options
 from deltahist.cli.groups import BoxFile, flag, option
-from deltahist.cli.places import Coordinates, Place
+from deltahist.cli.places import Coordinates, MapOptions
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Settled:
         return self.cells[0] if self.cells else CellChoice.of(mechanism, points, self.work)
 
 
-def settle(place: Place, coordinates: Coordinates, asked: Asked, **how: Any) -> Settled:
+def settle(place: MapOptions, coordinates: Coordinates, asked: Asked, **how: Any) -> Settled:
     """The map with cells as given, or else with the best ones for what is asked; no rows are read."""
     from deltahist.planning import plan_cells
 

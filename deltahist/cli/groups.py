@@ -146,7 +146,7 @@ MaxPerUser = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableOptions:
     """Which rows of a table are read, and how it is written."""
 
     where: Annotated[
@@ -164,7 +164,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Users(Table):
+class Users(TableOptions):
     """Whose data are protected: single points, or whole users with at most so many points each."""
 
     user: Annotated[str | None, option("COL", "Column of user names: whole users are protected.")] = None
@@ -187,7 +187,7 @@ class Users(Table):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Users):
+class RowOptions(Users):
     """Which rows count: how many of each user, and what becomes of bad rows and points outside the bounds."""
 
     outside: Annotated[

@@ -14,7 +14,7 @@ from deltahist.cli.groups import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
-    from deltahist.budgets.databases import Database
+    from deltahist.budgets.databases import LedgerDatabase
     from deltahist.budgets.paying import Account
 
 #: Of the units of budgets.
@@ -119,7 +119,7 @@ class Keeping:
         return given[0] if given else None
 
     @property
-    def _database(self) -> Database:
+    def _database(self) -> LedgerDatabase:
         """Where the ledger is, or will be."""
         from deltahist.budgets.databases import database
 

@@ -10,11 +10,11 @@ from deltahist.cli import options
 from deltahist.errors import OutsideBounds
 
 if TYPE_CHECKING:
-    from deltahist.cli.places import Coordinates, Place
+    from deltahist.cli.places import Coordinates, MapOptions
 
 
 @contextlib.contextmanager
-def mending(coordinates: Coordinates, place: Place) -> Iterator[None]:
+def mending(coordinates: Coordinates, place: MapOptions) -> Iterator[None]:
     """Let a refusal of points outside say with which options they would lie inside."""
     try:
         yield
@@ -27,7 +27,7 @@ def mending(coordinates: Coordinates, place: Place) -> Iterator[None]:
         raise OutsideBounds(said, problem.kind) from None
 
 
-def _cure(kind: str, coordinates: Coordinates, place: Place) -> str:
+def _cure(kind: str, coordinates: Coordinates, place: MapOptions) -> str:
     """What to change for each cause that can be found; nothing for others."""
     box, crs = place.box(coordinates)
     match kind:

@@ -163,7 +163,7 @@ def beyond(mechanism: BaseMechanism, asked: bool) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class MapOptions:
     """The map with its cells, and who may be confused with whom on it."""
 
     bounds: Annotated[
@@ -312,7 +312,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaidPlace(Place):
+class PaidPlace(MapOptions):
     """A map that an account may pay for, whose limit stands beside those of moves."""
 
     limit: LimitsOrAccounts = None

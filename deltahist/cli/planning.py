@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from deltahist.cli import console, options
 from deltahist.cli.asking import Asked, settle, table_of_cells
 from deltahist.cli.groups import MaxPerUser, SpendingWithFailure, flag, option, spread
-from deltahist.cli.places import Coordinates, MapCrs, Place
+from deltahist.cli.places import Coordinates, MapCrs, MapOptions
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _NOT_ALL = "plus what is not measured"
 @spread
 def plan(
     *,
-    place: Place,
+    place: MapOptions,
     spending: SpendingWithFailure,
     deltas: Annotated[
         str | None,

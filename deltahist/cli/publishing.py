@@ -10,7 +10,7 @@ from deltahist.cli import console, options
 from deltahist.cli.asking import ANYWHERE, Asked, Settled, settle, table_of_cells
 from deltahist.cli.groups import (
     Overwrite,
-    Rows,
+    RowOptions,
     SpendingWithFailure,
     WeakProtection,
     argument,
@@ -84,7 +84,7 @@ def publish(
         ),
     ] = "auto",
     asked: Asked,
-    rows: Rows,
+    rows: RowOptions,
     order: InOrder,
     keeping: Keeping,
     state: StateFile = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from deltahist.cli import console, options
 from deltahist.cli.groups import BoxFile, NonNegative, Zones, option, spread
 from deltahist.cli.reading import open_release
-from deltahist.cli.series import ReleaseOrFolder, Steps
+from deltahist.cli.series import ReleaseOrFolder, StepOptions
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Form = Literal["table", "csv", "json", "geojson", "parquet", "gpkg"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(Zones):
+class QueryOptions(Zones):
     """What is asked: boxes, regions, or quantiles of sorted points."""
 
     box: Annotated[
@@ -73,8 +73,8 @@ class Question(Zones):
 def query(
     *,
     release: ReleaseOrFolder,
-    question: Question,
-    steps: Steps,
+    question: QueryOptions,
+    steps: StepOptions,
     level: Annotated[str, option("L", "Of the interval, between 0 and 1.")] = "0.95",
     nonnegative: NonNegative = False,
     form: Annotated[
@@ -186,7 +186,7 @@ def _form(form: str | None, out: Path | None) -> str:
     return form or said or "table"
 
 
-def _check_shapes(form: str, domain: Domain, question: Question) -> None:
+def _check_shapes(form: str, domain: Domain, question: QueryOptions) -> None:
     """Raise InputError if a form needs shapes where there are none."""
     from deltahist.releases.tables import SHAPED
 

@@ -24,7 +24,7 @@ ReleaseOrFolder = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class StepOptions:
     """Which steps of a folder are asked, and what of them is answered."""
 
     between: Annotated[

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import Table, argument, flag, option, spread
+from deltahist.cli.groups import TableOptions, argument, flag, option, spread
 from deltahist.cli.places import Coordinates
 from deltahist.errors import InputError
 
@@ -118,7 +118,7 @@ class _Shared(Coordinates):
             raise InputError(f"{name} is {target!r}: degrees are not lengths; add {cure}")
         return target
 
-    def read(self, source: Path, user: str, mechanism: DiffusionMechanism, table: Table) -> pd.DataFrame:
+    def read(self, source: Path, user: str, mechanism: DiffusionMechanism, table: TableOptions) -> pd.DataFrame:
         """The data with the mechanism's columns, and the users as index."""
         from deltahist.counts.owners import read_owners
 
@@ -235,7 +235,7 @@ def share(
         ),
     ],
     out: Annotated[Path, option("FILE", "The answers: .csv or .parquet.")],
-    table: Table,
+    table: TableOptions,
 ) -> Any:
     """Answer what users of a network may know of each other's data: the noisier the further they are apart.
 

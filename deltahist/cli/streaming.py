@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from deltahist._progress import progress
 from deltahist.cli import console, options
 from deltahist.cli.asking import Asked, settle
-from deltahist.cli.groups import Rows, Spending, WeakProtection, Window, argument, option, spread
+from deltahist.cli.groups import RowOptions, Spending, WeakProtection, Window, argument, option, spread
 from deltahist.cli.mending import mending
-from deltahist.cli.places import Coordinates, Place, Sources, beyond
+from deltahist.cli.places import Coordinates, MapOptions, Sources, beyond
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class _Steps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place(Place):
+class _Place(MapOptions):
     cell: Annotated[
         str | None,
         option(
@@ -86,7 +86,7 @@ class _Place(Place):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows(Rows):
+class _Rows(RowOptions):
     max_per_user: Annotated[str | None, option("K", "Points of one user that are kept in each step.")] = None
 
 

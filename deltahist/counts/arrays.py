@@ -136,7 +136,7 @@ class Tally:
         return self._flat.reshape(self.domain.shape)
 
 
-class Places:
+class LatticePlaces:
     """Points on a line that grow by batches, as lattice steps; what Tally is for counts."""
 
     def __init__(self, domain: Domain) -> None:

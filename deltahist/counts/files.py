@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._progress import progress
-from deltahist.counts.arrays import Places, Tally, named_rows, user_bound
+from deltahist.counts.arrays import LatticePlaces, Tally, named_rows, user_bound
 from deltahist.counts.conditions import Condition
 from deltahist.counts.inputs import STDIN
 from deltahist.counts.outside import Outside, check_outside, finite_rows
 from deltahist.counts.private import Private, Unshown
 from deltahist.counts.readers import Batch, Source, open_source
-from deltahist.counts.tables import Request
+from deltahist.counts.tables import TableRequest
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.domain.operations import Operation, read_crs
@@ -47,7 +47,7 @@ class Reading:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows(Unshown):
+class CountedRows(Unshown):
     """What happened to a file's rows. All but `counting` is for the trusted side only.
 
     Parameters
@@ -66,7 +66,7 @@ class Rows(Unshown):
     counting: Counting
 
 
-def choice_notes(read: Rows | Any) -> list[str]:
+def choice_notes(read: CountedRows | Any) -> list[str]:
     """What a condition did to the rows that were read, for the person at the keyboard."""
     if read.counting.where is None:
         return []
@@ -77,7 +77,7 @@ def choice_notes(read: Rows | Any) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Located(Rows):
+class Located(CountedRows):
     """Points of a file on the domain's lattice, (m,) coordinates, and what happened to its rows. Private."""
 
     points: Private
@@ -89,7 +89,7 @@ class Located(Rows):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counted(Rows):
+class Counted(CountedRows):
     """Counts of a file, int64 (domain.shape), and what happened to its rows. Private."""
 
     counts: Private
@@ -191,12 +191,12 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     InputError
         As `count_file` does.
     """
-    places = Places(domain)
+    places = LatticePlaces(domain)
     read = read_rows(Path(path), domain, places, Reading(**how))
     return Located(**vars(read), points=Private.of(places.points(), read.counting, domain))
 
 
-class Steps(Protocol):
+class StepAssignment(Protocol):
     """What says to which step of time rows belong, as `read_rows` asks it."""
 
     def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -209,14 +209,14 @@ class Steps(Protocol):
 def read_rows(
     path: Path,
     domain: Domain,
-    tally: Tally | Places | _Unkept,
+    tally: Tally | LatticePlaces | _Unkept,
     how: Reading,
     *,
     time: str | int | None = None,
-    steps: Steps | None = None,
+    steps: StepAssignment | None = None,
     due: int = 0,
     seen: Outside | None = None,
-) -> Rows:
+) -> CountedRows:
     """Read all rows into a tally, checked, chosen, bounded per user and in the domain's coordinates.
 
     With `steps` places become step · cells + cell, and users are bounded within each step; points outside are looked
@@ -298,7 +298,7 @@ def read_rows(
     projection = None if operation is None else operation.projection
     where = None if condition is None else condition.text
     counting = Counting(how.max_per_user or 1, bound is not None, dropped, projection, where)
-    return Rows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
+    return CountedRows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
 
 
 class _Unkept:
@@ -338,7 +338,7 @@ def _open(
     asked = () if condition is None else tuple(condition.kinds)
     names = _name(how.x), _name(how.y), _name(how.user), how.layer
     source = open_source(
-        path, Request(*names, domain.ndim, _name(time), asked, how.decimal), condition, how.format
+        path, TableRequest(*names, domain.ndim, _name(time), asked, how.decimal), condition, how.format
     )
     return source, operation_of(how.crs, source.crs, domain, source.name), condition
 

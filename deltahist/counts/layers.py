@@ -7,11 +7,11 @@ from typing import Any
 
 from deltahist._confined import Child, Unreadable
 from deltahist.counts.inputs import Input
-from deltahist.counts.tables import Request, Table
+from deltahist.counts.tables import OpenedTable, TableRequest
 from deltahist.errors import InputError
 
 
-def open_layer(source: Input, request: Request) -> Table:
+def open_layer(source: Input, request: TableRequest) -> OpenedTable:
     """A layer of a file that GDAL reads."""
     if source.path.suffix.lower() == ".shp":
         _check_length(source)
@@ -32,7 +32,7 @@ def open_layer(source: Input, request: Request) -> Table:
         for batch in child.batches(columns=wanted, geometry=geometry, rows=rows):
             yield batch.columns, 0
 
-    return Table(names, read, geometry=-1, crs=said["crs"], rows=said["rows"])
+    return OpenedTable(names, read, geometry=-1, crs=said["crs"], rows=said["rows"])
 
 
 def _check_length(source: Input) -> None:

@@ -11,7 +11,7 @@ from deltahist.counts.arrays import named_rows
 from deltahist.counts.conditions import Condition
 from deltahist.counts.files import operation_of
 from deltahist.counts.readers import open_source
-from deltahist.counts.tables import Request
+from deltahist.counts.tables import TableRequest
 from deltahist.domain import Domain
 from deltahist.errors import InputError
 
@@ -52,7 +52,7 @@ def read_owners(
     axes = 1 if x is not None and y is None else 2
     condition = None if where is None else Condition.of(where)
     asked = () if condition is None else tuple(condition.kinds)
-    request = Request(x, y, user, layer, axes, None, asked, decimal)
+    request = TableRequest(x, y, user, layer, axes, None, asked, decimal)
     source = open_source(Path(path), request, condition, format)
     operation = operation_of(crs, source.crs, area, source.name)
     frames, bad, rows = [], 0, 0

@@ -17,7 +17,7 @@ from deltahist.counts.columns import from_wkb, numbers
 from deltahist.counts.conditions import Condition
 from deltahist.counts.inputs import find_input, readable
 from deltahist.counts.private import Unshown
-from deltahist.counts.tables import Request, Table
+from deltahist.counts.tables import OpenedTable, TableRequest
 from deltahist.errors import InputError
 
 _OPENERS = {
@@ -75,7 +75,7 @@ class Source:
 
 
 def open_source(
-    path: Path, request: Request, condition: Condition | None = None, format: str | None = None
+    path: Path, request: TableRequest, condition: Condition | None = None, format: str | None = None
 ) -> Source:
     """Open a table by its ending or format.
 
@@ -140,7 +140,7 @@ def _choose(
     return chosen, columns, np.flatnonzero(~good)
 
 
-def _position(column: str, table: Table, name: str) -> int:
+def _position(column: str, table: OpenedTable, name: str) -> int:
     """Where a column stands that is given by its name, or by its number from 0."""
     names = table.names
     if table.header and names.count(column) == 1:
@@ -169,7 +169,7 @@ def refuse_place(said: str, column: str, is_place: bool) -> None:
         )
 
 
-def _check_condition(condition: Condition, places: dict[str, int], table: Table, request: Request) -> None:
+def _check_condition(condition: Condition, places: dict[str, int], table: OpenedTable, request: TableRequest) -> None:
     """Raise InputError if a condition asks for what a point may change by moving, or for what is never there."""
     coordinates = {places[c] for c in request.coordinates} | {table.geometry}
     for column in condition.kinds:

@@ -25,7 +25,7 @@ _ROWS_PER_BYTE = 64
 
 
 @dataclass(frozen=True)
-class Request:
+class TableRequest:
     """What is read: columns of coordinates (none: the geometry), of users, of times and of a condition; how.
 
     `layer` is one of several in a file, and `decimal` the point or comma of numbers in text.
@@ -53,7 +53,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Table:
+class OpenedTable:
     """A table that was opened: what it has, and how its rows are read.
 
     Parameters
@@ -79,7 +79,7 @@ class Table:
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def open_text(source: Input, request: Request) -> Table:
+def open_text(source: Input, request: TableRequest) -> OpenedTable:
     """A file of lines with a delimiter."""
     import pyarrow as pa
     import pyarrow.csv as pc
@@ -111,10 +111,10 @@ def open_text(source: Input, request: Request) -> Table:
         if len(malformed) > counted:
             yield [pa.array([], pa.string()) for _ in kept], len(malformed) - counted
 
-    return Table(names, read, header, missing=frozenset(pc.ConvertOptions().null_values))
+    return OpenedTable(names, read, header, missing=frozenset(pc.ConvertOptions().null_values))
 
 
-def _first_line(source: Input, request: Request) -> tuple[str, list[str]]:
+def _first_line(source: Input, request: TableRequest) -> tuple[str, list[str]]:
     """Delimiter and fields of the first line."""
     with readable(source.name):
         text = io.StringIO(source.head().decode("utf-8-sig", errors="replace"), newline="")
@@ -133,7 +133,7 @@ def _first_line(source: Input, request: Request) -> tuple[str, list[str]]:
     return delimiter, next(csv.reader([lines[0]], delimiter=delimiter))
 
 
-def _names(first: list[str], request: Request) -> tuple[list[str], bool]:
+def _names(first: list[str], request: TableRequest) -> tuple[list[str], bool]:
     """Column names, and whether the first line is a header."""
     stripped = [f.strip() for f in first]
     # With columns by number a header is a line without any number: whether a row counts as one must not depend
@@ -146,7 +146,7 @@ def _names(first: list[str], request: Request) -> tuple[list[str], bool]:
 # --- Parquet ----------------------------------------------------------------------------------------------
 
 
-def open_parquet(source: Input, request: Request) -> Table:
+def open_parquet(source: Input, request: TableRequest) -> OpenedTable:
     """A Parquet file, with its geometry if it says that it has one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -168,7 +168,7 @@ def open_parquet(source: Input, request: Request) -> Table:
             yield [batch.column(name) for name in wanted], 0
 
     place = names.index(primary) if primary in names else None
-    return Table(names, read, geometry=place, crs=crs, rows=file.metadata.num_rows)
+    return OpenedTable(names, read, geometry=place, crs=crs, rows=file.metadata.num_rows)
 
 
 def _batches(source: Input, content: Any, file: Any, columns: list[str], rows: int) -> Iterator[Any]:
@@ -218,7 +218,7 @@ def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
 # --- JSON lines -------------------------------------------------------------------------------------------
 
 
-def open_json_lines(source: Input, request: Request) -> Table:
+def open_json_lines(source: Input, request: TableRequest) -> OpenedTable:
     """A file with one JSON object per line; the types of its columns are those of the first lines."""
     import pyarrow as pa
     import pyarrow.json as pj
@@ -250,10 +250,10 @@ def open_json_lines(source: Input, request: Request) -> Table:
             finally:
                 stream.check()
 
-    return Table(names, read)
+    return OpenedTable(names, read)
 
 
-def _json_type(field: Any, request: Request) -> Any:
+def _json_type(field: Any, request: TableRequest) -> Any:
     """The type to read a column as: 1 may be followed by 1.5, and times are read later, with all their forms."""
     import pyarrow as pa
 
@@ -270,7 +270,7 @@ def _json_type(field: Any, request: Request) -> Any:
 # --- Excel ------------------------------------------------------------------------------------------------
 
 
-def open_excel(source: Input, request: Request) -> Table:
+def open_excel(source: Input, request: TableRequest) -> OpenedTable:
     """A sheet of a workbook; its cells become text, as they would in a file of text."""
     if importlib.util.find_spec("openpyxl") is None:
         raise InputError(
@@ -293,4 +293,4 @@ def open_excel(source: Input, request: Request) -> Table:
         for batch in child.batches(columns=positions, skip=int(header), rows=rows):
             yield batch.columns, 0
 
-    return Table(names, read, header)
+    return OpenedTable(names, read, header)

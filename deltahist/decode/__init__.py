@@ -27,7 +27,7 @@ from deltahist.decode.moments import Moments
 from deltahist.decode.placement import Placement, placement
 from deltahist.decode.posterior import Posterior, posterior
 from deltahist.decode.products import CellsDecoder, ProductDecoder
-from deltahist.decode.projection import Projection, nonnegative
+from deltahist.decode.projection import ProjectedCells, nonnegative
 from deltahist.decode.spectral import SpectralDecoder
 from deltahist.decode.tents import TentsDecoder
 from deltahist.decode.trees import TreeDecoder
@@ -44,7 +44,7 @@ __all__ = [
     "Placement",
     "Posterior",
     "ProductDecoder",
-    "Projection",
+    "ProjectedCells",
     "SpectralDecoder",
     "TentsDecoder",
     "TreeDecoder",

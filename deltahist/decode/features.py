@@ -125,7 +125,7 @@ class Mixed(Feature):
         return BlockPower(1, self.own)(low, high) * ((high - low) / (end - begin)) ** self.mean_power
 
 
-class Table:
+class CoefficientTable:
     """Sums over the coefficients F⁻ᵀq of intervals q."""
 
     def __init__(self, factor: Factor) -> None:
@@ -247,7 +247,7 @@ class Bilinear(Joint):
 class Fourth(Feature):
     """Σ_k a_k⁴, for the nearest whole cells."""
 
-    table: Table
+    table: CoefficientTable
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.table.fourth[np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)]
@@ -257,7 +257,7 @@ class Fourth(Feature):
 class WithTotal(Feature):
     """(Σ_k a_k a_k(1))², the part that a public total takes away."""
 
-    table: Table
+    table: CoefficientTable
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
         along = self.table.along_total

@@ -18,7 +18,7 @@ from deltahist.workloads import Boxes
 _TYPICAL = 9
 
 
-class Mapped(Protocol):
+class CountsRelease(Protocol):
     """What is merged: a release of counts."""
 
     @property
@@ -28,7 +28,7 @@ class Mapped(Protocol):
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]: ...
 
 
-class Priced(Protocol):
+class ErrorSource(Protocol):
     """What the error of a block is known from: a decoder, or several of them together."""
 
     @property
@@ -36,7 +36,7 @@ class Priced(Protocol):
     def moments(self, work: Boxes) -> Moments: ...
 
 
-def merged_cells(release: Mapped) -> NDArray[np.float64]:
+def merged_cells(release: CountsRelease) -> NDArray[np.float64]:
     """Points per cell (domain.shape), averaged over blocks wherever cells do not stand out from the noise.
 
     Blocks are nested. One is divided if somewhere in it a part surely differs from an even spread over the
@@ -61,7 +61,7 @@ def merged_cells(release: Mapped) -> NDArray[np.float64]:
 class _Level:
     """Blocks of `coarse` cells a side and their parts of `fine` cells a side; all arrays are of the map's shape."""
 
-    def __init__(self, release: Mapped, coarse: int, fine: int) -> None:
+    def __init__(self, release: CountsRelease, coarse: int, fine: int) -> None:
         self.shape, self.coarse, self.fine = release.domain.shape, coarse, fine
         cells, size = release.cells(), np.ones(self.shape)
         even = _spread(_per_block(cells, coarse) / _per_block(size, coarse), coarse, self.shape)
@@ -92,7 +92,7 @@ def _largest(draws: int, kurtosis: float) -> float:
     return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
 
 
-def _widths(release: Mapped) -> list[int]:
+def _widths(release: CountsRelease) -> list[int]:
     """Sides of nested blocks from the whole map down to one cell, through those that a hierarchy measured."""
     branching = int(getattr(release.mechanism.strategy, "branching", 2))
     widths = [1]
@@ -125,7 +125,7 @@ def _starts(shape: tuple[int, ...], width: int) -> tuple[NDArray[np.int64], ...]
     return tuple(np.arange(0, n, width) for n in shape)
 
 
-def block_error(decoder: Priced, widths: tuple[int, ...]) -> tuple[float, float]:
+def block_error(decoder: ErrorSource, widths: tuple[int, ...]) -> tuple[float, float]:
     """Median standard error and excess kurtosis of the sums over a few blocks of so many cells along each axis."""
     rng = np.random.default_rng(0)
     low, high = [], []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.merging import Priced, block_error
+from deltahist.decode.merging import ErrorSource, block_error
 from deltahist.workloads.cover import CellSums, Cover
 
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
@@ -104,12 +104,12 @@ class Clumping:
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
-def placement(cells: Field, decoder: Priced) -> Placement:
+def placement(cells: Field, decoder: ErrorSource) -> Placement:
     """Learn how points lie within cells, from their unbiased estimates (domain.shape) and the noise of these."""
     return placed(cells, block_variance(decoder))
 
 
-def block_variance(decoder: Priced) -> BlockVariance:
+def block_variance(decoder: ErrorSource) -> BlockVariance:
     """Typical variances of blocks, each worked out once."""
 
     @functools.cache

@@ -12,10 +12,10 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import (
     MOST_FOURTH,
     BlockPower,
+    CoefficientTable,
     Feature,
     Fourth,
     Quadratic,
-    Table,
     Times,
     WithTotal,
 )
@@ -91,7 +91,7 @@ class ProductDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         # With several laws the variance is no product over axes; it is then solved query by query.
-        self.tables: tuple[Table, ...] = ()
+        self.tables: tuple[CoefficientTable, ...] = ()
         if len(set(laws)) == 1 and max(self.domain.shape) <= MOST_TABLED:
             self.tables = tuple(_table(f) for f in self.strategy.factors)
 
@@ -126,5 +126,5 @@ class ProductDecoder(Decoder):
 
 
 @functools.lru_cache(maxsize=4)
-def _table(factor: Hashable) -> Table:
-    return Table(factor)  # type: ignore[arg-type]  # a Factor, which the cache sees as a key only
+def _table(factor: Hashable) -> CoefficientTable:
+    return CoefficientTable(factor)  # type: ignore[arg-type]  # a Factor, which the cache sees as a key only

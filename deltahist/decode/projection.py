@@ -25,7 +25,7 @@ _FIRST, _PART = 30.0, 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
+class ProjectedCells:
     """Cells (domain.shape) and the certificate, after so many steps of one filter each.
 
     No answer differs from that of the exactly nearest cells by more than √`distance` of its standard errors.
@@ -39,7 +39,7 @@ class Projection:
         self.cells.flags.writeable = False
 
 
-def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None) -> Projection:
+def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None) -> ProjectedCells:
     """The nearest cells that are not negative and add up to the total, in the noise's metric.
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as
@@ -61,7 +61,7 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
         If the certificate is not reached; the result is valid, but may be less accurate.
     """
     if (total is not None and total <= 0) or metric.of_a_cell < _NONE:
-        return Projection(_feasible(field, metric.inside, total)[0][metric.inside], 0.0, 0)
+        return ProjectedCells(_feasible(field, metric.inside, total)[0][metric.inside], 0.0, 0)
     variance = metric.variance
     step = _FIRST / float(variance.mean())
     # Cells are what a state holds above a level; below it, it is minus the multipliers over the step.
@@ -96,7 +96,7 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
             DeltaHistWarning,
             stacklevel=2,
         )
-    return Projection(cells[metric.inside], nearest, done)
+    return ProjectedCells(cells[metric.inside], nearest, done)
 
 
 def _feasible(

@@ -55,7 +55,7 @@ class Area(Protocol):
     def scale(self) -> float | None: ...
 
 
-class Lattice(Area, Protocol):
+class GridArea(Area, Protocol):
     """What is asked of a domain here: an area on whose lattice coordinates are put."""
 
     @property
@@ -147,7 +147,7 @@ class Operation:
         self.projection, self._transformer = projection, transformer
 
     @classmethod
-    def onto(cls, domain: Lattice, source: Any) -> Operation | None:
+    def onto(cls, domain: GridArea, source: Any) -> Operation | None:
         """The operation that brings coordinates in a CRS to the map; None if they are in the map's.
 
         Raises InputError if there is none.
@@ -216,7 +216,7 @@ def off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) 
     return Operation(Projection(chosen.description), chosen)
 
 
-def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Lattice) -> float:
+def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: GridArea) -> float:
     """How much an operation tears on any way through a domain, in units of the map; 0 if it only rounds.
 
     Looked for along lines over the box that holds `places` (given in the operation's own coordinates): between two

@@ -16,7 +16,7 @@ from deltahist.errors import InputError, positive
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import (
     TABLE_BITS,
-    Table,
+    InversionTable,
     certified,
     complement,
     exp_bounds,
@@ -210,17 +210,17 @@ def capped_geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.i
 
 
 @functools.lru_cache(maxsize=64)
-def _beyond_cap(scale: Fraction) -> Table:
+def _beyond_cap(scale: Fraction) -> InversionTable:
     """0 with probability e^(−2^60 / scale), else 1."""
 
     def exact(k: int, bits: int) -> tuple[int, int]:
         return exp_bounds(CAP / scale, bits)
 
-    return Table(certified([exact(0, TABLE_BITS)], exact), exact)
+    return InversionTable(certified([exact(0, TABLE_BITS)], exact), exact)
 
 
 @functools.lru_cache(maxsize=64)
-def _digits(scale: Fraction) -> tuple[tuple[Table, ...], Table]:
+def _digits(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
     """Laws of the digits of a geometric variable, the last one first, and of what is left of it."""
     digits = []
     while scale * _SPREAD > _LONGEST:
@@ -243,18 +243,18 @@ def _length(scale: Fraction) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _geometric_table(scale: Fraction) -> Table:
+def _geometric_table(scale: Fraction) -> InversionTable:
     """F(k) = 1 − e^(−(k+1) / scale)."""
 
     def exact(k: int, bits: int) -> tuple[int, int]:
         return complement(exp_bounds((k + 1) / scale, bits), bits)
 
     fast = [complement(p, TABLE_BITS) for p in _powers(scale, _length(scale))]
-    return Table(certified(fast, exact), exact)
+    return InversionTable(certified(fast, exact), exact)
 
 
 @functools.lru_cache(maxsize=64)
-def _digit_table(scale: Fraction) -> Table:
+def _digit_table(scale: Fraction) -> InversionTable:
     """F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
 
     def exact(k: int, bits: int) -> tuple[int, int]:
@@ -270,11 +270,11 @@ def _digit_table(scale: Fraction) -> Table:
         powers = [complement(p, TABLE_BITS) for p in _powers(scale, _BASE)]
         fast = [ratio(p, powers[-1], TABLE_BITS) for p in powers[:-1]]
     # The last threshold is one: no word is beyond it, so it need not stand in the table.
-    return Table(certified(fast, exact), exact)
+    return InversionTable(certified(fast, exact), exact)
 
 
 @functools.lru_cache(maxsize=64)
-def _magnitude_table(scale: Fraction) -> Table:
+def _magnitude_table(scale: Fraction) -> InversionTable:
     """F(k) = 1 − 2 e^(−(k+1) / scale) / (1 + e^(−1 / scale)), for |X|."""
 
     def exact(k: int, bits: int) -> tuple[int, int]:
@@ -287,7 +287,7 @@ def _magnitude_table(scale: Fraction) -> Table:
     powers = _powers(scale, _length(scale))
     whole = (1 << TABLE_BITS) + powers[0][0], (1 << TABLE_BITS) + powers[0][1]
     fast = [complement(ratio((2 * p[0], 2 * p[1]), whole, TABLE_BITS), TABLE_BITS) for p in powers]
-    return Table(certified(fast, exact), exact)
+    return InversionTable(certified(fast, exact), exact)
 
 
 @functools.lru_cache(maxsize=2)
@@ -320,7 +320,7 @@ def _gaussian_bounds(variance: Fraction, k: int, bits: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=64)
-def _gaussian_table(variance: Fraction) -> Table:
+def _gaussian_table(variance: Fraction) -> InversionTable:
     """F(k) = P(|X| ≤ k), up to where less than 2^−64 is left."""
 
     def exact(k: int, bits: int) -> tuple[int, int]:
@@ -333,7 +333,7 @@ def _gaussian_table(variance: Fraction) -> Table:
         fast.append(ratio(part, whole, TABLE_BITS))
         if (1 << TABLE_BITS) - fast[-1][1] < 1 << (TABLE_BITS - 66):
             break
-    return Table(certified(fast, exact), exact)
+    return InversionTable(certified(fast, exact), exact)
 
 
 def _gaussian_magnitudes(variance: Fraction, number: int, words: Words) -> NDArray[np.int64]:

@@ -28,13 +28,13 @@ class Words(Protocol):
         """The next `number` words."""
 
 
-class Stream:
+class KeyStream:
     """AES-256 in counter mode under a fresh key from the operating system.
 
     Nothing is kept between streams, so that a forked process cannot repeat its parent's words as long as
     each draw opens a stream of its own.
 
-    >>> Stream().words(3).dtype
+    >>> KeyStream().words(3).dtype
     dtype('uint64')
     """
 
@@ -102,7 +102,7 @@ def source(rng: np.random.Generator | None) -> Words:
     Raises InputError if `rng` is neither None nor a numpy Generator.
     """
     if rng is None:
-        return Stream()
+        return KeyStream()
     if isinstance(rng, np.random.Generator):
         return Seeded(rng)
     raise InputError(

@@ -31,7 +31,7 @@ _BLOCK = 1 << 14
 Level = float | Fraction
 
 
-class Drawn(NamedTuple):
+class ScaledDraw(NamedTuple):
     """A value times its level, and what it was made of: for bounds of its rounding error."""
 
     value: Reals  # (rows, n)
@@ -71,7 +71,7 @@ def start_slots(dimension: int) -> int:
     return (dimension + 1) // 2 + (0 if dimension % 2 else 2) + pairs(dimension)
 
 
-def start(dimension: int, uniforms: Uniforms) -> Drawn:
+def start(dimension: int, uniforms: Uniforms) -> ScaledDraw:
     """√(2S) · N(0, I), S ~ Gamma((n + 1)/2)."""
     mixing, slot = uniforms.exponential(0), (dimension + 1) // 2
     for i in range(1, slot):
@@ -81,7 +81,7 @@ def start(dimension: int, uniforms: Uniforms) -> Drawn:
         half, radius = uniforms.normals(slot, 1)
         mixing, spread, slot = mixing + half[:, 0] ** 2 / 2, radius**2, slot + 2
     normal, radius = uniforms.normals(slot, dimension)
-    return Drawn(sqrt(2 * mixing)[:, None] * normal, mixing, spread, normal, radius)
+    return ScaledDraw(sqrt(2 * mixing)[:, None] * normal, mixing, spread, normal, radius)
 
 
 def fall_slots(dimension: int) -> int:

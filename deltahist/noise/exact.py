@@ -61,7 +61,7 @@ def less_than(word: int, bounds: Bounds, words: Words) -> bool:
         bits += 64
 
 
-class Table:
+class InversionTable:
     """Exact sampling of k = 0, 1, 2, ... from a distribution function F, by inversion of random reals.
 
     Parameters

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import NANO, InputError, one_of, whole
 from deltahist.noise import euclidean
-from deltahist.noise.pieces import MOST, VAGUE, KeyedPaths, Steps, checked, precision, real
+from deltahist.noise.pieces import MOST, VAGUE, KeyedPaths, PathSteps, checked, precision, real
 from deltahist.noise.reals import Reals, exp, expm1, log1p, norm
 
 #: What uniform reals are for.
@@ -110,8 +110,8 @@ class VectorPaths(KeyedPaths):
     def _label(self) -> str:
         return f"vectors of dimension {self.dimension}, reach {self.reach}"
 
-    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
-        steps, base = Steps(len(users)), self._start(users, planes)
+    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
+        steps, base = PathSteps(len(users)), self._start(users, planes)
         self._note(steps, base, 0, planes)
         steps.undecided |= base.undecided
         for sign, moved in ((-1, self._fallen), (1, self._risen)):
@@ -127,7 +127,7 @@ class VectorPaths(KeyedPaths):
                 self._note(steps, state, sign * (place + 1), planes)
         return steps
 
-    def _note(self, steps: Steps, state: _State, place: int, planes: int) -> None:
+    def _note(self, steps: PathSteps, state: _State, place: int, planes: int) -> None:
         """The value itself, in lattice steps."""
         value = self.reach * state.value / state.level[:, None]
         error = state.drift + (state.blur + precision(planes)) * real(norm(state.value))
@@ -244,9 +244,9 @@ class BitPaths(KeyedPaths):
     def _label(self) -> str:
         return "bits"
 
-    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
+    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         """Resets from the top, τ = 1, downwards."""
-        steps, unit, rows = Steps(len(users)), precision(planes), np.arange(len(users))
+        steps, unit, rows = PathSteps(len(users)), precision(planes), np.arange(len(users))
         steps.value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
         depth: Any = 0  # −ln τ
         for place in itertools.count(1):

@@ -51,7 +51,7 @@ class _Path(NamedTuple):
         return not (self.open[first:end].any() or (self.perhaps < self.surely)[first : end + 1].any())
 
 
-class Steps:
+class PathSteps:
     """Values and jumps of many users, in any order, to be put together as paths."""
 
     def __init__(self, users: int) -> None:
@@ -105,7 +105,7 @@ class KeyedPaths:
     def _label(self) -> str:
         raise NotImplementedError
 
-    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> Steps:
+    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more planes than floats take."""
         raise NotImplementedError
 

@@ -32,7 +32,7 @@ from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import (
     TABLE_BITS,
     Bounds,
-    Table,
+    InversionTable,
     certified,
     complement,
     exp_bounds,
@@ -79,7 +79,7 @@ class Process(Protocol):
 
 
 @dataclass(frozen=True)
-class Lattice:
+class GeometricProcess:
     """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as a process in the level; exact.
 
     With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
@@ -95,7 +95,7 @@ class Lattice:
         On a level that is not finite, below 2^−50 or not above zero, one that does not rise (or fall), or values that
         are not whole or lie beyond ±2^60.
 
-    >>> process = Lattice()
+    >>> process = GeometricProcess()
     >>> coarse = process.start(0.5, 5, rng=np.random.default_rng(2))
     >>> coarse.tolist(), process.refine(coarse, 0.5, 2, rng=np.random.default_rng(2)).tolist()
     ([1, -1, -3, 0, -2], [0, 0, -1, 0, 0])
@@ -185,25 +185,25 @@ def _guard(x: Fraction) -> int:
     return 64 + max(0, -math.frexp(float(x))[1])
 
 
-def _chance(bounds: Bounds) -> Table:
+def _chance(bounds: Bounds) -> InversionTable:
     """0 with a probability that is known by its bounds, else 1."""
-    return Table(certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
+    return InversionTable(certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
 
 
 @functools.lru_cache(maxsize=64)
-def _inwards(a: Fraction, b: Fraction) -> Table:
+def _inwards(a: Fraction, b: Fraction) -> InversionTable:
     """s = (1 − e^(−a − b)) / (1 − e^(−2b)): no jump over zero."""
     return _chance(lambda bits: _share(a + b, 2 * b, bits))
 
 
 @functools.lru_cache(maxsize=64)
-def _jumps_outwards(a: Fraction, b: Fraction) -> Table:
+def _jumps_outwards(a: Fraction, b: Fraction) -> InversionTable:
     """1 − (1 − e^(−2a)) / (1 − e^(−a − b)): of those that neither jump over zero nor move towards it."""
     return _chance(lambda bits: complement(_share(2 * a, a + b, bits), bits))
 
 
 @functools.lru_cache(maxsize=64)
-def _first_table(a: Fraction, b: Fraction) -> Table:
+def _first_table(a: Fraction, b: Fraction) -> InversionTable:
     """F(j) = 1 − s e^((a − b) j)."""
 
     def bounds(j: int, bits: int) -> tuple[int, int]:
@@ -218,11 +218,11 @@ def _first_table(a: Fraction, b: Fraction) -> Table:
     for _ in range(math.ceil(_SPREAD / (b - a)) + 1):
         fast.append(complement(left, TABLE_BITS))
         left = times(left, step)
-    return Table(certified(fast, bounds), bounds)
+    return InversionTable(certified(fast, bounds), bounds)
 
 
 @functools.lru_cache(maxsize=64)
-def _stays_when_tightened(a: Fraction, b: Fraction) -> Table:
+def _stays_when_tightened(a: Fraction, b: Fraction) -> InversionTable:
     """(e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))² for a < b: nothing is added."""
 
     def bounds(bits: int) -> tuple[int, int]:
@@ -249,7 +249,7 @@ class Brownian:
     Raises
     ------
     InputError
-        As `Lattice`; and on levels so near, or so far from the first one, that the lattice would show.
+        As `GeometricProcess`; and on levels so near, or so far from the first one, that the lattice would show.
 
     >>> process = Brownian.at(Fraction(1, 100))
     >>> coarse = process.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 
 
-class Paid:
+class PaidAnswer:
     """What every answer says of who paid, and how a ledger keeps it; for dataclasses with a unit and an amount."""
 
     unit: str
@@ -41,7 +41,7 @@ class Paid:
 
 
 @dataclass(frozen=True, repr=False)
-class Answer(Paid):
+class Answer(PaidAnswer):
     """What is known of one number, with the noise that protects it; public.
 
     It is about the records of people who could pay.

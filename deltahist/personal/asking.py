@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budgets.costs import Cost
-from deltahist.budgets.keys import Request, check_text
+from deltahist.budgets.keys import KeyedRequest, check_text
 from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
 from deltahist.counts.sql.common import carried, raise_alone, sql_of
@@ -186,14 +186,14 @@ def _arrays(
     return owner, columns
 
 
-def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -> Request:
+def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -> KeyedRequest:
     """A request in one way of writing."""
     text = sql_of(expression, "duckdb", pretty=True)
     # Public tables that are joined have names that differ from run to run: what they hold stands for them.
     for name, rows in carried(expression).items():
         text = text.replace(name, _digest(repr(rows.to_pydict())))
     cost = Cost(charged(**{terminal.unit: terminal.amount}))
-    return Request(account, key, cost, drawn=True, words={**terminal.describe(), "records": _digest(text)})
+    return KeyedRequest(account, key, cost, drawn=True, words={**terminal.describe(), "records": _digest(text)})
 
 
 def _digest(text: str) -> str:

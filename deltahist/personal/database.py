@@ -34,7 +34,7 @@ _SQL = {"truth": "BOOLEAN", "whole": "BIGINT", "number": "DOUBLE PRECISION", "te
 _MOST_PERSONS = (1 << 31) - 1
 
 
-class Standing(NamedTuple):
+class DatabaseStanding(NamedTuple):
     """What a database knows of its account: the token of it, the state of its register, and the one that is coming."""
 
     account: str | None = None
@@ -76,11 +76,11 @@ class Database:
         self._engine.close()
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> DatabaseStanding:
         """Which account its persons have their budgets in."""
         with self.snapshot() as look:
             found = look.fetch(_standing()).to_pylist()
-        return min((Standing(*row.values()) for row in found), default=Standing())
+        return min((DatabaseStanding(*row.values()) for row in found), default=DatabaseStanding())
 
     def belong_to(self, account: str) -> None:
         """Keep the token of the account in which its persons have their budgets."""

@@ -10,7 +10,7 @@ from typing import Any
 from deltahist.errors import InputError, as_printed, finite
 from deltahist.noise.entropy import source
 from deltahist.noise.places import moves_that_matter
-from deltahist.personal.answers import LEVEL, Paid
+from deltahist.personal.answers import LEVEL, PaidAnswer
 from deltahist.personal.ranks import draw_quantile, ranks_amiss, rate_of
 from deltahist.personal.terminals import Used
 from deltahist.personal.values import OfValues
@@ -22,7 +22,7 @@ _MOST_COSTS = 1 << 22
 
 
 @dataclass(frozen=True, repr=False)
-class QuantileAnswer(Paid):
+class QuantileAnswer(PaidAnswer):
     """A quantile of values that people pay for; public.
 
     Parameters
@@ -49,7 +49,7 @@ class QuantileAnswer(Paid):
 
 
 @dataclass(frozen=True)
-class Quantile(OfValues[QuantileAnswer]):
+class QuantileQuestion(OfValues[QuantileAnswer]):
     """A quantile of a value: of the places between its bounds, those with fewer records amiss are likelier.
 
     Neither the values nor their number are known. In ρ it costs ε²/2 (docs/privacy/personal.md, section 4).
@@ -63,7 +63,7 @@ class Quantile(OfValues[QuantileAnswer]):
     InputError
         As `OfValues`; unless q is a number from 0 to 1 of at most six decimals; on a budget too small to draw with.
 
-    >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
+    >>> QuantileQuestion("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
     5000001
     """
 

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeAlias
 from deltahist.counts.sql.expressions import total
 from deltahist.counts.sql.kinds import DTYPES, kind_of
 from deltahist.counts.sql.texts import check_column, read_text
-from deltahist.counts.sql.totals import Total, of_kind, unified
+from deltahist.counts.sql.totals import SafeExpression, of_kind, unified
 from deltahist.errors import InputError, whole
 
 #: The hidden column: the number of the person whose record it is.
@@ -260,7 +260,7 @@ class Query:
         """Whether a value depends on the columns of place."""
         return self._touched(self._made(expression).columns)
 
-    def _any(self, expression: Expression) -> Total:
+    def _any(self, expression: Expression) -> SafeExpression:
         import ibis
         from ibis.common.deferred import Deferred
 
@@ -282,10 +282,10 @@ class Query:
             )
         return total(value, given, self.table)
 
-    def _made(self, expression: Expression) -> Total:
+    def _made(self, expression: Expression) -> SafeExpression:
         return _known("an expression", self._any(expression))
 
-    def _truth(self, condition: Expression) -> Total:
+    def _truth(self, condition: Expression) -> SafeExpression:
         made = self._any(condition)
         if made.kind not in ("truth", "null"):
             raise InputError(
@@ -301,7 +301,7 @@ class Query:
         """Whether records depend on place once they are chosen by these columns."""
         return self.by_place or self._touched(columns)
 
-    def _placed(self, made: Mapping[str, Total]) -> frozenset[str]:
+    def _placed(self, made: Mapping[str, SafeExpression]) -> frozenset[str]:
         return frozenset(name for name, each in made.items() if self._touched(each.columns))
 
     def _changed(self, table: Any, placed: Any, *, by_place: bool | None = None) -> Self:
@@ -336,13 +336,13 @@ def _checked_copies(copies: int) -> int:
     return copies
 
 
-def _known(name: str, made: Total) -> Total:
+def _known(name: str, made: SafeExpression) -> SafeExpression:
     if made.kind == "null":
         raise InputError(f"the query makes {name} of NULL alone: nobody could say of which kind it is")
     return made
 
 
-def _values(made: Mapping[str, Total]) -> dict[str, Any]:
+def _values(made: Mapping[str, SafeExpression]) -> dict[str, Any]:
     return {name: each.value for name, each in made.items()}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deltahist.personal.answers import Answer, Answers
 from deltahist.personal.asking import ask
-from deltahist.personal.quantiles import Quantile, QuantileAnswer
+from deltahist.personal.quantiles import QuantileAnswer, QuantileQuestion
 from deltahist.personal.query import Expression, Query
 from deltahist.personal.terminals import Count, Given, Histogram, Terminal
 from deltahist.personal.values import Mean, Sum
@@ -105,8 +105,8 @@ class Records(Query):
         rho: float | Fraction | None = None,
         key: str | None = None,
     ) -> QuantileAnswer:
-        """A quantile of a value within a public range (`Quantile`). Records without the value are not used."""
-        return self.ask(Quantile(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
+        """A quantile of a value within a public range (`QuantileQuestion`). Records without the value are not used."""
+        return self.ask(QuantileQuestion(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
 
     def publish(
         self,

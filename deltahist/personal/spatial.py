@@ -35,7 +35,7 @@ _TOO_MUCH = 10**9 * NANO
 
 
 @dataclass(frozen=True)
-class Map(Terminal["Mapped"]):
+class Map(Terminal["MapAnswer"]):
     """A map of the places of records, by any strategy.
 
     Records without a place on the map (NULL, or where its CRS knows none) are not asked, nor paid for. Points
@@ -146,19 +146,19 @@ class Map(Terminal["Mapped"]):
         cells[usable] = self.near.domain.flat_cells([place[usable] for place in places])
         return {"cell": cells}, usable
 
-    def answer(self, used: Used) -> Mapped:
+    def answer(self, used: Used) -> MapAnswer:
         domain = self.near.domain
         counts = np.bincount(used.column("cell"), minlength=domain.size).reshape(domain.shape)
         private = Private.of(counts.astype(np.int64), self.mechanism.counting, domain)
-        return Mapped(publish(private, self.mechanism, weak_protection_accepted=self.weak_protection_accepted))
+        return MapAnswer(publish(private, self.mechanism, weak_protection_accepted=self.weak_protection_accepted))
 
     def describe(self) -> dict[str, Any]:
         return self._described(mechanism=self.mechanism.describe(), columns=list(self.axes), crs=self.crs)
 
-    def again(self, kept: dict[str, Any]) -> Mapped:
+    def again(self, kept: dict[str, Any]) -> MapAnswer:
         release = from_bytes(base64.b64decode(kept["release"]), "of the ledger")
         assert isinstance(release, Release)
-        return Mapped(release)
+        return MapAnswer(release)
 
 
 def _column(name: str) -> Expression:
@@ -167,7 +167,7 @@ def _column(name: str) -> Expression:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class MapAnswer:
     """A release, as an answer that a ledger can keep."""
 
     release: Release

@@ -11,7 +11,7 @@ from deltahist.decode.merging import block_error, merged_cells
 from deltahist.errors import InputError, one_of
 from deltahist.plots.colours import add_bar, smooth_scale
 from deltahist.plots.drawn import (
-    Drawn,
+    Drawable,
     figure_of,
     holds_points_from_outside,
     note_above,
@@ -29,7 +29,7 @@ _LINEAR = 3.0
 
 
 def plot_map(
-    release: Drawn,
+    release: Drawable,
     ax: Axes | None = None,
     *,
     plain: bool = False,
@@ -119,7 +119,7 @@ def plot_map(
 
 
 def _colour_cells(
-    release: Drawn, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str
+    release: Drawable, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str
 ) -> None:
     """The picture and its bar; `merged` is None where every cell is drawn for itself."""
     domain = release.domain
@@ -147,7 +147,7 @@ def _colour_cells(
     add_bar(ax, scale, label, domain, pale=own)
 
 
-def _steps(release: Drawn, ax: Axes, positive: bool) -> Axes:
+def _steps(release: Drawable, ax: Axes, positive: bool) -> Axes:
     domain = release.domain
     edges = domain.edges(0)
     cells, error = release.estimates(nonnegative=positive)
@@ -174,7 +174,7 @@ def _steps(release: Drawn, ax: Axes, positive: bool) -> Axes:
     return ax
 
 
-def _is_even(release: Drawn) -> bool:
+def _is_even(release: Drawable) -> bool:
     """Whether nothing of a histogram of counts stands out; sorted points have no cells of their own."""
     if getattr(release.mechanism, "decoder", None) is None or release.domain.size == 1:
         return False

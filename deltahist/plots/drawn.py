@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Drawn(Protocol):
+class Drawable(Protocol):
     """What pictures are made of; every release has it, and one of a map its cells and their decoder."""
 
     @property
@@ -74,6 +74,6 @@ def is_wide(domain: Domain) -> bool:
     return domain.ndim == 2 and sides(domain)[0] > 2.2 * sides(domain)[1]
 
 
-def holds_points_from_outside(release: Drawn) -> bool:
+def holds_points_from_outside(release: Drawable) -> bool:
     """Whether points outside the bounds were counted in the nearest cell, at the rim."""
     return "points outside" not in release.mechanism.counting.dropped

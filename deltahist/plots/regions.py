@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.plots.colours import add_bar, is_dark
-from deltahist.plots.drawn import Drawn, figure_of, note_above, own_axes
+from deltahist.plots.drawn import Drawable, figure_of, note_above, own_axes
 from deltahist.plots.ground import axis_unit, draw_ground
 from deltahist.plots.values import Values, values_of
 
@@ -30,7 +30,7 @@ _PITCH = (7.8, 14.0)
 
 
 def plot_regions(
-    release: Drawn,
+    release: Drawable,
     answers: gpd.GeoDataFrame,
     ax: Axes | None = None,
     *,
@@ -80,7 +80,7 @@ def plot_regions(
 
 
 def draw_regions(
-    release: Drawn,
+    release: Drawable,
     values: Values,
     ax: Axes,
     *,
@@ -202,7 +202,7 @@ def _words(values: Values, region: int) -> Iterator[str]:
 
 
 def plot_intervals(
-    release: Drawn,
+    release: Drawable,
     answers: gpd.GeoDataFrame,
     ax: Axes | None = None,
     *,

@@ -17,7 +17,7 @@ from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.chain import Additive, Chain
-from deltahist.noise.process import Brownian, Lattice, Process
+from deltahist.noise.process import Brownian, GeometricProcess, Process
 from deltahist.privacy import Law
 from deltahist.publishers.state import State, check_new
 from deltahist.releases import Release, SortedRelease
@@ -110,7 +110,7 @@ def _moves(before: Additive, after: Additive) -> Iterator[tuple[Members, Process
 def process_of(mechanism: Additive, law: Law) -> Process:
     """The process that noise of a law is taken from; Gaussian noise lies on the lattice of the first release."""
     if law.kind == "laplace":
-        return Lattice()
+        return GeometricProcess()
     assert mechanism.chain is not None
     chain = mechanism.chain
     return Brownian.at(_level(law) * chain.amounts[0] / chain.amount)

@@ -17,7 +17,7 @@ from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.chain import Chain
 from deltahist.noise import discrete_gaussian
-from deltahist.noise.process import Lattice
+from deltahist.noise.process import GeometricProcess
 from deltahist.publishers.chains import check_refines, entering, refine_draws, tighten_draws
 from deltahist.publishers.histogram import check_protection
 from deltahist.publishers.state import State, held
@@ -210,7 +210,7 @@ def _further(
     noise = np.zeros(mechanism.draws, dtype=np.int64)
     for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
         if law.kind == "laplace" and law.parameter:
-            noise[members] = Lattice().tighten(noise[members], 1 / law.parameter, 1 / wider.parameter, rng=rng)
+            noise[members] = GeometricProcess().tighten(noise[members], 1 / law.parameter, 1 / wider.parameter, rng=rng)
         elif law.parameter:
             if law.parameter * (1 - law.parameter / wider.parameter) < _LEAST_VARIANCE:
                 raise InputError(

@@ -24,7 +24,7 @@ from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts, listed
 from deltahist.noise import discrete_laplace
 from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source
-from deltahist.noise.process import Lattice
+from deltahist.noise.process import GeometricProcess
 from deltahist.publishers.state_files import new_token, read_state, write_state
 
 #: Name of the file format of their states.
@@ -325,7 +325,7 @@ def _refined(
         assert before.noise is not None
         if coarse.scale == law.scale:
             return _cut(law, true, before.noise)
-        return _cut(law, true, Lattice().refine(before.noise, 1 / coarse.scale, 1 / law.scale, rng=rng))
+        return _cut(law, true, GeometricProcess().refine(before.noise, 1 / coarse.scale, 1 / law.scale, rng=rng))
     chances = law.refining(coarse.channel)
     return _Drawn(coins(chances, 2 * true + before.bits, source(rng)).view(np.uint8))
 

@@ -17,7 +17,7 @@ from deltahist.decode import (
     Metric,
     Placement,
     Posterior,
-    Projection,
+    ProjectedCells,
     nonnegative,
     placement,
     posterior,
@@ -83,7 +83,7 @@ class Release(BaseRelease):
         return posterior(self._field, self._metric, self.total, self.decoder.noise)
 
     @functools.cached_property
-    def projection(self) -> Projection:
+    def projection(self) -> ProjectedCells:
         """The nearest non-negative cells with their certificate: what stands in where there is no `posterior`."""
         return nonnegative(self._field, self._metric, self.total)
 

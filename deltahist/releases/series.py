@@ -172,9 +172,9 @@ class Series:
         """The same with answers as means over the steps instead of sums."""
         return replace(self, mean=True)
 
-    def change_from(self, before: Series) -> Change:
+    def change_from(self, before: Series) -> PeriodDifference:
         """What `answer` compares: this period less another one."""
-        return Change(before, self)
+        return PeriodDifference(before, self)
 
     @functools.cached_property
     def summed(self) -> Summed:
@@ -198,7 +198,7 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class PeriodDifference:
     """One period less another: noise adds up, and so does what is not known of places.
 
     Parameters

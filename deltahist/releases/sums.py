@@ -19,7 +19,7 @@ from deltahist.decode import (
     Metric,
     Placement,
     Posterior,
-    Projection,
+    ProjectedCells,
     nonnegative,
     placement,
     posterior,
@@ -104,7 +104,7 @@ class Summed:
         return posterior(self._field, self._metric, self.total, self.decoder.noise)
 
     @functools.cached_property
-    def projection(self) -> Projection:
+    def projection(self) -> ProjectedCells:
         """The nearest cells to the sum that are not negative."""
         return nonnegative(self._field, self._metric, self.total)
 

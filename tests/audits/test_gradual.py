@@ -15,8 +15,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.noise import process
-from deltahist.noise.exact import Table
-from deltahist.noise.process import Brownian, Lattice
+from deltahist.noise.exact import InversionTable
+from deltahist.noise.process import Brownian, GeometricProcess
 from deltahist.publishers import chains
 from deltahist.publishers.chains import entering, process_of, start_draws
 from tests.audits.harness import ERROR, Pair, audit, gaussian, pure, refuted, report
@@ -182,14 +182,14 @@ def too_fine(self, values, level, finer, *, rng=None):
     return REFINE[type(self)](self, values, level, 2 * finer, rng=rng)
 
 
-REFINE = {Lattice: Lattice.refine, Brownian: Brownian.refine}
+REFINE = {GeometricProcess: GeometricProcess.refine, Brownian: Brownian.refine}
 BUGS = {"an independent redraw": independent, "twice too fine": too_fine}
 
 
 @pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize("number", [2, 3])
 def test_bugs_beneath_a_chain_are_caught(tmp_path, monkeypatch, bug, number):
-    monkeypatch.setattr(Lattice, "refine", BUGS[bug])
+    monkeypatch.setattr(GeometricProcess, "refine", BUGS[bug])
     assert refuted(joint_audit(tmp_path, EPSILONS[:number]))
 
 
@@ -202,7 +202,7 @@ def test_bugs_beneath_a_gaussian_chain_are_caught(tmp_path, monkeypatch, bug):
 @pytest.mark.slow
 def test_a_wrong_atom_is_caught(tmp_path, monkeypatch):
     """What neither jumps over zero nor goes towards it always stays: the value is kept too often."""
-    never = Table(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
+    never = InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
     monkeypatch.setattr(process, "_jumps_outwards", lambda a, b: never)
     assert refuted(joint_audit(tmp_path, EPSILONS[:2], releases=200_000))
 
@@ -228,5 +228,5 @@ def test_false_alarms_and_power(tmp_path, monkeypatch, unit):
 
     assert refutations() == 0
     for bug in BUGS.values():
-        monkeypatch.setattr(Lattice if unit == "epsilon" else Brownian, "refine", bug)
+        monkeypatch.setattr(GeometricProcess if unit == "epsilon" else Brownian, "refine", bug)
         assert refutations() == 30

@@ -107,13 +107,13 @@ def _multiplier_ignored(patch):
 
 def _charges_forgotten(patch):
     """Every question finds the purses full."""
-    read = purse_log.State.read
+    read = purse_log.PurseState.read
 
     def forgetful(self, entry):
         read(self, entry)
         self._columns[1][:] = 0
 
-    patch.setattr(purse_log.State, "read", forgetful)
+    patch.setattr(purse_log.PurseState, "read", forgetful)
 
 
 def _noise_halved(patch):

@@ -101,7 +101,7 @@ def test_an_error_leaves_everything_as_it_was(purses, change):
 
 def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     purses.join([5, 6])
-    whole = purse_log.State._charge
+    whole = purse_log.PurseState._charge
 
     def half_way(state, *columns):
         whole(state, *columns)
@@ -110,7 +110,7 @@ def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     def charge():
         with purses.turn() as turn:
             turn.charge([1, 1], 2)
-            monkeypatch.setattr(purse_log.State, "_charge", half_way)
+            monkeypatch.setattr(purse_log.PurseState, "_charge", half_way)
 
     with pytest.raises(KeyboardInterrupt):
         charge()

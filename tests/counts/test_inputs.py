@@ -16,7 +16,7 @@ import shapely
 import deltahist as dh
 from deltahist.counts import count_file, readers, tables
 from deltahist.counts.inputs import STDIN, find_input
-from deltahist.counts.tables import Request
+from deltahist.counts.tables import TableRequest
 
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10), "EPSG:32618")
 HOW = {"x": "x", "y": "y", "crs": "EPSG:32618"}
@@ -125,7 +125,7 @@ def test_whole_numbers_first_and_fractions_later_in_json(tmp_path):
 def test_json_lines_are_read_in_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_JSON_BLOCK", 1 << 12)
     (tmp_path / "p.jsonl").write_text('{"x": 1.25, "y": 2.5, "id": "somebody"}\n' * 50_000)
-    source = readers.open_source(tmp_path / "p.jsonl", Request("x", "y", None, None, 2))
+    source = readers.open_source(tmp_path / "p.jsonl", TableRequest("x", "y", None, None, 2))
     before = pa.total_allocated_bytes()
     most = rows = 0
     for batch in source.batches:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import deltahist as dh
 from deltahist.noise import discrete_gaussian, discrete_laplace, entropy
-from deltahist.noise.entropy import Keyed, Seeded, Stream, source
+from deltahist.noise.entropy import Keyed, KeyStream, Seeded, source
 
 
 def in_a_child(task):
@@ -47,7 +47,7 @@ def test_a_stream_is_the_ciphers_key_stream(monkeypatch, number):
     monkeypatch.setattr(entropy.os, "urandom", lambda size: bytes(range(size)))
     cipher = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(range(16)))).encryptor()
     expected = np.frombuffer(cipher.update(bytes(8 * (number + 3))), dtype=np.uint64)
-    stream = Stream()
+    stream = KeyStream()
     words = np.concatenate([stream.words(number), stream.words(3)])
     assert words.dtype == np.uint64
     assert np.array_equal(words, expected)
@@ -66,7 +66,7 @@ def test_a_generator_gives_its_own_words():
     words = source(np.random.default_rng(1)).words(5)
     assert np.array_equal(words, Seeded(np.random.default_rng(1)).words(5))
     assert np.array_equal(words, np.random.default_rng(1).integers(0, 2**64, 5, dtype=np.uint64))
-    assert isinstance(source(None), Stream)
+    assert isinstance(source(None), KeyStream)
 
 
 @pytest.mark.parametrize("bad", [0, 7, "os", np.random.RandomState(1), np.random.PCG64(1), np.random])

@@ -19,8 +19,8 @@ from deltahist.noise.discrete import (
     _magnitude_table,
     geometric,
 )
-from deltahist.noise.entropy import Stream
-from deltahist.noise.exact import Table, exp_bounds, less_than
+from deltahist.noise.entropy import KeyStream
+from deltahist.noise.exact import InversionTable, exp_bounds, less_than
 from deltahist.privacy import Law
 
 #: One false alarm in a million for each goodness-of-fit test, of which there are about fifty.
@@ -209,8 +209,8 @@ def searched(table, word, words):
         *TABLES.values(),
         _magnitude_table(Fraction(90)),
         _gaussian_table(Fraction(90000)),
-        Table(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0)),
-        Table(np.array([0, 1 << 48, (1 << 64) - 1], dtype=np.uint64), lambda k, bits: (k, k + 1)),
+        InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0)),
+        InversionTable(np.array([0, 1 << 48, (1 << 64) - 1], dtype=np.uint64), lambda k, bits: (k, k + 1)),
     ],
 )
 def test_a_guide_finds_what_the_search_finds(table):
@@ -284,7 +284,7 @@ def test_rejection_decides_near_ties_exactly(monkeypatch):
 
 
 def test_streams_are_fresh_and_differ_between_forks():
-    assert not np.array_equal(Stream().words(4), Stream().words(4))
+    assert not np.array_equal(KeyStream().words(4), KeyStream().words(4))
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -296,7 +296,7 @@ def test_streams_are_fresh_and_differ_between_forks():
 
 def test_words_are_uniform():
     # Chi-square on bytes, false alarm one in a million.
-    counts = np.bincount(Stream().words(200_000).view(np.uint8), minlength=256)
+    counts = np.bincount(KeyStream().words(200_000).view(np.uint8), minlength=256)
     assert stats.chisquare(counts).pvalue > ALARM
 
 

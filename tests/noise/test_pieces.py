@@ -21,7 +21,7 @@ def requests(number, users):
     return rng.integers(0, users, number), levels
 
 
-class Recorded(pieces.Steps):
+class Recorded(pieces.PathSteps):
     """What a formula says, with its bounds."""
 
     def __init__(self, users):

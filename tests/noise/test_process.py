@@ -16,8 +16,8 @@ from deltahist import InputError
 from deltahist.noise import discrete, process
 from deltahist.noise.discrete import CAP, capped_geometric
 from deltahist.noise.entropy import source
-from deltahist.noise.exact import Table
-from deltahist.noise.process import Brownian, Lattice, _gaussian_around
+from deltahist.noise.exact import InversionTable
+from deltahist.noise.process import Brownian, GeometricProcess, _gaussian_around
 
 FALSE_ALARM = 2e-5
 DRAWS = 200_000
@@ -68,9 +68,9 @@ def fits(observed, expected):
 @pytest.mark.parametrize(("a", "b"), LEVELS)
 def test_marginals_after_refining_and_tightening(a, b):
     rng = np.random.default_rng(1)
-    coarse = Lattice().start(a, DRAWS, rng=rng)
-    fine = Lattice().refine(coarse, a, b, rng=rng)
-    again = Lattice().tighten(fine, b, a, rng=rng)
+    coarse = GeometricProcess().start(a, DRAWS, rng=rng)
+    fine = GeometricProcess().refine(coarse, a, b, rng=rng)
+    again = GeometricProcess().tighten(fine, b, a, rng=rng)
     for values, level in ((fine, b), (again, a)):
         far = int(np.abs(values).max()) + 1
         k = np.arange(-far, far + 1)
@@ -81,10 +81,10 @@ def test_marginals_after_refining_and_tightening(a, b):
 @pytest.mark.parametrize("level", [Fraction(1), Fraction(1, 1000), Fraction(1, 2**50)])
 def test_the_least_steps_move_nothing(level, step):
     """A value moves with a chance of about `step` times a few of its scales: at most 10⁻⁹ for all of them together."""
-    coarse = Lattice().start(level, 2000, rng=np.random.default_rng(3))
+    coarse = GeometricProcess().start(level, 2000, rng=np.random.default_rng(3))
     finer = level * (1 + step)
-    assert np.array_equal(Lattice().refine(coarse, level, finer), coarse)
-    assert np.array_equal(Lattice().tighten(coarse, finer, level), coarse)
+    assert np.array_equal(GeometricProcess().refine(coarse, level, finer), coarse)
+    assert np.array_equal(GeometricProcess().tighten(coarse, finer, level), coarse)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_geometric_variable_ends_at_the_cap(scale):
 
 def test_digits_below_the_cap_are_even_where_the_scale_is_huge(monkeypatch):
     monkeypatch.setattr(
-        discrete, "_beyond_cap", lambda scale: Table(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
+        discrete, "_beyond_cap", lambda scale: InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
     )
     drawn = capped_geometric(Fraction(10**60), 40_000, source(np.random.default_rng(6)))
     for place in range(6):
@@ -114,16 +114,16 @@ def test_digits_below_the_cap_are_even_where_the_scale_is_huge(monkeypatch):
 
 def test_values_beyond_what_noise_can_be_are_refused():
     for values in ([1 << 60], [-(1 << 60)], [-(1 << 63)], np.array([1 << 63], dtype=np.uint64)):
-        for change in (Lattice().refine, Brownian(9).refine):
+        for change in (GeometricProcess().refine, Brownian(9).refine):
             with pytest.raises(InputError, match="within ±2"):
                 change(values, 1, 2)
-    assert Lattice().refine([(1 << 60) - 1], 1, 2).dtype == np.int64
+    assert GeometricProcess().refine([(1 << 60) - 1], 1, 2).dtype == np.int64
 
 
 @pytest.mark.parametrize("x", [0, 1, -3, 12])
 @pytest.mark.parametrize(("a", "b"), LEVELS[:2])
 def test_transitions_are_those_of_bayes(a, b, x):
-    drawn = Lattice().refine(np.full(DRAWS, x), a, b, rng=np.random.default_rng(2))
+    drawn = GeometricProcess().refine(np.full(DRAWS, x), a, b, rng=np.random.default_rng(2))
     far = 60
     k = np.arange(-far, far + 1)
     expected = np.array([float(backward(a, b, x, int(v))) for v in k])
@@ -136,7 +136,7 @@ def test_a_wrong_atom_would_be_seen(monkeypatch):
 
     def wrong(a, b):
         table = right(a, b)
-        return Table((table.thresholds * 0.9).astype(np.uint64), table.bounds)
+        return InversionTable((table.thresholds * 0.9).astype(np.uint64), table.bounds)
 
     monkeypatch.setattr(process, "_jumps_outwards", wrong)
     with pytest.raises(AssertionError):
@@ -192,7 +192,7 @@ def test_the_chance_of_no_change_is_exact():
     a, b = LEVELS[0]
     rng = np.random.default_rng(4)
     for x in (0, 2, 5):
-        drawn = Lattice().refine(np.full(DRAWS, x), a, b, rng=rng)
+        drawn = GeometricProcess().refine(np.full(DRAWS, x), a, b, rng=rng)
         stays = int((drawn == x).sum())
         assert stats.binomtest(stays, DRAWS, float(backward(a, b, x, x))).pvalue > FALSE_ALARM
 
@@ -201,9 +201,9 @@ def test_a_path_of_many_steps_has_the_law_of_one():
     """Errors after refining in five steps are those of a single release at the last level."""
     rng = np.random.default_rng(5)
     levels = [Fraction(1, 10), Fraction(1, 7), Fraction(1, 3), Fraction(1, 2), Fraction(11, 10)]
-    values = Lattice().start(levels[0], DRAWS, rng=rng)
+    values = GeometricProcess().start(levels[0], DRAWS, rng=rng)
     for a, b in itertools.pairwise(levels):
-        values = Lattice().refine(values, a, b, rng=rng)
+        values = GeometricProcess().refine(values, a, b, rng=rng)
     far = int(np.abs(values).max()) + 1
     k = np.arange(-far, far + 1)
     assert fits(np.bincount(values + far, minlength=len(k)), mass(levels[-1], k))
@@ -213,8 +213,8 @@ def test_what_refining_takes_away_does_not_depend_on_what_remains():
     """V_b and V_a − V_b are independent: a contingency table of signs and sizes."""
     a, b = LEVELS[0]
     rng = np.random.default_rng(6)
-    coarse = Lattice().start(a, DRAWS, rng=rng)
-    fine = Lattice().refine(coarse, a, b, rng=rng)
+    coarse = GeometricProcess().start(a, DRAWS, rng=rng)
+    fine = GeometricProcess().refine(coarse, a, b, rng=rng)
     table = np.zeros((5, 5))
     np.add.at(table, (np.clip(fine, -2, 2) + 2, np.clip(coarse - fine, -2, 2) + 2), 1)
     assert stats.chi2_contingency(table).pvalue > FALSE_ALARM
@@ -288,7 +288,7 @@ def test_levels_too_near_for_the_lattice_are_refused():
 # -------------------------------------------------------------------------------------------------- input
 
 
-@pytest.mark.parametrize("made", [Lattice(), Brownian(10)])
+@pytest.mark.parametrize("made", [GeometricProcess(), Brownian(10)])
 def test_levels_must_rise_or_fall(made):
     with pytest.raises(InputError, match=r"finer is 1 with level 1: finer must be above level"):
         made.refine([1], 1, 1)
@@ -300,7 +300,7 @@ def test_levels_must_rise_or_fall(made):
         made.refine([1.5], 1, 2)
 
 
-@pytest.mark.parametrize("made", [Lattice(), Brownian(10)])
+@pytest.mark.parametrize("made", [GeometricProcess(), Brownian(10)])
 def test_shapes_are_kept_and_nothing_is_changed_in_place(made):
     values = made.start(Fraction(1, 9), (2, 3), rng=np.random.default_rng(1))
     before = values.copy()
@@ -311,10 +311,10 @@ def test_shapes_are_kept_and_nothing_is_changed_in_place(made):
 
 
 def test_fresh_streams_differ_and_seeds_repeat():
-    values = Lattice().start(Fraction(1, 100), 50)
-    one, two = (Lattice().refine(values, Fraction(1, 100), 1) for _ in range(2))
+    values = GeometricProcess().start(Fraction(1, 100), 50)
+    one, two = (GeometricProcess().refine(values, Fraction(1, 100), 1) for _ in range(2))
     assert (one != two).any()
-    one, two = (Lattice().refine(values, Fraction(1, 100), 1, rng=np.random.default_rng(3)) for _ in range(2))
+    one, two = (GeometricProcess().refine(values, Fraction(1, 100), 1, rng=np.random.default_rng(3)) for _ in range(2))
     assert (one == two).all()
 
 
@@ -322,5 +322,5 @@ def test_blocks_end_anywhere(monkeypatch):
     """Values are refined some at a time: none is left out, and none refined twice."""
     monkeypatch.setattr(process, "_BLOCK", 7)
     values = np.full(20, 10**6)
-    drawn = Lattice().refine(values, Fraction(1, 10**6), Fraction(1, 10), rng=np.random.default_rng(1))
+    drawn = GeometricProcess().refine(values, Fraction(1, 10**6), Fraction(1, 10), rng=np.random.default_rng(1))
     assert (np.abs(drawn) < 10**4).all()

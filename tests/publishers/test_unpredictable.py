@@ -105,12 +105,14 @@ CALLS = {
         "table": lambda folder: discrete.discrete_gaussian(40, 50),
         "rejection": lambda folder: discrete.discrete_gaussian(10**6, 50),
     },
-    "noise.process.Lattice.start": {"": lambda folder: process.Lattice().start(0.01, 50)},
-    "noise.process.Lattice.refine": {
-        "table": lambda folder: process.Lattice().refine(np.full(99, 500), 0.1, 1),
-        "digits": lambda folder: process.Lattice().refine(np.full(99, 500_000), 0.0001, 0.001),
+    "noise.process.GeometricProcess.start": {"": lambda folder: process.GeometricProcess().start(0.01, 50)},
+    "noise.process.GeometricProcess.refine": {
+        "table": lambda folder: process.GeometricProcess().refine(np.full(99, 500), 0.1, 1),
+        "digits": lambda folder: process.GeometricProcess().refine(np.full(99, 500_000), 0.0001, 0.001),
     },
-    "noise.process.Lattice.tighten": {"": lambda folder: process.Lattice().tighten(np.zeros(99, int), 1, 0.01)},
+    "noise.process.GeometricProcess.tighten": {
+        "": lambda folder: process.GeometricProcess().tighten(np.zeros(99, int), 1, 0.01)
+    },
     "noise.process.Brownian.start": {"": lambda folder: process.Brownian(9).start(1, 50)},
     "noise.process.Brownian.refine": {
         "": lambda folder: process.Brownian(20).refine(np.full(50, 10**7), Fraction(1, 10), 1)

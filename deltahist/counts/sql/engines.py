@@ -20,7 +20,7 @@ class Snapshot(Protocol):
         """Have the database plan an Ibis table, and return what fetches it: whatever fails here has read no record."""
 
 
-class Change(Protocol):
+class WriteTransaction(Protocol):
     """A transaction that writes."""
 
     def execute(self, statement: str) -> None:
@@ -42,7 +42,7 @@ class Engine(Protocol):
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """A consistent look, which ends with the block."""
 
-    def change(self) -> AbstractContextManager[Change]:
+    def change(self) -> AbstractContextManager[WriteTransaction]:
         """A transaction that is committed at the end of the block, and undone if the block fails."""
 
     def close(self) -> None:

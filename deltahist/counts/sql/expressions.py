@@ -17,7 +17,7 @@ from deltahist.counts.sql.kinds import LARGEST, SMALLEST, as_time, kind_of
 from deltahist.counts.sql.totals import (
     MOST_NODES,
     WORDS,
-    Total,
+    SafeExpression,
     constant,
     made_of,
     of_kind,
@@ -60,7 +60,7 @@ _RULE = (
 )
 
 
-def total(expression: Any, given: Any, records: Any) -> Total:
+def total(expression: Any, given: Any, records: Any) -> SafeExpression:
     """An expression on a table `given`, as one on `records`, which has the same columns, that cannot fail.
 
     Raises
@@ -94,9 +94,9 @@ class _Maker:
         import ibis.expr.operations as ops
 
         self.ops, self.given, self.records = ops, given.op(), records
-        self._made: dict[Any, Total] = {}
+        self._made: dict[Any, SafeExpression] = {}
 
-    def of(self, op: Any) -> Total:
+    def of(self, op: Any) -> SafeExpression:
         """An operation as a total one."""
         if op not in self._made:
             name = type(op).__name__
@@ -112,29 +112,29 @@ class _Maker:
             self._made[op] = make(self, op)
         return self._made[op]
 
-    def each(self, ops: Sequence[Any]) -> list[Total]:
+    def each(self, ops: Sequence[Any]) -> list[SafeExpression]:
         """Several operations."""
         return [self.of(op) for op in ops]
 
-    def number(self, op: Any) -> Total:
+    def number(self, op: Any) -> SafeExpression:
         """An operation that gives a number."""
         return of_kind(self.of(op), "number")
 
-    def field(self, op: Any) -> Total:
+    def field(self, op: Any) -> SafeExpression:
         if op.rel != self.given:
             raise InputError(
                 f"the query asks for {op.name!r} of another table: {_OTHERS}; public tables come in by join"
             )
         value, kind = self.records[op.name], kind_of(op.dtype)
         least, most = (1.0, _WHOLE) if kind == "whole" else (SMALLEST, LARGEST)
-        return Total(value, str(kind), frozenset((op.name,)), least, most)
+        return SafeExpression(value, str(kind), frozenset((op.name,)), least, most)
 
-    def literal(self, op: Any) -> Total:
+    def literal(self, op: Any) -> SafeExpression:
         import ibis
 
         value = op.value
         if value is None:
-            return Total(ibis.null(), "null")
+            return SafeExpression(ibis.null(), "null")
         if op.dtype.is_timestamp() or op.dtype.is_date():
             return constant(as_time(value, "time" if op.dtype.is_timestamp() else "date"))
         if not (op.dtype.is_numeric() or op.dtype.is_boolean() or op.dtype.is_string()):
@@ -145,13 +145,13 @@ class _Maker:
             value = float(value)
         return constant(value.item() if hasattr(value, "item") else value)
 
-    def compare(self, op: Any) -> Total:
+    def compare(self, op: Any) -> SafeExpression:
         parts = unified(self.each([op.left, op.right]))
         name = type(op).__name__
         self._ordered(parts[0].kind, name)
         return made_of(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
 
-    def between(self, op: Any) -> Total:
+    def between(self, op: Any) -> SafeExpression:
         parts = unified(self.each([op.arg, op.lower_bound, op.upper_bound]))
         self._ordered(parts[0].kind, "Between")
         return made_of(parts[0].value.between(parts[1].value, parts[2].value), "truth", parts)
@@ -167,32 +167,32 @@ class _Maker:
                 f"the query asks for {name} of {WORDS[kind]}: {why}; there are =, <>, in and like"
             )
 
-    def among(self, op: Any) -> Total:
+    def among(self, op: Any) -> SafeExpression:
         if len(op.options) >= MOST_NODES:
             raise too_long()
         parts = unified(self.each([op.value, *op.options]))
         return made_of(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
 
-    def logic(self, op: Any) -> Total:
+    def logic(self, op: Any) -> SafeExpression:
         one, other = parts = [self.truth(op.left), self.truth(op.right)]
         both = one.value & other.value if type(op).__name__ == "And" else one.value | other.value
         return made_of(both, "truth", parts)
 
-    def truth(self, op: Any) -> Total:
+    def truth(self, op: Any) -> SafeExpression:
         """An operation that gives true or false."""
         return of_kind(self.of(op), "truth")
 
-    def negation(self, op: Any) -> Total:
+    def negation(self, op: Any) -> SafeExpression:
         part = self.truth(op.arg)
         return made_of(~part.value, "truth", [part])
 
-    def missing(self, op: Any) -> Total:
+    def missing(self, op: Any) -> SafeExpression:
         part = self.of(op.arg)
         return made_of(
             part.value.isnull() if type(op).__name__ == "IsNull" else part.value.notnull(), "truth", [part]
         )
 
-    def add(self, op: Any) -> Total:
+    def add(self, op: Any) -> SafeExpression:
         parts = [within(self.number(each), _FACTOR[0], 1e299) for each in (op.left, op.right)]
         left, right = (part.value for part in parts)
         value = left + right if type(op).__name__ == "Add" else left - right
@@ -201,38 +201,38 @@ class _Maker:
             value, "number", parts, min(p.least for p in parts) * 2.0**-53, sum(p.most for p in parts)
         )
 
-    def multiply(self, op: Any) -> Total:
+    def multiply(self, op: Any) -> SafeExpression:
         one, other = parts = self._factors(op)
         return made_of(
             one.value * other.value, "number", parts, one.least * other.least / 2, one.most * other.most * 2
         )
 
-    def divide(self, op: Any) -> Total:
+    def divide(self, op: Any) -> SafeExpression:
         one, other = parts = self._factors(op)
         value = one.value / other.value.nullif(constant(0.0).value)
         return made_of(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
 
-    def _factors(self, op: Any) -> list[Total]:
+    def _factors(self, op: Any) -> list[SafeExpression]:
         return [within(self.number(each), *_FACTOR) for each in (op.left, op.right)]
 
-    def minus(self, op: Any) -> Total:
+    def minus(self, op: Any) -> SafeExpression:
         part = self.number(op.arg)
         if part.constant is not None:
             return constant(-part.constant)
         return made_of(constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
 
-    def size(self, op: Any) -> Total:
+    def size(self, op: Any) -> SafeExpression:
         part = self.number(op.arg)
         return made_of(part.value.abs(), "number", [part], part.least, part.most)
 
-    def root(self, op: Any) -> Total:
+    def root(self, op: Any) -> SafeExpression:
         import ibis
 
         part = self.number(op.arg)
         value = ibis.cases((part.value >= 0, part.value)).sqrt()
         return made_of(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
 
-    def floor(self, op: Any) -> Total:
+    def floor(self, op: Any) -> SafeExpression:
         part = self.of(op.arg)
         return (
             part
@@ -240,15 +240,15 @@ class _Maker:
             else self._floor(of_kind(part, "number"), type(op).__name__ == "Ceil")
         )
 
-    def _floor(self, part: Total, up: bool = False) -> Total:
+    def _floor(self, part: SafeExpression, up: bool = False) -> SafeExpression:
         part = within(part, SMALLEST, _EXACT)
         value = part.value.ceil() if up else part.value.floor()
         return made_of(value.cast("int64"), "whole", [part], 1.0, _EXACT)
 
-    def floor_divide(self, op: Any) -> Total:
+    def floor_divide(self, op: Any) -> SafeExpression:
         return self._floor(self.divide(op))
 
-    def remainder(self, op: Any) -> Total:
+    def remainder(self, op: Any) -> SafeExpression:
         left, right = parts = self.each([op.left, op.right])
         if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
             raise InputError(
@@ -257,42 +257,44 @@ class _Maker:
             )
         return made_of(left.value % right.value, "whole", parts, 1.0, right.most)
 
-    def first(self, op: Any) -> Total:
+    def first(self, op: Any) -> SafeExpression:
         parts = unified(self.each(op.arg))
         import ibis
 
         return self._either(ibis.coalesce(*(part.value for part in parts)), parts, [])
 
-    def null_if(self, op: Any) -> Total:
+    def null_if(self, op: Any) -> SafeExpression:
         parts = unified(self.each([op.arg, op.null_if_expr]))
         return self._either(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
 
-    def _either(self, value: Any, results: Sequence[Total], others: Sequence[Total]) -> Total:
+    def _either(
+        self, value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]
+    ) -> SafeExpression:
         """What is one of the results."""
         least, most = min(p.least for p in results), max(p.most for p in results)
         return made_of(value, results[0].kind, [*results, *others], least, most)
 
-    def if_else(self, op: Any) -> Total:
+    def if_else(self, op: Any) -> SafeExpression:
         return self._case([self.truth(op.bool_expr)], [op.true_expr, op.false_null_expr])
 
-    def case(self, op: Any) -> Total:
+    def case(self, op: Any) -> SafeExpression:
         return self._case([self.truth(each) for each in op.cases], [*op.results, op.default])
 
-    def simple_case(self, op: Any) -> Total:
+    def simple_case(self, op: Any) -> SafeExpression:
         conditions = []
         for each in op.cases:
             pair = unified(self.each([op.base, each]))
             conditions.append(made_of(pair[0].value == pair[1].value, "truth", pair))
         return self._case(conditions, [*op.results, op.default])
 
-    def _case(self, conditions: Sequence[Total], results: Sequence[Any]) -> Total:
+    def _case(self, conditions: Sequence[SafeExpression], results: Sequence[Any]) -> SafeExpression:
         import ibis
 
         parts = unified(self.each(results))
         branches = [(one.value, then.value) for one, then in zip(conditions, parts, strict=False)]
         return self._either(ibis.cases(*branches, else_=parts[-1].value), parts, conditions)
 
-    def cast(self, op: Any) -> Total:
+    def cast(self, op: Any) -> SafeExpression:
         import ibis
 
         part, kind = self.of(op.arg), kind_of(op.to)
@@ -307,11 +309,11 @@ class _Maker:
             )
         return of_kind(part, kind)
 
-    def day(self, op: Any) -> Total:
+    def day(self, op: Any) -> SafeExpression:
         part = of_kind(self.of(op.arg), "time")
         return made_of(part.value.date(), "date", [part])
 
-    def part_of_time(self, op: Any) -> Total:
+    def part_of_time(self, op: Any) -> SafeExpression:
         name, part = type(op).__name__, self.of(op.arg)
         if name in _BY_CLOCK or part.kind not in ("date", "time"):
             part = of_kind(part, "time")
@@ -319,7 +321,7 @@ class _Maker:
         value = part.value.day_of_week.index() if method is None else getattr(part.value, method)()
         return made_of(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
 
-    def truncate(self, op: Any) -> Total:
+    def truncate(self, op: Any) -> SafeExpression:
         part, unit = of_kind(self.of(op.arg), "time"), op.unit.short
         if unit not in ("Y", "Q", "M", "W", "D", "h", "m", "s"):
             raise InputError(
@@ -327,21 +329,21 @@ class _Maker:
             )
         return made_of(part.value.truncate(unit), "time", [part])
 
-    def text(self, op: Any) -> Total:
+    def text(self, op: Any) -> SafeExpression:
         """An operation that gives text."""
         return of_kind(self.of(op), "text")
 
-    def letters(self, op: Any) -> Total:
+    def letters(self, op: Any) -> SafeExpression:
         # Databases agree on the letters A to Z only.
         part = self.text(op.arg)
         change = (_CAPITALS, _SMALL) if type(op).__name__ == "Lowercase" else (_SMALL, _CAPITALS)
         return made_of(part.value.translate(*change), "text", [part], more=3)
 
-    def length(self, op: Any) -> Total:
+    def length(self, op: Any) -> SafeExpression:
         part = self.text(op.arg)
         return made_of(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
 
-    def piece(self, op: Any) -> Total:
+    def piece(self, op: Any) -> SafeExpression:
         part, start, length = self.text(op.arg), self.of(op.start), self.of(op.length) if op.length else None
         if any(
             not isinstance(each.constant, int) or not 0 <= each.constant < 1 << 30
@@ -355,10 +357,10 @@ class _Maker:
             part.value.substr(start.constant, None if length is None else length.constant), "text", [part]
         )
 
-    def like(self, op: Any) -> Total:
+    def like(self, op: Any) -> SafeExpression:
         return self._like(self.text(op.arg), self.of(op.pattern).constant, op.escape)
 
-    def holds(self, op: Any) -> Total:
+    def holds(self, op: Any) -> SafeExpression:
         what = {"StartsWith": "start", "EndsWith": "end", "StringContains": "needle"}[type(op).__name__]
         text = self.of(getattr(op, what)).constant
         plain = isinstance(text, str) and not set(text) & set("%_")
@@ -366,7 +368,7 @@ class _Maker:
         return self._like(self.text(op.arg if what != "needle" else op.haystack),
                           "%" * before + text + "%" * after if plain else None, None)  # fmt: skip
 
-    def _like(self, part: Total, pattern: Any, escape: Any) -> Total:
+    def _like(self, part: SafeExpression, pattern: Any, escape: Any) -> SafeExpression:
         if not isinstance(pattern, str) or "\\" in pattern or escape is not None:
             raise InputError(
                 f"the query compares text with the pattern {pattern!r}: it must be a constant, without a backslash or "
@@ -375,7 +377,7 @@ class _Maker:
         return made_of(part.value.like(pattern), "truth", [part], more=2)
 
 
-_MAKERS: Mapping[str, Callable[[_Maker, Any], Total]] = {
+_MAKERS: Mapping[str, Callable[[_Maker, Any], SafeExpression]] = {
     **dict.fromkeys(_COMPARISONS, _Maker.compare),
     **dict.fromkeys((*_BY_DAY, *_BY_CLOCK, "DayOfWeekIndex"), _Maker.part_of_time),
     **dict.fromkeys(("And", "Or"), _Maker.logic),

@@ -21,7 +21,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Total:
+class SafeExpression:
     """An expression that gives a value for every record.
 
     Parameters
@@ -43,7 +43,7 @@ class Total:
     constant: Any = None
 
 
-def of_kind(made: Total, kind: str) -> Total:
+def of_kind(made: SafeExpression, kind: str) -> SafeExpression:
     """The same of another kind, if that is a matter of writing: whole numbers as numbers, dates as times, NULL as any.
 
     Raises InputError otherwise.
@@ -68,7 +68,7 @@ def of_kind(made: Total, kind: str) -> Total:
     )
 
 
-def unified(parts: Sequence[Total]) -> list[Total]:
+def unified(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
     """Expressions as the one kind that all of them can be of; InputError if there is none."""
     kinds = {part.kind for part in parts if part.kind != "null"}
     # A constant text may stand for a time.
@@ -88,37 +88,37 @@ def too_long() -> InputError:
 def made_of(
     value: Any,
     kind: str,
-    parts: Sequence[Total],
+    parts: Sequence[SafeExpression],
     least: float = SMALLEST,
     most: float = LARGEST,
     more: int = 1,
-) -> Total:
+) -> SafeExpression:
     """What is made of parts."""
     nodes = more + sum(part.nodes for part in parts)
     deep = 1 + max((part.deep for part in parts), default=0)
     if nodes > MOST_NODES or deep > _MOST_DEEP:
         raise too_long()
     columns = frozenset[str]().union(*(part.columns for part in parts))
-    return Total(value, kind, columns, least, most, nodes, deep)
+    return SafeExpression(value, kind, columns, least, most, nodes, deep)
 
 
-def within(part: Total, least: float, most: float) -> Total:
+def within(part: SafeExpression, least: float, most: float) -> SafeExpression:
     """A number that is zero where it was smaller than `least`, and NULL where it was larger than `most`."""
     if part.least >= least and part.most <= most:
         return part
     return made_of(bounded(part.value, least, most), "number", [part] * 4, least, most, more=6)
 
 
-def constant(value: Any) -> Total:
+def constant(value: Any) -> SafeExpression:
     """A constant, written in a way that every database reads exactly alike."""
     import ibis
 
     if isinstance(value, bool):
-        return Total(ibis.literal(value), "truth", constant=value)
+        return SafeExpression(ibis.literal(value), "truth", constant=value)
     if isinstance(value, int):
         if abs(value) >= 1 << 63:
             raise InputError(f"the query has the constant {shown(value)}: whole numbers are below 2^63 in size")
-        return Total(
+        return SafeExpression(
             ibis.literal(value).cast("int64"),
             "whole",
             least=1.0,
@@ -131,13 +131,13 @@ def constant(value: Any) -> Total:
                 f"the query has the constant {value}: numbers are 0 or of a size of 1e-100 to 1e100"
             )
         size = abs(value) or 1.0
-        return Total(
+        return SafeExpression(
             ibis.literal(repr(value)).cast("float64"), "number", least=size, most=size, constant=value
         )
     if isinstance(value, str):
         if "\0" in value:
             raise InputError(f"the query has the constant {value!r}: text must not hold the character 0")
-        return Total(ibis.literal(value, "string"), "text", constant=value)
+        return SafeExpression(ibis.literal(value, "string"), "text", constant=value)
     kind = "time" if isinstance(value, datetime.datetime) else "date"
     text = value.isoformat(" ") if kind == "time" else value.isoformat()
-    return Total(ibis.literal(text).cast(DTYPES[kind]), kind, constant=value)
+    return SafeExpression(ibis.literal(text).cast(DTYPES[kind]), kind, constant=value)
