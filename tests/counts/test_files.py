@@ -295,7 +295,7 @@ def test_one_row_group_is_not_read_whole(tmp_path):
     rng = np.random.default_rng(6)
     number = 1_500_000
     pq.write_table(pa.table({"x": rng.random(number), "y": rng.random(number)}), path, row_group_size=number)
-    source = readers.open_source(path, readers.Request("x", "y", None, None, 2))
+    source = readers.open_source(path, readers.TableRequest("x", "y", None, None, 2))
     before = pa.total_allocated_bytes()
     seen = most = 0
     for batch in source.batches:

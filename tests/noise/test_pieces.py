@@ -59,7 +59,7 @@ CASES = [
 @pytest.mark.parametrize(("paths", "span", "number"), CASES)
 def test_float_and_decimal_evaluate_the_same_formula(monkeypatch, paths, span, number):
     """Floats stay ten times within their bounds, which are narrow enough to leave next to nothing open."""
-    monkeypatch.setattr(module, "Steps", Recorded)
+    monkeypatch.setattr(module, "PathSteps", Recorded)
     floats, exact = (said(paths, np.arange(number), span, planes) for planes in (2, 3))
     assert len(floats) > 5 * number
     assert floats.keys() <= exact.keys()
@@ -119,7 +119,7 @@ def test_requests_next_to_a_jump(monkeypatch):
 
 def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
     """At the billionth below it the response would tell of a level that is above what was promised."""
-    monkeypatch.setattr(module, "Steps", Recorded)
+    monkeypatch.setattr(module, "PathSteps", Recorded)
     for paths, bit in ((VectorPaths(KEY, 2, 1000), ()), (BitPaths(KEY), (1,))):
         exact = said(paths, np.arange(10), (0.4, 9), 3)
         for user in range(10):
