@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.domain.operations import Operation, read_crs
 from deltahist.errors import InputError, one_of
+
+if TYPE_CHECKING:
+    from deltahist.counts.steps import StepPlaces
 
 #: Files from this size on show a progress bar on a terminal.
 _LONG = 64 << 20
@@ -196,16 +199,6 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     return Located(**vars(read), points=Private.of(places.points(), read.counting, domain))
 
 
-class StepAssignment(Protocol):
-    """What says to which step of time rows belong, as `read_rows` asks it."""
-
-    def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Steps of a batch's rows (-1: left out), and which times are usable; `start` rows were read before."""
-
-    def trouble(self) -> str:
-        """What was wrong with times, to go on in a message; "" if nothing was."""
-
-
 def read_rows(
     path: Path,
     domain: Domain,
@@ -213,7 +206,7 @@ def read_rows(
     how: Reading,
     *,
     time: str | int | None = None,
-    steps: StepAssignment | None = None,
+    steps: StepPlaces | None = None,
     due: int = 0,
     seen: Outside | None = None,
 ) -> CountedRows:

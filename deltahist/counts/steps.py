@@ -70,7 +70,7 @@ class _Keys(Tally):
         self.parts.append(cells)
 
 
-class _Places:
+class StepPlaces:
     """The steps of rows, how many rows each has, and what was wrong with times."""
 
     def __init__(self, clock: Clock, steps: int) -> None:
@@ -136,7 +136,7 @@ def count_steps(
         )
     fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
     keys = _Keys(domain)
-    places = _Places(clock, steps)
+    places = StepPlaces(clock, steps)
     read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=places, due=due)
     found = np.sort(np.concatenate(keys.parts)) if keys.parts else np.zeros(0, dtype=np.int64)
     rows = read.rows, read.bad_rows, read.unmatched, places.before, places.after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,11 @@ from deltahist.domain import Domain
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.workloads import Boxes
 
+if TYPE_CHECKING:
+    from deltahist.releases import Release
+
 #: Blocks whose noise stands for that of all blocks of a size.
 _TYPICAL = 9
-
-
-class CountsRelease(Protocol):
-    """What is merged: a release of counts."""
-
-    @property
-    def domain(self) -> Domain: ...
-    @property
-    def mechanism(self) -> Any: ...
-    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]: ...
 
 
 class ErrorSource(Protocol):
@@ -36,7 +29,7 @@ class ErrorSource(Protocol):
     def moments(self, work: Boxes) -> Moments: ...
 
 
-def merged_cells(release: CountsRelease) -> NDArray[np.float64]:
+def merged_cells(release: Release) -> NDArray[np.float64]:
     """Points per cell (domain.shape), averaged over blocks wherever cells do not stand out from the noise.
 
     Blocks are nested. One is divided if somewhere in it a part surely differs from an even spread over the
@@ -61,7 +54,7 @@ def merged_cells(release: CountsRelease) -> NDArray[np.float64]:
 class _Level:
     """Blocks of `coarse` cells a side and their parts of `fine` cells a side; all arrays are of the map's shape."""
 
-    def __init__(self, release: CountsRelease, coarse: int, fine: int) -> None:
+    def __init__(self, release: Release, coarse: int, fine: int) -> None:
         self.shape, self.coarse, self.fine = release.domain.shape, coarse, fine
         cells, size = release.cells(), np.ones(self.shape)
         even = _spread(_per_block(cells, coarse) / _per_block(size, coarse), coarse, self.shape)
@@ -92,7 +85,7 @@ def _largest(draws: int, kurtosis: float) -> float:
     return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
 
 
-def _widths(release: CountsRelease) -> list[int]:
+def _widths(release: Release) -> list[int]:
     """Sides of nested blocks from the whole map down to one cell, through those that a hierarchy measured."""
     branching = int(getattr(release.mechanism.strategy, "branching", 2))
     widths = [1]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.domain.operations import Area, Operation, lattice_of, off, read_crs
+from deltahist.domain.operations import Operation, lattice_of, off, read_crs
 from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.domain.domain import Domain
+    from deltahist.domain.extents import Extent
 
 #: Points per side at which a projection is examined; scale factors are smooth, extremes lie on the rim.
 _SAMPLES = 65
@@ -27,7 +32,7 @@ def utm_code(lon: float, lat: float) -> str:
     return f"EPSG:{(32600 if lat >= 0 else 32700) + zone}"
 
 
-def check_projected(domain: Area) -> None:
+def check_projected(domain: Domain | Extent) -> None:
     """Raise InputError unless the domain's CRS is projected, horizontal, and unbroken over the domain."""
     crs = read_crs(str(domain.crs))
     if crs.is_geographic:
@@ -46,7 +51,7 @@ def check_projected(domain: Area) -> None:
         )
 
 
-def refuse_seams(domain: Area) -> None:
+def refuse_seams(domain: Domain | Extent) -> None:
     """Raise InputError if places near each other on the ground lie far apart on the map.
 
     Between two places the map's length is at most the largest scale times the ground's along a geodesic that
@@ -72,7 +77,7 @@ def refuse_seams(domain: Area) -> None:
         )
 
 
-def largest_scale(domain: Area) -> float:
+def largest_scale(domain: Domain | Extent) -> float:
     """Largest ratio of map units to ground metres, in any direction, over the domain's bounds.
 
     Raises InputError if it is beyond all use.
@@ -86,7 +91,7 @@ def largest_scale(domain: Area) -> float:
     return largest
 
 
-def scales(domain: Area) -> tuple[float, float]:
+def scales(domain: Domain | Extent) -> tuple[float, float]:
     """Smallest and largest ratio of map units to ground metres, in any direction, over the domain's bounds.
 
     At each of a lattice of places that includes the rim, the derivatives along the map's axes of the place in space,
@@ -118,7 +123,7 @@ def _scales(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) ->
     return math.floor(1e7 / most) / 1e7, largest
 
 
-def words(domain: Area) -> str:
+def words(domain: Domain | Extent) -> str:
     """What a domain's map is, for people: the name of its CRS, and how its lengths compare with those on the ground.
 
     >>> from deltahist.domain import Domain
@@ -156,7 +161,7 @@ def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.
 
 
 def _to_ground(
-    domain: Area, x: NDArray[np.float64], y: NDArray[np.float64]
+    domain: Domain | Extent, x: NDArray[np.float64], y: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Longitude and latitude in degrees, whatever units and meridian the CRS itself counts in."""
     lon, lat = Operation.off(domain, "EPSG:4326")(x, y)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import geopandas as gpd
+
+    from deltahist.domain.domain import Domain
+    from deltahist.domain.extents import Extent
 
     #: Coordinates to coordinates, both as (x, y).
     Map = Callable[
@@ -36,30 +39,6 @@ _NEARBY = 1e-3
 _BEYOND = 1 / 8
 #: Coordinates on a map are right to about a hundredth of a millimetre, in its units.
 _PRECISION = 1e-5
-
-
-class Area(Protocol):
-    """A box on a map, or an interval."""
-
-    @property
-    def crs(self) -> str | None: ...
-    @property
-    def bounds(self) -> tuple[float, ...]: ...
-    @property
-    def ndim(self) -> int: ...
-    @property
-    def low(self) -> tuple[float, ...]: ...
-    @property
-    def high(self) -> tuple[float, ...]: ...
-    @property
-    def scale(self) -> float | None: ...
-
-
-class GridArea(Area, Protocol):
-    """What is asked of a domain here: an area on whose lattice coordinates are put."""
-
-    @property
-    def step(self) -> tuple[float, ...]: ...
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:
@@ -147,7 +126,7 @@ class Operation:
         self.projection, self._transformer = projection, transformer
 
     @classmethod
-    def onto(cls, domain: GridArea, source: Any) -> Operation | None:
+    def onto(cls, domain: Domain, source: Any) -> Operation | None:
         """The operation that brings coordinates in a CRS to the map; None if they are in the map's.
 
         Raises InputError if there is none.
@@ -173,7 +152,7 @@ class Operation:
         return cls(Projection(name, largest_jump(chosen.transform, there, domain)), chosen)
 
     @classmethod
-    def off(cls, domain: Area, target: Any) -> Operation:
+    def off(cls, domain: Domain | Extent, target: Any) -> Operation:
         """The operation that brings coordinates of the map to another CRS; for what is public already."""
         return off(domain.crs, domain.low, domain.high, target)
 
@@ -216,7 +195,7 @@ def off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) 
     return Operation(Projection(chosen.description), chosen)
 
 
-def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: GridArea) -> float:
+def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Domain) -> float:
     """How much an operation tears on any way through a domain, in units of the map; 0 if it only rounds.
 
     Looked for along lines over the box that holds `places` (given in the operation's own coordinates): between two
@@ -239,7 +218,7 @@ def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Grid
     return sum(_along(forward, axis, low, high, precision, _wider(domain)) for axis in (0, 1))
 
 
-def _wider(domain: Area) -> NDArray[np.float64]:
+def _wider(domain: Domain | Extent) -> NDArray[np.float64]:
     """The corners (2, axes) of a domain and a little beyond."""
     low, high = np.array(domain.low), np.array(domain.high)
     margin = _BEYOND * (high - low)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltahist.domain.counting import UNPAID
 from deltahist.errors import InputError
 from deltahist.mechanisms.limits import length, main_limits, number, place_of_sources
-from deltahist.mechanisms.statement import Promise
 from deltahist.privacy import Guarantee
+
+if TYPE_CHECKING:
+    from deltahist.mechanisms.base import BaseMechanism
 
 #: A guess that is right more often than this is as good as knowing.
 _KNOWING = 0.9995
@@ -44,7 +46,7 @@ def judged(facts: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def sections(promise: Promise, facts: dict[str, Any]) -> list[Section]:
+def sections(promise: BaseMechanism, facts: dict[str, Any]) -> list[Section]:
     """The statement's parts in the order in which they are read; `facts` are those of the release."""
     return [_protected(promise, facts), _by_distance(facts), _rows(promise, facts), _using(facts)]
 
@@ -85,7 +87,7 @@ def _right(share: float | None) -> str:
     return f"right in {found} cases at most" if found[0].isdigit() else f"perhaps right {found}"
 
 
-def _protected(promise: Promise, f: dict[str, Any]) -> Section:
+def _protected(promise: BaseMechanism, f: dict[str, Any]) -> Section:
     delta, points = length(f["delta"], f["unit"]), f["points_per_user"]
     kind = "place" if promise.domain.ndim == 2 else "value"
     if points is None:
@@ -124,7 +126,7 @@ def _protected(promise: Promise, f: dict[str, Any]) -> Section:
     return Section("Who is protected, and how strongly", (*kept, who, strength, there, _others(promise)))
 
 
-def _further(promise: Promise, f: dict[str, Any]) -> str:
+def _further(promise: BaseMechanism, f: dict[str, Any]) -> str:
     """What the limits mean for guesses; nothing without limits."""
     out = []
     for limit in main_limits(promise.neighbourhood, 1 if f["rho"] is None else 2):
@@ -135,7 +137,7 @@ def _further(promise: Promise, f: dict[str, Any]) -> str:
     return f", but limited (a guess is {', '.join(out)})" if out else ""
 
 
-def _others(promise: Promise) -> str:
+def _others(promise: BaseMechanism) -> str:
     """What other releases about the same people mean."""
     adds = "If more is published about the same people, what can be learnt about them adds up."
     step, chain = promise.step, promise.chain
@@ -178,7 +180,7 @@ def _by_distance(f: dict[str, Any]) -> Section:
     return Section("Protection by distance", (text,), header, tuple(rows))
 
 
-def _rows(promise: Promise, f: dict[str, Any]) -> Section:
+def _rows(promise: BaseMechanism, f: dict[str, Any]) -> Section:
     counting = promise.counting
     size = " × ".join(number(c, 6) for c in f["cell_size"])
     cells = f"{' × '.join(f'{n:,}' for n in f['cells'])} cells of {size} {f['unit']}"

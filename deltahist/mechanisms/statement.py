@@ -4,50 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from deltahist.budget import Budget
 from deltahist.domain import Domain
-from deltahist.domain.counting import UNPAID, Counting
+from deltahist.domain.counting import UNPAID
 from deltahist.domain.crs import scales, unit_of, words
-from deltahist.mechanisms.chain import Chain
 from deltahist.mechanisms.limits import distances_told, limit_facts, limits_in_words, number, place_of_sources
 from deltahist.mechanisms.step import Step
-from deltahist.neighbourhood import Neighbourhood
-from deltahist.privacy import Guarantee
+
+if TYPE_CHECKING:
+    from deltahist.mechanisms.base import BaseMechanism
 
 
-class Promise(Protocol):
-    """What a statement is made of; every mechanism has it."""
-
-    neighbourhood: Neighbourhood
-    budget: Budget
-    counting: Counting
-    step: Step | None
-    chain: Chain | None
-
-    @property
-    def domain(self) -> Domain: ...
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def total_known(self) -> bool: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def words(self) -> str: ...
-    @property
-    def determines_cells(self) -> bool | None: ...
-    @property
-    def weakness(self) -> str | None: ...
-    def noise_rows(self) -> list[dict[str, Any]]: ...
-    def cost_under(self, moves: Neighbourhood) -> Fraction | float: ...
-    def cost_within(self, distance: float) -> tuple[Fraction | float, Fraction | float]: ...
-    def approximate(self, probability: float) -> float: ...
-
-
-def facts(promise: Promise) -> dict[str, Any]:
+def facts(promise: BaseMechanism) -> dict[str, Any]:
     """Everything the statement says, JSON-ready; what only a release knows (its total) is None."""
     near, domain, guarantee = promise.neighbourhood, promise.domain, promise.guarantee
     norm = 1 if guarantee.rho is None else 2
@@ -104,7 +73,7 @@ def facts(promise: Promise) -> dict[str, Any]:
     return out
 
 
-def _protection(promise: Promise, distance: float) -> dict[str, float | None]:
+def _protection(promise: BaseMechanism, distance: float) -> dict[str, float | None]:
     exact, bound = promise.cost_within(distance)
     return {
         "distance": distance,
@@ -114,7 +83,7 @@ def _protection(promise: Promise, distance: float) -> dict[str, float | None]:
     }
 
 
-def _relation(promise: Promise) -> str:
+def _relation(promise: BaseMechanism) -> str:
     near = promise.neighbourhood
     counting = promise.counting
     who, recorded = "one point", "where it is recorded"
@@ -129,7 +98,7 @@ def _relation(promise: Promise) -> str:
     return f"{move}, or may be absent if within that distance of {place_of_sources(near)}"
 
 
-def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
+def statement(promise: BaseMechanism, more: dict[str, Any] | None = None) -> str:
     """The privacy statement for people, plain text; `more` is what a release adds to the facts."""
     f = facts(promise) | (more or {})
     rows = parameters(promise, f, _protection_table(promise, f))
@@ -140,7 +109,7 @@ def statement(promise: Promise, more: dict[str, Any] | None = None) -> str:
     return "\n".join([*weak, "Privacy statement", "=================", *lines])
 
 
-def judgement(promise: Promise, publishable: bool) -> str:
+def judgement(promise: BaseMechanism, publishable: bool) -> str:
     """Whether a release may be published: "yes", "no: ..." or "only if ...", with the reason."""
     if not publishable:
         return "no: noise from a seeded generator, or numbers that no publisher of this toolkit drew"
@@ -152,7 +121,7 @@ def judgement(promise: Promise, publishable: bool) -> str:
 Row = tuple[str, str]
 
 
-def parameters(promise: Promise, f: dict[str, Any], table: Sequence[Row] = ()) -> list[Row]:
+def parameters(promise: BaseMechanism, f: dict[str, Any], table: Sequence[Row] = ()) -> list[Row]:
     """What was published and promised, row by row; `table` is how the protection by distance is shown among them."""
     rows = [*_what(promise, f), *_promise(promise, f), *table, *_membership(f), *_noise(f)]
     if f["determines_cells"] is False:
@@ -185,7 +154,7 @@ def joined(rows: list[Row]) -> list[tuple[str, list[str]]]:
     return out
 
 
-def _what(promise: Promise, f: dict[str, Any]) -> list[Row]:
+def _what(promise: BaseMechanism, f: dict[str, Any]) -> list[Row]:
     domain, unit = promise.domain, f["unit"]
     cells = " × ".join(str(n) for n in f["cells"])
     size = " × ".join(number(c) for c in f["cell_size"]) + f" {unit}"
@@ -234,7 +203,7 @@ def _map(domain: Domain, cells: str, size: str) -> list[Row]:
     ]
 
 
-def _promise(promise: Promise, f: dict[str, Any]) -> list[Row]:
+def _promise(promise: BaseMechanism, f: dict[str, Any]) -> list[Row]:
     cells = " × ".join(number(c) for c in f["delta_cells"])
     lost = "one lattice step" if f["lattice_steps_lost"] == 1 else "two lattice steps"
     if f["projection"] is not None and f["projection"]["jump"]:
@@ -292,7 +261,7 @@ def _steps(step: Step) -> str:
     return "one step" if step.window == 1 else f"{step.window:,} steps in a row"
 
 
-def _bounded(promise: Promise) -> list[Row]:
+def _bounded(promise: BaseMechanism) -> list[Row]:
     """What bounding users means for the guarantee."""
     if not promise.counting.user:
         return []
@@ -316,7 +285,7 @@ def _bounded(promise: Promise) -> list[Row]:
     return rows
 
 
-def _protection_table(promise: Promise, f: dict[str, Any]) -> list[Row]:
+def _protection_table(promise: BaseMechanism, f: dict[str, Any]) -> list[Row]:
     letter = "ε" if f["rho"] is None else "ρ"
     bound = "promised" if f["limits"] else "bound"
     rows = [

@@ -10,7 +10,6 @@ True
 """
 
 from deltahist.plots.cells import plot_map
-from deltahist.plots.drawn import Drawable
 from deltahist.plots.frontier import plot_frontier, save_frontier
 from deltahist.plots.pictures import PICTURES, check_picture, picture, save_picture
 from deltahist.plots.protection import plot_protection
@@ -18,7 +17,6 @@ from deltahist.plots.regions import plot_intervals, plot_regions
 
 __all__ = [
     "PICTURES",
-    "Drawable",
     "check_picture",
     "picture",
     "plot_frontier",

@@ -11,7 +11,6 @@ from deltahist.decode.merging import block_error, merged_cells
 from deltahist.errors import InputError, one_of
 from deltahist.plots.colours import add_bar, smooth_scale
 from deltahist.plots.drawn import (
-    Drawable,
     figure_of,
     holds_points_from_outside,
     note_above,
@@ -23,13 +22,15 @@ from deltahist.plots.ground import axis_unit, cell_areas, draw_ground, unit_of_a
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from deltahist.releases.base import BaseRelease
+
 #: Colours of single cells are about proportional up to this many standard errors, so that specks of noise are pale, and
 #: logarithmic beyond.
 _LINEAR = 3.0
 
 
 def plot_map(
-    release: Drawable,
+    release: BaseRelease,
     ax: Axes | None = None,
     *,
     plain: bool = False,
@@ -87,8 +88,9 @@ def plot_map(
                 "context is given, but the release is of a line: it must be a map in two dimensions"
             )
         return _steps(release, ax, positive)
-    noise, _ = block_error(release.mechanism.decoder, (1, 1))
-    merged = None if plain else merged_cells(release)
+    of_counts: Any = release  # a map is one of counts, or a sum of such
+    noise, _ = block_error(of_counts.mechanism.decoder, (1, 1))
+    merged = None if plain else merged_cells(of_counts)
     error = f"{figure_of(noise)} points"
     kind = f"Estimates: {release.estimator(positive)}"
     rim = holds_points_from_outside(release)
@@ -119,7 +121,7 @@ def plot_map(
 
 
 def _colour_cells(
-    release: Drawable, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str
+    release: BaseRelease, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str
 ) -> None:
     """The picture and its bar; `merged` is None where every cell is drawn for itself."""
     domain = release.domain
@@ -147,7 +149,7 @@ def _colour_cells(
     add_bar(ax, scale, label, domain, pale=own)
 
 
-def _steps(release: Drawable, ax: Axes, positive: bool) -> Axes:
+def _steps(release: BaseRelease, ax: Axes, positive: bool) -> Axes:
     domain = release.domain
     edges = domain.edges(0)
     cells, error = release.estimates(nonnegative=positive)
@@ -174,7 +176,7 @@ def _steps(release: Drawable, ax: Axes, positive: bool) -> Axes:
     return ax
 
 
-def _is_even(release: Drawable) -> bool:
+def _is_even(release: Any) -> bool:
     """Whether nothing of a histogram of counts stands out; sorted points have no cells of their own."""
     if getattr(release.mechanism, "decoder", None) is None or release.domain.size == 1:
         return False

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from deltahist.domain import Domain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-class Drawable(Protocol):
-    """What pictures are made of; every release has it, and one of a map its cells and their decoder."""
-
-    @property
-    def domain(self) -> Domain: ...
-    @property
-    def mechanism(self) -> Any: ...
-    @property
-    def publishable(self) -> bool: ...
-    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]: ...
-    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
-    def draws_nonnegative(self, asked: bool | None = None) -> bool: ...
-    def estimator(self, nonnegative: bool) -> str: ...
+    from deltahist.releases.base import BaseRelease
 
 
 def own_axes(ax: Axes | None) -> Axes:
@@ -74,6 +58,6 @@ def is_wide(domain: Domain) -> bool:
     return domain.ndim == 2 and sides(domain)[0] > 2.2 * sides(domain)[1]
 
 
-def holds_points_from_outside(release: Drawable) -> bool:
+def holds_points_from_outside(release: BaseRelease) -> bool:
     """Whether points outside the bounds were counted in the nearest cell, at the rim."""
     return "points outside" not in release.mechanism.counting.dropped

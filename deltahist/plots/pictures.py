@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deltahist._files import write_whole
 from deltahist.errors import InputError
 from deltahist.plots.cells import plot_map
-from deltahist.plots.drawn import Drawable, is_narrow, is_wide, sides
+from deltahist.plots.drawn import is_narrow, is_wide, sides
 from deltahist.plots.protection import plot_protection
 from deltahist.plots.regions import draw_intervals, draw_regions, height_of_rows
 from deltahist.plots.values import Values, values_of
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import geopandas as gpd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from deltahist.releases.base import BaseRelease
 
 #: Suffixes of pictures.
 PICTURES = (".png", ".svg", ".pdf")
@@ -43,7 +45,7 @@ def check_picture(path: str | Path, only: str | None = None) -> None:
 
 
 def save_picture(
-    release: Drawable,
+    release: BaseRelease,
     path: str | Path,
     only: str | None = None,
     *,
@@ -89,7 +91,7 @@ def save_picture(
     write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=DPI))
 
 
-def picture(release: Drawable) -> bytes:
+def picture(release: BaseRelease) -> bytes:
     """The map as a PNG picture, as notebooks show it."""
     file = io.BytesIO()
     _figure(release, "map", _Look()).savefig(file, format="png", dpi=90)
@@ -109,7 +111,7 @@ class _Look:
     context: tuple[Any, ...] = ()
     title: str | None = None
 
-    def heading(self, release: Drawable) -> str:
+    def heading(self, release: BaseRelease) -> str:
         """What stands above the picture."""
         if self.title is not None:
             return self.title
@@ -119,7 +121,7 @@ class _Look:
         return f"Published {self.values.unit}, {number} region{'s' if number > 1 else ''}"
 
 
-def _figure(release: Drawable, only: str | None, look: _Look) -> Figure:
+def _figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -147,7 +149,7 @@ def _figure(release: Drawable, only: str | None, look: _Look) -> Figure:
     return figure
 
 
-def _inches(release: Drawable, parts: Sequence[str], look: _Look) -> tuple[list[float], list[float]]:
+def _inches(release: BaseRelease, parts: Sequence[str], look: _Look) -> tuple[list[float], list[float]]:
     """Widths and heights of the parts, with their own labels."""
     domain = release.domain
     shape = sides(domain)[0] / sides(domain)[1] if domain.ndim == 2 else 1.4
@@ -164,7 +166,7 @@ def _inches(release: Drawable, parts: Sequence[str], look: _Look) -> tuple[list[
     return list(widths), list(heights)
 
 
-def _draw(release: Drawable, part: str, ax: Axes, look: _Look, *, keyed: bool) -> None:
+def _draw(release: BaseRelease, part: str, ax: Axes, look: _Look, *, keyed: bool) -> None:
     ways: dict[str, Any] = {"axes": look.axes, "context": look.context}
     if part == "curve":
         plot_protection(release, ax)
@@ -179,7 +181,7 @@ def _draw(release: Drawable, part: str, ax: Axes, look: _Look, *, keyed: bool) -
         ax.set_anchor("W" if is_narrow(release.domain) else beside)
 
 
-def _source(release: Drawable, width: float) -> str:
+def _source(release: BaseRelease, width: float) -> str:
     """What was promised, in lines of a figure's width in inches."""
     domain, promise = release.domain, release.mechanism.promise
     text = f"Published with noise for privacy: {promise}; cells of {domain.size_of_cells}"

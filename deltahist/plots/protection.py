@@ -8,16 +8,18 @@ import numpy as np
 
 from deltahist.mechanisms.limits import told
 from deltahist.mechanisms.protection import protection_curve
-from deltahist.plots.drawn import Drawable, figure_of, own_axes
+from deltahist.plots.drawn import figure_of, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from deltahist.releases.base import BaseRelease
 
 #: Distances on the curve: more steps than a picture shows apart.
 _DISTANCES = 240
 
 
-def plot_protection(release: Drawable, ax: Axes | None = None) -> Axes:
+def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
     """What a move costs, exactly and at most, against its distance; δ and limits are marked, the curves end at the
     diameter.
 

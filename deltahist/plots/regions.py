@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.plots.colours import add_bar, is_dark
-from deltahist.plots.drawn import Drawable, figure_of, note_above, own_axes
+from deltahist.plots.drawn import figure_of, note_above, own_axes
 from deltahist.plots.ground import axis_unit, draw_ground
 from deltahist.plots.values import Values, values_of
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import geopandas as gpd
     from matplotlib.axes import Axes
     from matplotlib.path import Path as Outline
+
+    from deltahist.releases.base import BaseRelease
 
 #: Hatching of what does not stand out.
 _HATCH = "////"
@@ -30,7 +32,7 @@ _PITCH = (7.8, 14.0)
 
 
 def plot_regions(
-    release: Drawable,
+    release: BaseRelease,
     answers: gpd.GeoDataFrame,
     ax: Axes | None = None,
     *,
@@ -80,7 +82,7 @@ def plot_regions(
 
 
 def draw_regions(
-    release: Drawable,
+    release: BaseRelease,
     values: Values,
     ax: Axes,
     *,
@@ -202,7 +204,7 @@ def _words(values: Values, region: int) -> Iterator[str]:
 
 
 def plot_intervals(
-    release: Drawable,
+    release: BaseRelease,
     answers: gpd.GeoDataFrame,
     ax: Axes | None = None,
     *,

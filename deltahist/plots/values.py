@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from deltahist.domain.geometries import named
 from deltahist.errors import InputError, one_of
 from deltahist.plots.colours import Scale, classed_scale
-from deltahist.plots.drawn import Drawable, holds_points_from_outside
+from deltahist.plots.drawn import holds_points_from_outside
 from deltahist.plots.ground import geometries_of, region_areas, unit_of_area
 
 if TYPE_CHECKING:
     import geopandas as gpd
+
+    from deltahist.releases.base import BaseRelease
 
 #: A value stands out if its interval is above zero and its standard error at most this part of it.
 DOUBT = 1 / 3
@@ -76,7 +78,7 @@ class Values:
 
 
 def values_of(
-    release: Drawable, answers: gpd.GeoDataFrame, names: Sequence[str] | None = None, per: str = "area"
+    release: BaseRelease, answers: gpd.GeoDataFrame, names: Sequence[str] | None = None, per: str = "area"
 ) -> Values:
     """What a picture shows of answers: `dh.answer(release, frame)` for a frame of regions.
 
@@ -130,7 +132,7 @@ def values_of(
     )
 
 
-def _estimator(release: Drawable, answers: gpd.GeoDataFrame) -> str:
+def _estimator(release: BaseRelease, answers: gpd.GeoDataFrame) -> str:
     """Which estimates answers are: they say so themselves, where they are not unbiased."""
     if "estimator" not in answers.columns:
         return release.estimator(False)

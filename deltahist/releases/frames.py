@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+    from deltahist.releases.base import BaseRelease
+
 #: What estimates are called that are right on average, for people.
 UNBIASED = "unbiased"
 CALIBRATED = "non-negative (calibrated)"
@@ -27,16 +29,7 @@ NEAREST = "non-negative (nearest cells)"
 _AT_ONCE = 1_000_000
 
 
-class Celled(Protocol):
-    """What frames are made of; releases of counts and of sorted points have it."""
-
-    @property
-    def domain(self) -> Domain: ...
-    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
-    def estimator(self, nonnegative: bool) -> str: ...
-
-
-def cells_frame(release: Celled, *, nonnegative: bool = False) -> pd.DataFrame:
+def cells_frame(release: BaseRelease, *, nonnegative: bool = False) -> pd.DataFrame:
     """A row per cell: index, edges, centre, estimate and standard error.
 
     Columns: column, row, west, south, east, north, x, y, estimate, std_error; in 1-D column, low, high, x,
@@ -86,7 +79,7 @@ def columns_of(domain: Domain, estimator: str) -> dict[str, dict[str, str]]:
     return {name: {"unit": unit, "description": text} for name, (unit, text) in out.items()}
 
 
-def geo_frame(release: Celled, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
+def geo_frame(release: BaseRelease, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
     """`cells_frame` with the cells' boxes as geometry, in the release's CRS, in place of their edges."""
     import geopandas as gpd
     import shapely
@@ -98,7 +91,7 @@ def geo_frame(release: Celled, *, nonnegative: bool = False) -> gpd.GeoDataFrame
     return gpd.GeoDataFrame(frame, geometry=shapes, crs=release.domain.crs)
 
 
-def dataset(release: Celled, *, nonnegative: bool = False) -> xr.Dataset:
+def dataset(release: BaseRelease, *, nonnegative: bool = False) -> xr.Dataset:
     """Estimates and standard errors over the centres of the cells; dimensions y and x (x in 1-D)."""
     try:
         import xarray as xr
