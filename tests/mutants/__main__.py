@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import Queue
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS, Mutant, planted
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Seconds after which a mutant that makes tests hang counts as caught.
@@ -67,11 +67,10 @@ def caught_by(project: Path, tests: list[str]) -> str | None:
 
 def plant(mutant: Mutant, project: Path) -> str | None:
     """Plant one mutant in a copy, run the tests, and mend the copy again."""
-    file = project / "deltahist" / mutant.file
+    below, changed = planted(mutant, ROOT / "deltahist")
+    file = project / "deltahist" / below
     sound = file.read_text(encoding="utf-8")
-    if sound.count(mutant.old) != 1:
-        raise RuntimeError(f"{mutant.name}: its passage must stand once in {mutant.file}")
-    file.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
+    file.write_text(changed, encoding="utf-8")
     try:
         named = [f"tests/{test}" for test in dict.fromkeys(mutant.tests)]
         return caught_by(project, named) or caught_by(project, ["tests"])
@@ -82,12 +81,12 @@ def plant(mutant: Mutant, project: Path) -> str | None:
 def main() -> int:
     """Run the mutants that were asked for and print what became of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.splitlines()[0])
-    parser.add_argument("words", nargs="*", help="only mutants whose file and name hold these words")
+    parser.add_argument("words", nargs="*", help="only mutants whose topic, place and name hold these words")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="copies that run at a time")
     options = parser.parse_args()
-    chosen = [m for m in MUTANTS if all(w in f"{m.file} {m.name}" for w in options.words)]
+    chosen = [m for m in MUTANTS if all(w in f"{m.topic} {m.at} {m.name}" for w in options.words)]
     if not chosen:
-        parser.error(f"no mutant has {' '.join(options.words)!r} in its file and name")
+        parser.error(f"no mutant has {' '.join(options.words)!r} in its topic, place and name")
     missed = []
     with tempfile.TemporaryDirectory() as folder:
         copies: Queue[Path] = Queue()
@@ -107,7 +106,7 @@ def main() -> int:
             runs = as_completed([pool.submit(run, mutant) for mutant in chosen])
             for number, (mutant, test, seconds) in enumerate((r.result() for r in runs), start=1):
                 verdict = "caught" if test else "missed"
-                print(f"{number:4}/{len(chosen)}  {verdict}  {mutant.file}: {mutant.name}", flush=True)
+                print(f"{number:4}/{len(chosen)}  {verdict}  {mutant.topic}: {mutant.name}", flush=True)
                 why = (
                     f"by {test}"
                     if test

@@ -1,28 +1,45 @@
-"""The catalogue of planted bugs fits the code: each stands somewhere, once, and is named for what is wrong."""
+"""The catalogue of planted bugs fits the code: each stands at its anchor, once, and is named for what is wrong."""
 
 import ast
+import functools
 from pathlib import Path
 
-import pytest
-
 import deltahist as dh
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.catalogue import MUTANTS, Mutant, planted
 
 PACKAGE, TESTS = Path(dh.__file__).parent, Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.file}: {m.name}")
-def test_a_mutant_changes_one_passage_and_can_be_run(mutant):
-    source = (PACKAGE / mutant.file).read_text(encoding="utf-8")
-    assert source.count(mutant.old) == 1
-    changed = ast.dump(ast.parse(source.replace(mutant.old, mutant.new)))
-    assert changed != ast.dump(ast.parse(source))
-    assert mutant.tests
-    assert all((TESTS / test).exists() for test in mutant.tests)
+@functools.cache
+def parsed(file):
+    return ast.dump(ast.parse((PACKAGE / file).read_text(encoding="utf-8")))
+
+
+def wrong(mutant):
+    """Return what is wrong with a mutant, or None."""
+    try:
+        file, changed = planted(mutant, PACKAGE)
+        if ast.dump(ast.parse(changed)) == parsed(file):
+            return "it changes nothing"
+    except (LookupError, SyntaxError) as problem:
+        return str(problem)
+    return None if mutant.tests and all((TESTS / test).exists() for test in mutant.tests) else "a test is not there"
+
+
+def test_a_mutant_changes_one_passage_and_can_be_run():
+    assert {f"{m.topic}: {m.name}": found for m in MUTANTS if (found := wrong(m)) is not None} == {}
 
 
 def test_there_are_plenty_and_no_two_are_the_same():
     assert len(MUTANTS) >= 60
-    assert len({(m.file, m.name) for m in MUTANTS}) == len(MUTANTS)
-    assert len({(m.file, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
+    assert len({(m.topic, m.name) for m in MUTANTS}) == len(MUTANTS)
+    assert len({(m.at, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
     assert all(len(m.harmless.split()) > 5 for m in MUTANTS if m.harmless)
+
+
+def test_a_passage_may_move_and_be_laid_out_anew(tmp_path):
+    body = "        return max(\n            1,\n            2\n        )\n"
+    (tmp_path / "moved.py").write_text(f"class Box:\n    def side(self):\n{body}")
+    mutant = Mutant("box.py", "sides", "Box.side", "max(1, 2)", "min(1, 2)", ())
+    file, changed = planted(mutant, tmp_path)
+    assert (file.name, changed) == ("moved.py", "class Box:\n    def side(self):\n        return min(1, 2)\n")
