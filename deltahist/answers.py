@@ -18,7 +18,7 @@ from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, Series, SortedRelease
 from deltahist.releases.series import PeriodDifference
 from deltahist.releases.sums import Summed, together
-from deltahist.workloads import Regions, RowCover, Workload, boxes, regions
+from deltahist.workloads import RegionCover, Regions, Workload, boxes, regions
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -264,7 +264,7 @@ def _from_change(change: PeriodDifference, work: Workload, level: float, nonnega
         cover = work.cover(period.domain)
         share = 1 / len(period.releases) if period.mean else 1.0
         parts.append(_from_series(period, work, level, False))
-        found = period.summed.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
+        found = period.summed.decoder.moments(cover if isinstance(cover, RegionCover) else work)
         noise.append((replace(found, variance=found.variance * share**2, draws=None), 1))
         misplaced.append(parts[-1].get("placement_error", np.zeros(len(found.variance))))
     joint = together(noise)

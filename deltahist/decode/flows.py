@@ -13,14 +13,15 @@ from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import Bilinear, BlockPower, Feature, Forms, Mixed, Quadratic
 from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
 from deltahist.decode.hubs import HubVariance
-from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Moments, Terms
+from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Asked, Moments, Terms
 from deltahist.decode.rims import HubErrors, RimErrors, near
 from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.strategies.product import MOST_TABLED
-from deltahist.workloads import AllRanges, Boxes
+from deltahist.workloads import AllRanges, Boxes, RegionCover
+from deltahist.workloads.cover import explicit
 from deltahist.workloads.sums import box_sums
 
 _ONE = float(1 << BITS)
@@ -207,19 +208,19 @@ class FlowDecoder(Decoder):
         weights = np.array([[d, 1, 2 * d, 0], [1, 0, 0, 0], [2 * d, 0, 2 * d, 0], [0, 0, 0, -2 * d]])
         return Bilinear((axes[0], axes[1]), weights)
 
-    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+    def moments(self, work: Asked) -> Moments:
         if not isinstance(work, Boxes | AllRanges) and self._by_rims:
             return self._of_queries(work)
         found = super().moments(work)
         found.variance[...] += self._arriving(work)
         return found
 
-    def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
+    def variance(self, work: Asked) -> NDArray[np.float64]:
         if not isinstance(work, Boxes | AllRanges) and self._by_rims:
             return self._of_queries(work, kurtosis=False).variance
         return super().variance(work) + self._arriving(work)
 
-    def _arriving(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64] | float:
+    def _arriving(self, work: Asked) -> NDArray[np.float64] | float:
         """Variance that arrivals add to the closed form of boxes (m,)."""
         if not self._entry or not isinstance(work, Boxes | AllRanges) or self.way(work) is not CLOSED:
             return 0.0
@@ -231,30 +232,35 @@ class FlowDecoder(Decoder):
         flow = self.strategy
         return len(flow.blocks) == 2 and min(flow.blocks) > 1 and all(isinstance(door, Hubs) for door in flow.doors)
 
-    def _of_queries(self, queries: scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
-        """Errors of explicit queries (m, N), by their rims (`RimErrors`); `kurtosis` with that of the cells."""
-        flow, known = self.strategy, self._cumulants
-        parts: list[RimErrors | HubErrors] = [
-            RimErrors(flow.lines, known, tuple(flow.sums_of(lambda kind: known[kind.name])))
-        ]
-        if self._hubs is not None:
-            sums = known[HUB_SUMS][1] if HUB_SUMS in known else None
-            parts.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
-        variance, fourth = np.zeros((2, queries.shape[0]))
-        shares = queries
-        if not flow.plain:
-            shares, *left = self._in_blocks(queries, 4 if kurtosis else 2)
-            for out, cumulant, powers in zip((variance, fourth), known["cells"], left, strict=False):
+    def _of_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
+        """Errors of regions or of explicit queries (m, N), by their rims (`RimErrors`); `kurtosis` with that, too."""
+        number = queries.number if isinstance(queries, RegionCover) else queries.shape[0]
+        variance, fourth = np.zeros((2, number))
+        if not self.strategy.plain:
+            queries, *left = self._in_blocks(explicit(queries), 4 if kurtosis else 2)
+            for out, cumulant, powers in zip((variance, fourth), self._cumulants["cells"], left, strict=False):
                 out += cumulant * powers
-        for around in near(shares, flow.blocks):
-            for part in parts:
-                own, own_fourth = part.of(around)
+        for around in near(queries, self.strategy.blocks):
+            for part in self._rim_errors:
+                own, own_fourth = part.of(around, kurtosis)
                 variance[around.some] += own
                 fourth[around.some] += own_fourth
         variance[variance < self.speck] = 0.0
         known_well = variance > LEAST_SQUARED
         excess = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=known_well)
         return Moments(variance, excess, note=self.note)
+
+    @functools.cached_property
+    def _rim_errors(self) -> list[RimErrors | HubErrors]:
+        """Of flows between blocks, and of hubs if there are any."""
+        flow, known = self.strategy, self._cumulants
+        out: list[RimErrors | HubErrors] = [
+            RimErrors(flow.lines, known, flow.sums_of(lambda kind: known[kind.name]))
+        ]
+        if self._hubs is not None:
+            sums = known[HUB_SUMS][1] if HUB_SUMS in known else None
+            out.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
+        return out
 
     def _in_blocks(
         self, queries: scipy.sparse.csr_array, order: int

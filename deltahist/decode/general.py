@@ -11,12 +11,13 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decoder_of, decodes
-from deltahist.decode.moments import LEAST_SQUARED, Moments
+from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments
 from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.optimal import Optimal
 from deltahist.workloads import AllRanges, Boxes, Span, range_gram
+from deltahist.workloads.cover import explicit
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -109,8 +110,8 @@ class DenseDecoder(Decoder):
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return query @ self.inverse
 
-    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
-        rows = None if isinstance(work, Boxes | AllRanges) else work
+    def moments(self, work: Asked) -> Moments:
+        rows = None if isinstance(work, Boxes | AllRanges) else explicit(work)
         if rows is None and len(work) * self.strategy.shape[0] > _MOST_COEFFICIENTS:
             variance = self._corner_variance(work.spans(self.domain))
             return Moments(variance, np.zeros(len(variance)), unresolved=self._all_resolved(len(variance)))

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from deltahist.decode.features import Feature, Joint
 from deltahist.domain import Domain
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.workloads import AllRanges, Boxes, RegionCover, Span
+from deltahist.workloads.cover import explicit
 from deltahist.workloads.sums import box_sums
 
 #: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
 Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
-#: Boxes, or explicit queries (m, N).
-Asked: TypeAlias = "Boxes | AllRanges | scipy.sparse.csr_array"
+#: Boxes, regions, or explicit queries (m, N).
+Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
 
 #: Queries are solved one by one up to this number; more of them are priced by simulated noise.
 MOST_SOLVED = 200
@@ -135,7 +136,7 @@ class _Solved:
     """Query by query, from the coefficients with which noise draws enter the answer."""
 
     def moments(self, decoder: Solver, work: Asked) -> Moments:
-        queries = work.matrix(decoder.domain) if isinstance(work, Boxes | AllRanges) else work
+        queries = work.matrix(decoder.domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
         strategy = decoder.strategy
         variance, kurtosis, unresolved = (np.zeros(queries.shape[0]) for _ in range(3))
         for i, query in enumerate(_rows(queries)):

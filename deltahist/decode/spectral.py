@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.metric import Metric, trusted
-from deltahist.decode.moments import Moments
+from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.totals import PublicTotal
 from deltahist.strategies.spectral import Spectral
 from deltahist.workloads import AllRanges, Boxes, Span
@@ -90,7 +90,7 @@ class SpectralDecoder(Decoder):
         along = self.solve(self.laws[0].variance() * self.adjoint(np.ones(self.domain.size)))
         return PublicTotal(along.reshape(self.domain.shape))
 
-    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+    def moments(self, work: Asked) -> Moments:
         if not isinstance(work, Boxes | AllRanges):
             return super().moments(work)
         spans = work.spans(self.domain)

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.metric import Metric, trusted
-from deltahist.decode.moments import Moments
+from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.rims import near
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.tents import Tents, along
 from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.workloads.cover import explicit
 
 #: Numbers of boxes times waves at a time.
 _AT_A_TIME = 1 << 22
@@ -111,7 +112,7 @@ class TentsDecoder(Decoder):
         onto = ones / (1 + self._precise)
         return onto, float((ones * onto).sum())
 
-    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+    def moments(self, work: Asked) -> Moments:
         if not isinstance(work, Boxes | AllRanges):
             return super().moments(work)
         spans = work.spans(self.domain)
@@ -124,10 +125,11 @@ class TentsDecoder(Decoder):
         variance[variance < self.speck] = 0.0
         return Moments(variance, self.kurtosis(spans, variance))
 
-    def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
+    def variance(self, work: Asked) -> NDArray[np.float64]:
         """Variance of the answers alone: of explicit queries by waves, many at a time."""
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().variance(work)
+        work = explicit(work)
         out = self._cells * np.asarray((work * work).sum(axis=1))
         waves = [np.diff(axis.waves[1], axis=0) for axis in self.strategy.lattices]
         for around in near(work, self.domain.shape):

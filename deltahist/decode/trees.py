@@ -7,19 +7,19 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
-from deltahist.decode.moments import LEAST_SQUARED, Moments, Terms
+from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, Terms
 from deltahist.decode.totals import PublicTotal, sums_of_both
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.grids import Grids, Hierarchical, Starts, spread_blocks, sum_blocks
 from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.workloads.cover import explicit
 
 #: Longest side, in cells, of boxes whose kurtosis is worked out, and of the tree that serves for it.
 _SMALL_BOX = 8
@@ -150,12 +150,12 @@ class TreeDecoder(Decoder):
             for n in self.domain.shape
         )
 
-    def moments(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> Moments:
+    def moments(self, work: Asked) -> Moments:
         return super().moments(work) if self._closed else self._dense.moments(work)
 
-    def variance(self, work: Boxes | AllRanges | scipy.sparse.csr_array) -> NDArray[np.float64]:
+    def variance(self, work: Asked) -> NDArray[np.float64]:
         if not self._closed:
-            rows = work.matrix(self.domain) if isinstance(work, Boxes | AllRanges) else work
+            rows = work.matrix(self.domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
             return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
         return super().variance(work)
 

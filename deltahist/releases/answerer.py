@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import unplaced
-from deltahist.workloads import BoxCover, CellSums, Cover, RowCover, Workload
+from deltahist.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
 from deltahist.workloads.cover import AXES, Weight
 from deltahist.workloads.sums import prefix_sums
 
@@ -61,7 +61,7 @@ class Answerer:
         """
         release, cover = self.release, work.cover(self.release.domain)
         cut = cover.cut.any()
-        noise = release.decoder.moments(cover.rows if isinstance(cover, RowCover) else work)
+        noise = release.decoder.moments(cover if isinstance(cover, RegionCover) else work)
         unbiased, whole, touched, misplaced = self._unbiased.over(cover)
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:

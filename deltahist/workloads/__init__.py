@@ -14,7 +14,7 @@ The expected squared error of each query is known before there are data. The who
 [0.0, 40.0]
 """
 
-from deltahist.workloads.cover import BoxCover, CellSums, Cover, RowCover, Span
+from deltahist.workloads.cover import BoxCover, CellSums, Cover, RegionCover, Span
 from deltahist.workloads.polygons import Regions, regions
 from deltahist.workloads.ranges import (
     AllRanges,
@@ -35,8 +35,8 @@ __all__ = [
     "Boxes",
     "CellSums",
     "Cover",
+    "RegionCover",
     "Regions",
-    "RowCover",
     "Span",
     "Workload",
     "all_ranges",

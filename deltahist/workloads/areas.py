@@ -20,10 +20,11 @@ _AT_A_TIME = 1 << 17
 
 
 class Parts(NamedTuple):
-    """What polygons hold of cells, an entry (k,) for each polygon and cell of which it holds something.
+    """What polygons hold of cells: cells that they cut (k,), and rectangles of cells that they hold whole (r,).
 
-    `owner` is the polygon, `x` and `y` the cell; `area`, `along_x` and `along_y` are ∫ 1, ∫ (x − x₀) and ∫ (y − y₀)
-    over the part inside, lengths in cells, (x₀, y₀) the cell's centre.
+    Of cells cut, `owner` is the polygon, `x` and `y` the cell; `area`, `along_x` and `along_y` are ∫ 1, ∫ (x − x₀) and
+    ∫ (y − y₀) over the part inside, lengths in cells, (x₀, y₀) the cell's centre. Of rectangles, `whole` is the
+    polygon, `low` and `high` are corners (r, 2).
     """
 
     owner: NDArray[np.int64]
@@ -32,6 +33,9 @@ class Parts(NamedTuple):
     area: NDArray[np.float64]
     along_x: NDArray[np.float64]
     along_y: NDArray[np.float64]
+    whole: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
 
 
 def parts_of(
@@ -47,13 +51,13 @@ def parts_of(
     ----------
     geometries : (m,) valid shapely polygons or multipolygons; what lies outside the grid is moved to its edge.
     low, cell, shape : west and south edge, sides of a cell, numbers of cells of the grid.
-    least : smaller areas, in cells, are rounding and left out.
+    least : areas, in cells, that are not further than this from none or from all of a cell are none or all.
 
     >>> import shapely
     >>> some = np.array([shapely.box(0, 0, 1.5, 1)])
     >>> (found,) = parts_of(some, np.zeros(2), np.ones(2), (4, 4), 0.0)
-    >>> found.x.tolist(), found.area.tolist(), found.along_x.tolist()
-    ([0, 1], [1.0, 0.5], [0.0, -0.125])
+    >>> found.x.tolist(), found.area.tolist(), found.along_x.tolist(), found.low.tolist(), found.high.tolist()
+    ([1], [0.5], [-0.125], [[0, 0]], [[1, 1]])
     """
     import shapely
 
@@ -64,7 +68,7 @@ def parts_of(
         most = (sizes[first - 1] if first else 0) + _AT_A_TIME
         last = max(first + 1, int(np.searchsorted(sizes, most, side="right")))
         found = _parts(geometries[first:last], low, cell, shape, least)
-        yield found._replace(owner=found.owner + first)
+        yield found._replace(owner=found.owner + first, whole=found.whole + first)
         first = last
 
 
@@ -91,20 +95,50 @@ def _parts(
     # A piece along the box's eastern side has no width.
     inside = i < wide[owner, 0]
     flat = (before[owner] + i * wide[owner, 1] + j)[inside]
-    east, r0, r1 = (v1 - v0), 0.5 - u0, 0.5 - u1
+    v0, v1, u0, u1 = v0[inside], v1[inside], u0[inside], u1[inside]
+    east, r0, r1 = v1 - v0, 0.5 - u0, 0.5 - u1
+    # Where no edge runs, what lies below a cell is all or nothing.
+    level = np.cumsum(np.bincount(flat + 1, east, behind[-1]))
+    whole = level > 0.5
+    whole[flat] = False
+    crossed = np.zeros(behind[-1], dtype=bool)
+    crossed[flat] = True
+    held = np.flatnonzero(crossed)
+    place = np.empty(behind[-1], dtype=np.int64)
+    place[held] = np.arange(len(held))
+    number = place[flat]
 
-    def per_cell(weight: NDArray[np.float64], further: int = 0) -> NDArray[np.float64]:
-        return np.bincount(flat + further, weight[inside], behind[-1]).astype(np.float64, copy=False)
+    def per_cell(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(number, weight, len(held)).astype(np.float64, copy=False)
 
     # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
-    area = per_cell(east * (r0 + r1) / 2) + np.cumsum(per_cell(east, 1))
-    held = np.flatnonzero(area > least)
+    area = per_cell(east * (r0 + r1) / 2) + level[held]
+    whole[held[area > 1 - least]] = True
+    cut = (area > least) & (area <= 1 - least)
     along_y = per_cell(east * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
     along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
-    along_x += np.cumsum(per_cell(east * (v0 + v1) / 2, 1))
-    which = np.repeat(np.arange(len(wide)), np.diff(np.searchsorted(held, behind), prepend=0))
-    x, y = np.divmod(held - before[which], wide[which, 1])
-    return Parts(which, x + corner[which, 0], y + corner[which, 1], area[held], along_x[held], along_y[held])
+    along_x += np.cumsum(np.bincount(flat + 1, east * (v0 + v1) / 2, behind[-1]))[held]
+
+    def cells(flat: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        which = np.repeat(np.arange(len(wide)), np.diff(np.searchsorted(flat, behind), prepend=0))
+        x, y = np.divmod(flat - before[which], wide[which, 1])
+        return which, x + corner[which, 0], y + corner[which, 1]
+
+    # Above every column stands a cell that is held by nobody: runs of whole cells end there.
+    ends = np.flatnonzero(np.diff(whole, prepend=False, append=False))
+    runs = _rectangles(*cells(ends[::2]), ends[1::2] - ends[::2])
+    return Parts(*cells(held[cut]), area[cut], along_x[cut], along_y[cut], *runs)
+
+
+def _rectangles(
+    owner: NDArray[np.int64], x: NDArray[np.int64], y: NDArray[np.int64], tall: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Owners, lower and upper corners of runs up columns, those side by side put together."""
+    columns = np.stack([owner, y, tall, x - np.arange(len(x))])
+    first = np.flatnonzero(np.append(True, (columns[:, 1:] != columns[:, :-1]).any(axis=0)))[: len(x)]
+    last = np.append(first[1:], len(x)) - 1
+    low = np.column_stack([x[first], y[first]])
+    return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])
 
 
 def _edges(
@@ -141,7 +175,8 @@ def _cut(
         edges.append(edge)
         times.append((line - start[edge, axis]) / along[edge, axis])
     edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
-    order = np.lexsort((time, edge))
+    # Places of one edge that are nearer to each other than this sum can tell differ by rounding.
+    order = np.argsort(edge + time)
     edge, time = edge[order], time[order]
     until = np.append(time[1:], 1.0)
     until[np.append(edge[1:] != edge[:-1], True)] = 1.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import functools
+import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy
@@ -15,6 +16,7 @@ from deltahist.workloads.pieces import Pieces
 from deltahist.workloads.sums import Span, aligned_spans, prefix_sums
 
 Field: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.int64]
 #: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, 1, or f ξ with ξ the centroid of the part
 #: inside along x or y, from the cell's centre, in half cells.
 Weight: TypeAlias = Literal["share", "square", "whole", "touched", "x", "y"]
@@ -61,41 +63,89 @@ class Cover(abc.ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class RowCover(Cover):
-    """Queries as sparse rows.
+class RegionCover(Cover):
+    """Queries by the cells that they cut, and by rectangles of cells that they hold whole.
 
     Parameters
     ----------
-    rows : (m, N) shares above 0.
-    places : along each axis f ξ of every share in `rows.data`.
+    number : of the queries. shape : of the grid.
+    owner, x, y : (k,) query and cell of each cell that is cut, sorted by query. share : of the cell that is held.
+    places : along each axis f ξ of every share; none where they are not wanted.
+    whole, low, high : query (r,) and corners (r, 2) of each rectangle, sorted by query.
     """
 
-    rows: scipy.sparse.csr_array
+    number: int
+    shape: tuple[int, ...]
+    owner: Index
+    x: Index
+    y: Index
+    share: Field
     places: tuple[Field, ...]
+    whole: Index
+    low: Index
+    high: Index
+
+    @classmethod
+    def of_rows(cls, rows: scipy.sparse.csr_array, shape: tuple[int, ...]) -> RegionCover:
+        """Queries (m, N) on a grid, every cell by itself."""
+        owner, none = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), np.zeros((0, 2), dtype=np.int64)
+        x, y = np.divmod(rows.indices, shape[1])
+        return cls(rows.shape[0], shape, owner, x, y, rows.data, (), none[:, 0], none, none)
+
+    @functools.cached_property
+    def rows(self) -> scipy.sparse.csr_array:
+        """The shares (m, N), every cell by itself."""
+        wide, tall = (self.high - self.low).T
+        column = _counted(wide)
+        rectangle = np.repeat(np.arange(len(wide)), wide)
+        tall = tall[rectangle]
+        cell = (self.low[rectangle, 0] + column) * self.shape[1] + self.low[rectangle, 1]
+        cells = np.concatenate([self.x * self.shape[1] + self.y, np.repeat(cell, tall) + _counted(tall)])
+        owner = np.concatenate([self.owner, np.repeat(self.whole[rectangle], tall)])
+        share = np.concatenate([self.share, np.ones(len(cells) - len(self.share))])
+        rows = scipy.sparse.csr_array((share, (owner, cells)), shape=(self.number, math.prod(self.shape)))
+        rows.sort_indices()
+        return rows
 
     @functools.cached_property
     def cut(self) -> NDArray[np.bool_]:  # type: ignore[override]
-        return self._sum(self.rows.data < 1, np.ones(self.rows.shape[1])) > 0
+        return np.bincount(self.owner, minlength=self.number) > 0
 
     @property
     def cut_share(self) -> Field:
-        inside = self._sum(self.rows.data == 1, np.ones(self.rows.shape[1]))
-        return 1 - inside / np.maximum(self.rows.sum(axis=1), np.finfo(float).tiny)
+        cut = np.bincount(self.owner, self.share, self.number)
+        inside = np.bincount(self.whole, (self.high - self.low).prod(axis=1), self.number)
+        return np.asarray(cut / np.maximum(cut + inside, np.finfo(float).tiny))
 
     def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
-        return [self._sum(self._data(weight), fields.values[place].ravel()) for place, weight in wanted]
+        prefix, cell = fields.prefix, self.x * self.shape[1] + self.y
+        (west, south), (east, north) = self.low.T, self.high.T
+        inside = prefix[east, north] - prefix[west, north] - prefix[east, south] + prefix[west, south]
+        values = {place: fields.values[place].ravel()[cell] for place, _ in wanted}
+        out = []
+        for place, weight in wanted:
+            found = np.bincount(self.owner, self._weighed(values[place], weight), self.number).astype(np.float64)
+            if weight not in AXES:
+                found += np.bincount(self.whole, inside[:, place], self.number)
+            out.append(found)
+        return out
 
-    def _data(self, weight: Weight) -> NDArray[np.float64] | NDArray[np.bool_]:
-        share = self.rows.data
+    def _weighed(self, values: Field, weight: Weight) -> Field:
         if weight in AXES:
-            return self.places[AXES.index(weight)]
-        return {"share": share, "square": share**2, "whole": share == 1, "touched": share > 0}[weight]
+            return values * self.places[AXES.index(weight)]
+        if weight == "touched":
+            return values
+        return np.zeros_like(values) if weight == "whole" else values * _weigh(self.share, weight)
 
-    def _sum(self, data: NDArray[np.float64] | NDArray[np.bool_], values: Field) -> Field:
-        rows = scipy.sparse.csr_array(
-            (data.astype(np.float64, copy=False), self.rows.indices, self.rows.indptr), shape=self.rows.shape
-        )
-        return np.asarray(rows @ values)
+
+def _counted(numbers: Index) -> Index:
+    """0, 1, ... up to each number, one number after the other."""
+    return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+
+
+def explicit(work: Any) -> Any:
+    """Queries of a region's cover as rows (m, N); other queries as they are."""
+    return work.rows if isinstance(work, RegionCover) else work
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError
-from deltahist.workloads.areas import parts_of
-from deltahist.workloads.cover import RowCover
+from deltahist.workloads.areas import Parts, parts_of
+from deltahist.workloads.cover import RegionCover
 from deltahist.workloads.ranges import Boxes
 
 #: Shares of a cell closer than this to none or all of it are none or all.
@@ -51,7 +51,7 @@ class Regions:
         middle, half = corners[:, :2] + sides / 2, sides * part[:, None] / 2
         return Boxes(np.column_stack([middle - half, middle + half]))
 
-    def cover(self, domain: Domain) -> RowCover:
+    def cover(self, domain: Domain) -> RegionCover:
         """Which share of each cell the polygons hold, and where in the cell; kept for the domain asked last.
 
         Raises
@@ -65,10 +65,10 @@ class Regions:
         return self._last[domain]
 
     @functools.cached_property
-    def _last(self) -> dict[Domain, RowCover]:
+    def _last(self) -> dict[Domain, RegionCover]:
         return {}
 
-    def _cover(self, domain: Domain) -> RowCover:
+    def _cover(self, domain: Domain) -> RegionCover:
         import shapely
 
         if domain.ndim != 2:
@@ -87,18 +87,12 @@ class Regions:
             raise InputError(
                 f"region {self.names[first]!r} is not inside {bounds}{number} (is it in the domain's CRS?)"
             )
-        kind_of_number = np.int32 if domain.size < 1 << 31 else np.int64
-        found, sizes = [], np.zeros(len(self) + 1, dtype=np.int64)
-        for part in parts_of(self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING):
-            # A billionth of a cell is rounding in the areas; moments are in cells, places in half cells.
-            cut = part.area <= 1 - _ROUNDING
-            cells = (part.x * domain.shape[1] + part.y).astype(kind_of_number)
-            share = np.where(cut, part.area, 1.0)
-            found.append((cells, share, 2 * cut * part.along_x, 2 * cut * part.along_y))
-            sizes[1:] += np.bincount(part.owner, minlength=len(self))
-        cells, shares, *places = map(np.concatenate, zip(*found, strict=True))
-        rows = scipy.sparse.csr_array((shares, cells, np.cumsum(sizes)), shape=(len(self), domain.size))
-        return RowCover(rows, tuple(places))
+        asked = (self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING)
+        found = Parts(*map(np.concatenate, zip(*parts_of(*asked), strict=True)))
+        # Moments are in cells, places in half cells.
+        places = (2 * found.along_x, 2 * found.along_y)
+        cells, rectangles = (found.owner, found.x, found.y, found.area), (found.whole, found.low, found.high)
+        return RegionCover(len(self), domain.shape, *cells, places, *rectangles)
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:

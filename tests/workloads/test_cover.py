@@ -39,6 +39,9 @@ def test_areas_and_centroids_are_those_of_the_cut_cells():
     for part in found:
         for out, values in ((area, part.area), (along_x, part.along_x), (along_y, part.along_y)):
             out[part.owner, part.x, part.y] = values
+        for owner, (west, south), (east, north) in zip(part.whole, part.low, part.high, strict=True):
+            assert not area[owner, west:east, south:north].any()
+            area[owner, west:east, south:north] = 1
     cells = shapely.box(*(np.indices((14, 10)) / 2), *((np.indices((14, 10)) + 1) / 2))
     middle = shapely.centroid(cells)
     for number, shape in enumerate(shapes):
