@@ -17,7 +17,6 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.hubs import HubVariance
-from deltahist.strategies.doors import HubLine
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.workloads.cover import RegionCover
 
@@ -60,7 +59,8 @@ def near(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> 
         sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _AT_A_TIME, side="right")))
         some, own = order[here : here + fit], slice(here, here + fit)
-        yield Around(some, _dense(cover, some, low[some], ends, wide[own].max(), tall[own].max()), low[some], shape)
+        shares = _dense(cover, some, low[some], ends, wide[own].max(), tall[own].max())
+        yield Around(some, shares, low[some], high[some], shape)
         here += fit
 
 
@@ -85,6 +85,24 @@ def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
     return query, np.arange(len(query)) + (ends[some] - (np.cumsum(number) - number))[query]
 
 
+class Windows:
+    """A table (places, k) whose rows around boxes are looked up, 0 off the grid."""
+
+    def __init__(self, table: Field) -> None:
+        # Before the first cell of a box is its rim; the largest box has another behind all places.
+        self._padded = np.pad(table, ((1, len(table) + 2), (0, 0)))
+
+    def __len__(self) -> int:
+        return len(self._padded) // 2 - 1
+
+    def rows(self, low: Index, size: int, first: Index | int, number: int | None) -> Field:
+        """Rows from the one before `low` on (queries, size, number), and columns from the first on."""
+        (across, along), wide = self._padded.strides, number or self._padded.shape[1]
+        shape = (len(self._padded) - size + 1, self._padded.shape[1] - wide + 1, size, wide)
+        windows = np.lib.stride_tricks.as_strided(self._padded, shape, (across, along, across, along), writeable=False)
+        return np.asarray(windows[low, first])
+
+
 @dataclass(frozen=True, eq=False)
 class Around:
     """Some queries on a grid of `shape`, by the shares of cells that they hold in boxes around them.
@@ -92,12 +110,13 @@ class Around:
     Parameters
     ----------
     some : which queries (queries,). shares : of the cells of each box, with a rim of nothing (queries, wide, tall).
-    low : the first cell of each box behind the rim (queries, 2).
+    low, high : the cells of each box within the rim (queries, 2); what is behind makes all boxes one size.
     """
 
     some: Index
     shares: Field
     low: Index
+    high: Index
     shape: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -108,27 +127,31 @@ class Around:
         across, along = (max(each) for each in zip(ahead, behind, strict=True))
         wide, tall = self.shares.shape[1] - across, self.shares.shape[2] - along
         one, other = (self.shares[:, i : i + wide, j : j + tall] for i, j in (ahead, behind))
-        out = one - other
-        for axis, step in enumerate((across, along)):
-            if step:  # no move begins before the grid, or leads behind it
-                view = out if axis == 0 else out.swapaxes(1, 2)
-                view[self.low[:, axis] == 0, 0] = 0.0
-                last = self.shape[axis] - self.low[:, axis]
-                ends = np.flatnonzero(last < view.shape[1])
-                view[ends, last[ends]] = 0.0
-        return out
+        return self.inside(one - other, *(axis for axis, step in enumerate((across, along)) if step))
 
-    def window(self, table: Field, axis: int) -> Field:
-        """Rows of a table (places along the axis, k) for each box (queries, wide or tall, k); 0 off the grid."""
-        place = self.low[:, axis, None] - 1 + np.arange(self.shares.shape[1 + axis])
-        beyond = (place < 0) | (place >= len(table))
-        out = table[np.where(beyond, 0, place)]
-        out[beyond] = 0.0
-        return out
+    def inside(self, values: Field, *axes: int) -> Field:
+        """Values of moves on along axes, without those that begin before the grid, lead behind it, or leave the box."""
+        for axis in axes:
+            view = values if axis == 0 else values.swapaxes(1, 2)
+            view[np.flatnonzero(self.low[:, axis] == 0), 0] = 0.0
+            ends = np.flatnonzero(self.high[:, axis] == self.shape[axis])
+            size = self.high[:, axis] - self.low[:, axis]
+            view[ends, size[ends]] = 0.0
+            ends = np.flatnonzero(size + 1 < view.shape[1])
+            view[ends, size[ends] + 1] = 0.0
+        return values
+
+    def window(self, table: Windows, axis: int, first: Index | int = 0, number: int | None = None) -> Field:
+        """Rows of a table of places along an axis for each box (queries, wide or tall, k).
+
+        Only so many columns, if a number is given, of each box from its first.
+        """
+        return table.rows(self.low[:, axis], self.shares.shape[1 + axis], first, number)
 
     def between(self, left: Field, right: Field) -> Field:
         """leftᵀ Q right (queries, a, b) of each query Q as a matrix, for left (nx, a) and right (ny, b)."""
-        return np.asarray(self.window(left, 0).swapaxes(1, 2) @ (self.shares @ self.window(right, 1)))
+        rows, columns = (self.window(Windows(table), axis) for axis, table in enumerate((left, right)))
+        return np.asarray(rows.swapaxes(1, 2) @ (self.shares @ columns))
 
 
 def _total(one: Field, other: Field) -> Field:
@@ -136,10 +159,9 @@ def _total(one: Field, other: Field) -> Field:
     return np.asarray(np.einsum("kij,kij->k", one, other))
 
 
-def _fourth(values: Field, held: NDArray[np.bool_]) -> Field:
-    """Σ over each query of the fourth powers of values that are held; changes the values."""
+def _fourth(values: Field) -> Field:
+    """Σ of fourth powers over each query; changes the values."""
     np.multiply(values, values, out=values)
-    np.multiply(values, held, out=values)
     return _total(values, values)
 
 
@@ -161,8 +183,8 @@ class _Sums:
         within = theta * (straight + diagonal * lines.diagonals) @ theta.T + np.diag(noise[:, 0])
         self.within = self.inverse @ within @ self.inverse
         self.fourth = noise[:, 1]
-        #: Of each border its part in C before `inverse`, and in sums.
-        self.table = np.stack([leaf, theta.T], axis=-1)
+        #: Of each border its part in sums, and in C before `inverse`.
+        self.tables = Windows(theta.T), Windows(leaf)
         # The first and the last sum of each level that hold a border.
         self._held = []
         for level in np.unique(lines.level):
@@ -170,22 +192,22 @@ class _Sums:
             holds = lines.weights[numbers] > 0
             self._held.append((numbers[-1], *(numbers[0] + f(holds) for f in (_first, _last))))
 
-    def near(self, around: Around, axis: int) -> tuple[Index, Field]:
-        """The sums that hold borders of each box (queries, l), and the table of these borders (queries, tall, l, 2)."""
-        low = around.low[:, axis]
-        borders = self.table.shape[0]
-        start = np.clip(low - 1, 0, borders - 1)
-        end = np.clip(low + around.shares.shape[1 + axis], 0, borders - 1)
-        picked = [np.zeros((len(low), 0), dtype=np.int64)]
+    def near(self, around: Around, axis: int) -> tuple[Index, Field, Field]:
+        """The sums that hold borders of each box (queries, l), and the `tables` of these borders (queries, tall, l)."""
+        start = np.maximum(around.low[:, axis] - 1, 0)
+        end = np.minimum(around.high[:, axis], len(self.tables[0]) - 1)
+        picked = [np.zeros((len(around), 0), dtype=np.int64)]
+        tables: list[list[Field]] = [[np.zeros((len(around), around.shares.shape[1 + axis], 0))] for _ in self.tables]
         for most, first, last in self._held:
-            number = int((last[end] - first[start]).max(initial=0)) + 1
-            picked.append(np.minimum(first[start], most + 1 - number)[:, None] + np.arange(number))
-        found = np.hstack(picked)
-        place = low[:, None] - 1 + np.arange(around.shares.shape[1 + axis])
-        beyond = (place < 0) | (place >= borders)
-        out = self.table[np.where(beyond, 0, place)[:, :, None], found[:, None, :]]
-        out[beyond] = 0.0
-        return found, out
+            number = int((last[end] - first[start]).max()) + 1
+            begins = np.minimum(first[start], most + 1 - number)
+            picked.append(begins[:, None] + np.arange(number))
+            for out, table in zip(tables, self.tables, strict=True):
+                out.append(around.window(table, axis, begins, number))
+        held, leaf = (np.concatenate(each, axis=2) if len(each) != 2 else each[1] for each in tables)
+        # Behind the rim of a box there is only room.
+        held *= (np.arange(held.shape[1]) <= (end + 1 - around.low[:, axis])[:, None])[:, :, None]
+        return np.hstack(picked), held, leaf
 
 
 def _first(holds: NDArray[np.bool_]) -> Index:
@@ -212,7 +234,7 @@ class RimErrors:
         self._along = [_Sums(line, self._straight[0], self._diagonal[0], sums) for line in lines]
 
     def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
-        """Variance (m,) and fourth cumulant (m,), this of the draws at rims and of all sums."""
+        """Variance (m,) and fourth cumulant (m,), this of the draws in the boxes around queries and of all sums."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.differences((1, 1), (0, 0)), around.differences((1, 0), (0, 1))
         flows = around.differences((1, 0), (0, 0)), around.differences((0, 1), (0, 0))
@@ -222,17 +244,17 @@ class RimErrors:
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
             # A falling move counts at the left, respectively lower, end: its row above, or its column to the right.
             crossing, up, down = (each if axis == 0 else each.swapaxes(1, 2) for each in (own, rising, falling))
-            picked, table = sums.near(around, 1 - axis)
-            held = table[..., 1]
-            known = crossing @ table[..., 0]
+            picked, held, leaf = sums.near(around, 1 - axis)
+            known = crossing @ leaf
             outer = straight * (crossing @ held) + diagonal * (up @ held[:, :-1])
             outer += (diagonal if axis == 0 else -diagonal) * (down @ held[:, 1:])
             pairs = picked[:, :, None], picked[:, None, :]
             waves = known @ sums.inverse[pairs]
             total += _total(known @ sums.within[pairs], known) - 2 * _total(outer, waves)
             if kurtosis:
-                squares = np.square(known @ sums.inverse[picked])
-                fourth += np.einsum("kij,kij,j->k", squares, squares, sums.fourth)
+                squares = known @ sums.inverse[picked]
+                np.multiply(squares, squares, out=squares)
+                fourth += np.einsum("kij,kij->kj", squares, squares) @ sums.fourth
             spread.append(waves @ held.swapaxes(1, 2))
         over, up = spread[0], spread[1].swapaxes(1, 2)
         # Of each move what its line along y and its line along x spread there.
@@ -240,9 +262,10 @@ class RimErrors:
         total += 2 * diagonal * (_total(*level) - _total(*above))
         if kurtosis:
             for own, known in zip(flows, (over, up), strict=True):
-                fourth += self._straight[1] * _fourth(own - known, own != 0)
+                fourth += self._straight[1] * _fourth(own - known)
             for own, known in ((rising, level[0] + level[1]), (falling, above[0] - above[1])):
-                fourth += self._diagonal[1] * _fourth(own - known, own != 0)
+                np.subtract(own, known, out=known)
+                fourth += self._diagonal[1] * _fourth(around.inside(known, 0, 1))
         return total, fourth
 
 
@@ -257,11 +280,12 @@ class HubErrors:
 
     def __init__(self, known: HubVariance, draws: float, sums: float | None, total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
+        self._waves = [np.ascontiguousarray(line.waves.T) for line in known.hubs.grid.axes]
 
     def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
         """Variance (m,) and fourth cumulant (m,), this of the hubs inside queries and of all sums."""
         x, y = self._known.hubs.grid.axes
-        (at_x, over), (at_y, up) = _hubs(around, x, 0), _hubs(around, y, 1)
+        (at_x, over), (at_y, up) = (self._hubs(around, axis) for axis in (0, 1))
         share = around.shares[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]
         found = over.swapaxes(1, 2) @ (share @ up)
         variance = self._known.own * _total(share, share)
@@ -273,7 +297,7 @@ class HubErrors:
             variance -= entering**2 / ones
             alike = (entering / ones)[:, None, None]
             share = share - alike
-            found = found - alike * np.multiply.outer(*(line.waves.sum(axis=1) for line in (x, y)))
+            found = found - alike * np.multiply.outer(*(waves.sum(axis=0) for waves in self._waves))
         if not kurtosis:
             return variance, np.zeros(len(around))
         fourth = np.zeros(len(around))
@@ -282,20 +306,18 @@ class HubErrors:
             share = share - over @ spread @ up.swapaxes(1, 2)
             on_sums = x.turn @ spread @ y.turn.T
             fourth = self._sums * _total(on_sums**2, on_sums**2)
-        return variance, fourth + self._draws * _fourth(share, held)
+        return variance, fourth + self._draws * _fourth(share * held)
 
+    def _hubs(self, around: Around, axis: int) -> tuple[Index, Field]:
+        """Places in each box of the hubs along an axis (queries, h), and their waves (queries, h, k).
 
-def _hubs(around: Around, line: HubLine, axis: int) -> tuple[Index, Field]:
-    """Places in each box of the hubs along an axis (queries, h), and their waves (queries, h, k).
-
-    A box with fewer hubs than others has places in its rim, where it holds nothing, and whose waves are nothing.
-    """
-    wide = around.shares.shape[1 + axis]
-    low = around.low[:, axis]
-    first, behind = (np.searchsorted(line.places, edge) for edge in (low, low + wide - 2))
-    hub = first[:, None] + np.arange(max(1, int((behind - first).max(initial=0))))
-    beyond = hub >= behind[:, None]
-    hub = np.where(beyond, 0, hub)
-    waves = line.waves.T[hub]
-    waves[beyond] = 0.0
-    return np.where(beyond, 0, line.places[hub] - low[:, None] + 1), waves
+        A box with fewer hubs than others has places in its rim, where it holds nothing, and whose waves are nothing.
+        """
+        places, low = self._known.hubs.grid.axes[axis].places, around.low[:, axis]
+        first, behind = (np.searchsorted(places, edge) for edge in (low, around.high[:, axis]))
+        hub = first[:, None] + np.arange(max(1, int((behind - first).max())))
+        beyond = hub >= behind[:, None]
+        hub[beyond] = 0
+        waves = self._waves[axis][hub]
+        waves[beyond] = 0.0
+        return np.where(beyond, 0, places[hub] - low[:, None] + 1), waves

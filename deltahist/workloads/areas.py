@@ -97,10 +97,6 @@ def _parts(
     flat = (before[owner] + i * wide[owner, 1] + j)[inside]
     v0, v1, u0, u1 = v0[inside], v1[inside], u0[inside], u1[inside]
     east, r0, r1 = v1 - v0, 0.5 - u0, 0.5 - u1
-    # Where no edge runs, what lies below a cell is all or nothing.
-    level = np.cumsum(np.bincount(flat + 1, east, behind[-1]))
-    whole = level > 0.5
-    whole[flat] = False
     crossed = np.zeros(behind[-1], dtype=bool)
     crossed[flat] = True
     held = np.flatnonzero(crossed)
@@ -111,22 +107,28 @@ def _parts(
     def per_cell(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(number, weight, len(held)).astype(np.float64, copy=False)
 
+    # What lies above the pieces of a cell enters all cells above; up to the next with a piece it is all or nothing.
+    own = per_cell(east)
+    above = np.cumsum(own)
     # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
-    area = per_cell(east * (r0 + r1) / 2) + level[held]
-    whole[held[area > 1 - least]] = True
-    cut = (area > least) & (area <= 1 - least)
+    area = per_cell(east * (r0 + r1) / 2) + above - own
     along_y = per_cell(east * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
     along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
-    along_x += np.cumsum(np.bincount(flat + 1, east * (v0 + v1) / 2, behind[-1]))[held]
+    own = per_cell(east * (v0 + v1) / 2)
+    along_x += np.cumsum(own) - own
+    cut = np.flatnonzero((area > least) & (area <= 1 - least))
 
     def cells(flat: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         which = np.repeat(np.arange(len(wide)), np.diff(np.searchsorted(flat, behind), prepend=0))
         x, y = np.divmod(flat - before[which], wide[which, 1])
         return which, x + corner[which, 0], y + corner[which, 1]
 
-    # Above every column stands a cell that is held by nobody: runs of whole cells end there.
-    ends = np.flatnonzero(np.diff(whole, prepend=False, append=False))
-    runs = _rectangles(*cells(ends[::2]), ends[1::2] - ends[::2])
+    # Cells with pieces, and what lies between them, take turns.
+    edges = np.column_stack([held, held + 1]).ravel()
+    whole = np.column_stack([area > 1 - least, above > 0.5]).ravel()
+    begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T
+    some = ends > begins
+    runs = _rectangles(*cells(begins[some]), (ends - begins)[some])
     return Parts(*cells(held[cut]), area[cut], along_x[cut], along_y[cut], *runs)
 
 
@@ -178,6 +180,8 @@ def _cut(
     # Places of one edge that are nearer to each other than this sum can tell differ by rounding.
     order = np.argsort(edge + time)
     edge, time = edge[order], time[order]
-    until = np.append(time[1:], 1.0)
-    until[np.append(edge[1:] != edge[:-1], True)] = 1.0
-    return start[edge] + time[:, None] * along[edge], start[edge] + until[:, None] * along[edge], edge
+    place = start[edge] + time[:, None] * along[edge]
+    until = np.empty_like(place)
+    until[:-1] = place[1:]
+    until[np.append(edge[1:] != edge[:-1], True)] = end
+    return place, until, edge
