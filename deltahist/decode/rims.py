@@ -123,11 +123,14 @@ class Around:
         return len(self.low)
 
     def differences(self, ahead: tuple[int, int], behind: tuple[int, int]) -> Field:
-        """q(place + ahead) − q(place + behind) at places of the boxes, the rim's first included; 0 off the grid."""
-        across, along = (max(each) for each in zip(ahead, behind, strict=True))
-        wide, tall = self.shares.shape[1] - across, self.shares.shape[2] - along
-        one, other = (self.shares[:, i : i + wide, j : j + tall] for i, j in (ahead, behind))
-        return self.inside(one - other, *(axis for axis, step in enumerate((across, along)) if step))
+        """q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
+        # One box follows the other, each with a rim of nothing: what lies beyond an end is a rim as well.
+        one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
+        flat, out = self.shares.ravel(), np.empty_like(self.shares)
+        size = len(flat) - max(one, other)
+        np.subtract(flat[one : one + size], flat[other : other + size], out=out.ravel()[:size])
+        out.ravel()[size:] = 0.0
+        return self.inside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
 
     def inside(self, values: Field, *axes: int) -> Field:
         """Values of moves on along axes, without those that begin before the grid, lead behind it, or leave the box."""
@@ -137,8 +140,8 @@ class Around:
             ends = np.flatnonzero(self.high[:, axis] == self.shape[axis])
             size = self.high[:, axis] - self.low[:, axis]
             view[ends, size[ends]] = 0.0
-            ends = np.flatnonzero(size + 1 < view.shape[1])
-            view[ends, size[ends] + 1] = 0.0
+            view[np.arange(len(self)), size + 1] = 0.0
+            view[:, -1] = 0.0
         return values
 
     def window(self, table: Windows, axis: int, first: Index | int = 0, number: int | None = None) -> Field:
@@ -159,10 +162,15 @@ def _total(one: Field, other: Field) -> Field:
     return np.asarray(np.einsum("kij,kij->k", one, other))
 
 
+def _squares(values: Field) -> Field:
+    """Σ of squares over each query, of values that lie side by side."""
+    flat = values.reshape(len(values), -1)
+    return np.asarray(np.vecdot(flat, flat))
+
+
 def _fourth(values: Field) -> Field:
-    """Σ of fourth powers over each query; changes the values."""
-    np.multiply(values, values, out=values)
-    return _total(values, values)
+    """Σ of fourth powers over each query, of values that lie side by side; changes the values."""
+    return _squares(np.multiply(values, values, out=values))
 
 
 class _Sums:
@@ -238,16 +246,15 @@ class RimErrors:
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.differences((1, 1), (0, 0)), around.differences((1, 0), (0, 1))
         flows = around.differences((1, 0), (0, 0)), around.differences((0, 1), (0, 0))
-        total = straight * sum(_total(each, each) for each in flows)
-        total += diagonal * (_total(rising, rising) + _total(falling, falling))
+        total = straight * sum(map(_squares, flows)) + diagonal * (_squares(rising) + _squares(falling))
         fourth, spread = np.zeros(len(around)), []
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
             # A falling move counts at the left, respectively lower, end: its row above, or its column to the right.
             crossing, up, down = (each if axis == 0 else each.swapaxes(1, 2) for each in (own, rising, falling))
             picked, held, leaf = sums.near(around, 1 - axis)
             known = crossing @ leaf
-            outer = straight * (crossing @ held) + diagonal * (up @ held[:, :-1])
-            outer += (diagonal if axis == 0 else -diagonal) * (down @ held[:, 1:])
+            outer = straight * (crossing @ held) + diagonal * (up @ held)
+            outer += (diagonal if axis == 0 else -diagonal) * (down[:, :, :-1] @ held[:, 1:])
             pairs = picked[:, :, None], picked[:, None, :]
             waves = known @ sums.inverse[pairs]
             total += _total(known @ sums.within[pairs], known) - 2 * _total(outer, waves)
@@ -255,17 +262,23 @@ class RimErrors:
                 squares = known @ sums.inverse[picked]
                 np.multiply(squares, squares, out=squares)
                 fourth += np.einsum("kij,kij->kj", squares, squares) @ sums.fourth
-            spread.append(waves @ held.swapaxes(1, 2))
-        over, up = spread[0], spread[1].swapaxes(1, 2)
-        # Of each move what its line along y and its line along x spread there.
-        level, above = (over[:, :, :-1], up[:, :-1]), (over[:, :, 1:], up[:, 1:])
-        total += 2 * diagonal * (_total(*level) - _total(*above))
+            one, other = (waves, held) if axis == 0 else (held, waves)
+            spread.append(one @ other.swapaxes(1, 2))
+        # Of each move what its line along y and its line along x spread there; a falling one's are one further.
+        over, up = (each.reshape(len(around), -1) for each in spread)
+        further = over[:, 1:], up[:, around.shares.shape[2] :]
+        size = further[1].shape[1]
+        total += 2 * diagonal * (np.vecdot(over, up) - np.vecdot(further[0][:, :size], further[1]))
         if kurtosis:
-            for own, known in zip(flows, (over, up), strict=True):
+            for own, known in zip(flows, spread, strict=True):
                 fourth += self._straight[1] * _fourth(own - known)
-            for own, known in ((rising, level[0] + level[1]), (falling, above[0] - above[1])):
-                np.subtract(own, known, out=known)
-                fourth += self._diagonal[1] * _fourth(around.inside(known, 0, 1))
+            rising -= over.reshape(rising.shape)
+            rising -= up.reshape(rising.shape)
+            left = falling.reshape(len(around), -1)
+            left[:, :-1] -= further[0]
+            left[:, :size] += further[1]
+            for left in (rising, falling):
+                fourth += self._diagonal[1] * _fourth(around.inside(left, 0, 1))
         return total, fourth
 
 
@@ -305,7 +318,7 @@ class HubErrors:
             spread = self._known.hubs.gain * found
             share = share - over @ spread @ up.swapaxes(1, 2)
             on_sums = x.turn @ spread @ y.turn.T
-            fourth = self._sums * _total(on_sums**2, on_sums**2)
+            fourth = self._sums * _fourth(on_sums)
         return variance, fourth + self._draws * _fourth(share * held)
 
     def _hubs(self, around: Around, axis: int) -> tuple[Index, Field]:

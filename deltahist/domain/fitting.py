@@ -144,12 +144,19 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> gpd.GeoSer
         DeltaHistWarning,
         stacklevel=4,
     )
-    side = np.maximum(east - west, north - south) / _pieces(corners, domain)
-    return gpd.GeoSeries(shapely.segmentize(shapely.box(*corners.T), side), crs=LONGITUDE_LATITUDE)
+    number = _pieces(corners, domain).T.ravel()
+    side = np.repeat(np.arange(len(number)), number)
+    part = ((np.arange(len(side)) - (np.cumsum(number) - number)[side]) / number[side])[:, None]
+    box, turn = np.divmod(side, 4)
+    ends = np.array([(0, 1), (2, 1), (2, 3), (0, 3)])
+    start, end = (np.take_along_axis(corners[box], ends[(turn + ahead) % 4], axis=1) for ahead in (0, 1))
+    rings = shapely.linearrings(start * (1 - part) + end * part, indices=box)
+    return gpd.GeoSeries(shapely.polygons(rings), crs=LONGITUDE_LATITUDE)
 
 
 def _pieces(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
-    """Pieces (m,) that the sides of boxes in degrees are to be cut into, for straight ones to take their place.
+    """Pieces (sides, m) that the sides of boxes in degrees, from the southern one on anticlockwise, are to be cut into,
+    for straight ones to take their place.
 
     How far the middle of a piece lies from a straight line falls with the square of their number.
     """
@@ -160,7 +167,7 @@ def _pieces(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
     part = np.arange(5).reshape(-1, 1, 1) / 4
     x, y = operation.back(*np.moveaxis(ends[:-1, None] * (1 - part) + ends[1:, None] * part, 2, 0))
     away = np.stack(_finite([x, y])) / np.array(domain.cell).reshape(2, 1, 1, 1)
-    bend = np.linalg.norm(away[:, :, 1:-1] - (away[:, :, :-2] + away[:, :, 2:]) / 2, axis=0).max(axis=(0, 1))
+    bend = np.linalg.norm(away[:, :, 1:-1] - (away[:, :, :-2] + away[:, :, 2:]) / 2, axis=0).max(axis=1)
     # Two quarters make a half, whose middle is as far off as that of a side of half the length.
     wanted = np.ceil(2 * np.sqrt(np.where(np.isfinite(bend), bend, np.inf) / _BEND))
     return np.clip(wanted, 1, _MOST_PIECES).astype(np.int64)

@@ -274,5 +274,5 @@ class _ContinuousLaw(Law):
 
 
 def _queries(work: Workload, domain: Domain) -> Any:
-    """What a decoder takes: boxes as they are, regions as rows of area shares."""
-    return work.matrix(domain) if isinstance(work, Regions) else work
+    """What a decoder takes: boxes as they are, regions by their cells."""
+    return work.cover(domain) if isinstance(work, Regions) else work
