@@ -137,8 +137,9 @@ def _rectangles(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Owners, lower and upper corners of runs up columns, those side by side put together."""
     columns = np.stack([owner, y, tall, x - np.arange(len(x))])
-    first = np.flatnonzero(np.append(True, (columns[:, 1:] != columns[:, :-1]).any(axis=0)))[: len(x)]
-    last = np.append(first[1:], len(x)) - 1
+    new = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+    # Without runs there is none that is new.
+    first, last = (np.flatnonzero(each) for each in (np.append(len(x) > 0, new), np.append(new, len(x) > 0)))
     low = np.column_stack([x[first], y[first]])
     return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])
 

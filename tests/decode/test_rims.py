@@ -56,6 +56,18 @@ def test_errors_by_rims_are_those_of_every_draw(case):
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=0.05, abs=2e-3)
 
 
+@pytest.mark.parametrize("case", ["sums of hubs", "blocks", "arrivals"])
+def test_regions_have_the_errors_of_their_rows(case):
+    decoder = CASES[case]
+    shapes = [shapely.box(1.5, 2, 30, 25), shapely.Point(20, 15).buffer(9), shapely.box(0, 0, 40, 30)]
+    cover = dh.workloads.regions(shapes).cover(DOMAIN)
+    assert len(cover.share) < cover.rows.nnz / 4
+    found, expected = decoder.moments(cover), decoder.moments(cover.rows)
+    assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.speck)
+    assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-9)
+    assert decoder.variance(cover) == pytest.approx(expected.variance, rel=1e-11, abs=decoder.speck)
+
+
 def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
     decoder, rows = CASES["sums of hubs"], regions()
     expected = decoder.moments(rows)
