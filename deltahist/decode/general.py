@@ -111,11 +111,10 @@ class DenseDecoder(Decoder):
         return query @ self.inverse
 
     def moments(self, work: Asked) -> Moments:
-        rows = None if isinstance(work, Boxes | AllRanges) else explicit(work)
-        if rows is None and len(work) * self.strategy.shape[0] > _MOST_COEFFICIENTS:
+        if isinstance(work, Boxes | AllRanges) and len(work) * self.strategy.shape[0] > _MOST_COEFFICIENTS:
             variance = self._corner_variance(work.spans(self.domain))
             return Moments(variance, np.zeros(len(variance)), unresolved=self._all_resolved(len(variance)))
-        rows = work.matrix(self.domain) if rows is None else rows
+        rows = work.matrix(self.domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
         parts = [self._moments_of(rows[i : i + _BATCH].toarray()) for i in range(0, rows.shape[0], _BATCH)]
         variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import shapely
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.workloads import CellSums
