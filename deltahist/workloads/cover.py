@@ -115,7 +115,7 @@ class RegionCover(Cover):
     def cut_share(self) -> Field:
         cut = np.bincount(self.owner, self.share, self.number)
         inside = np.bincount(self.whole, (self.high - self.low).prod(axis=1), self.number)
-        return np.asarray(cut / np.maximum(cut + inside, np.finfo(float).tiny))
+        return np.asarray(1 - inside / np.maximum(cut + inside, np.finfo(float).tiny))
 
     def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
         prefix, cell = fields.prefix, self.x * self.shape[1] + self.y
