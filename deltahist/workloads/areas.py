@@ -116,7 +116,7 @@ def _parts(
     along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
     own = per_cell(east * (v0 + v1) / 2)
     along_x += np.cumsum(own) - own
-    cut = np.flatnonzero((area > least) & (area <= 1 - least))
+    cut = np.flatnonzero((area > least) & (area < 1 - least))
 
     def cells(flat: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         which = np.repeat(np.arange(len(wide)), np.diff(np.searchsorted(flat, behind), prepend=0))
@@ -125,7 +125,7 @@ def _parts(
 
     # Cells with pieces, and what lies between them, take turns.
     edges = np.column_stack([held, held + 1]).ravel()
-    whole = np.column_stack([area > 1 - least, above > 0.5]).ravel()
+    whole = np.column_stack([area >= 1 - least, above > 0.5]).ravel()
     begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T
     some = ends > begins
     runs = _rectangles(*cells(begins[some]), (ends - begins)[some])
