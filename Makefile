@@ -10,10 +10,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test lint types doctest bench audit mutants docs wheel clean
+.PHONY: help demo test lint types doctest bench bench-quick audit mutants docs wheel clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
 # One environment, filled in steps: each stamp says that a set of dependencies is installed.
 $(VENV)/.core: pyproject.toml
@@ -60,6 +60,9 @@ docs: $(VENV)/.test  ## check the documentation's links and run its examples
 
 bench: $(VENV)/.bench  ## measure the targets
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: $(VENV)/.core  ## see that the defaults are not twice as slow as benchmarks/results.md says
+	$(BIN)/python -m benchmarks.defaults --quick $(ARGS)
 
 wheel: $(VENV)/.core  ## build the wheel
 	$(PIP) wheel --no-deps --wheel-dir $(DIST) .
