@@ -143,6 +143,7 @@ def _kernel() -> float:
 def _in_process(name: str, folder: Path) -> list[float]:
     """Seconds of a figure and of the kernel in this process; boxes are asked for once before."""
     figure, before = FIGURES[name], _kernel()
+    assert figure.make is not None, f"{name} is a command"
     task = figure.make(folder, *figure.size)
     if figure.make is boxes:
         task()
@@ -162,10 +163,10 @@ def _child(folder: Path, *words: str) -> tuple[float, str]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
 
-def measure(name: str, folder: Path) -> tuple[float, float]:
+def measure(name: str, folder: Path, rounds: int = ROUNDS) -> tuple[float, float]:
     """Least seconds of a few rounds, and their ratio to those of the reference."""
     found, words = [], FIGURES[name].words
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         if words:
             own = _child(folder, "-m", "deltahist.cli", *words)[0]
             found.append([own, _child(folder, "-c", "import numpy, pyarrow.parquet")[0]])
@@ -238,7 +239,7 @@ def main(words: list[str] | None = None) -> int:
         few = (folder / "degrees.csv").read_text().splitlines(keepends=True)[:1001]
         (folder / "few.csv").write_text("".join(few))
         for name in names:
-            rows[name] = measure(name, folder)
+            rows[name] = measure(name, folder, 2 if chosen.quick else ROUNDS)
             print(f"{name:<40} {rows[name][0]:8.3f} s, {rows[name][1]:6.3g} times the reference", flush=True)
         for name, times in compare({name: rows[name][1] for name in known}, known).items():
             if chosen.quick and times > FAILS:

@@ -16,7 +16,7 @@ def bench(monkeypatch, tmp_path):
     made = dict.fromkeys(KNOWN, defaults.Figure(None, True, defaults.plan))
     monkeypatch.setattr(defaults, "FIGURES", made | {"slow": defaults.Figure(1, False, defaults.plan)})
     monkeypatch.setattr(defaults, "TABLE", tmp_path / "results.json")
-    monkeypatch.setattr(defaults, "measure", lambda name, folder: (1.0, ratios[name].pop(0)))
+    monkeypatch.setattr(defaults, "measure", lambda name, folder, rounds=3: (1.0, ratios[name].pop(0)))
     monkeypatch.setattr(defaults.regions, "prepare", lambda folder: (folder / "degrees.csv").write_text("west\n"))
     defaults.write({name: (1.0, ratio) for name, ratio in KNOWN.items()})
     return ratios
