@@ -108,7 +108,8 @@ class Prefixes(Form):
     def coefficients(self) -> NDArray[np.float64]:
         """F⁻ᵀP_e (n + 1, n)."""
         prefix = np.tril(np.ones((self.size, self.size - 1)), -1)  # row e: the cells before edge e
-        return self.factor.solve_transpose(np.ascontiguousarray(prefix.T)).T
+        # Row by row in memory: of another layout every box would copy them all.
+        return np.ascontiguousarray(self.factor.solve_transpose(np.ascontiguousarray(prefix.T)).T)
 
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.einsum("en,en->e", self.coefficients[i], self.coefficients[j])
