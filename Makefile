@@ -58,11 +58,11 @@ docs: $(VENV)/.test  ## check the documentation's links and run its examples
 	$(BIN)/md-dead-link-check --config pyproject.toml
 	$(BIN)/python -m pytest -q README.md docs
 
-bench: $(VENV)/.bench  ## measure the targets
+bench: $(VENV)/.bench  ## write the table of what the defaults take (ARGS=noise, ARGS=all for other benchmarks)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-quick: $(VENV)/.core  ## see that the defaults are not twice as slow as benchmarks/results.md says
-	$(BIN)/python -m benchmarks.defaults --quick $(ARGS)
+	$(BIN)/python -m benchmarks --quick
 
 wheel: $(VENV)/.core  ## build the wheel
 	$(PIP) wheel --no-deps --wheel-dir $(DIST) .

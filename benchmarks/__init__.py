@@ -1,1 +1,1 @@
-"""Benchmarks: targets for speed and memory, measured side by side in one run (`make bench`)."""
+"""Benchmarks: the table of what defaults take (`make bench`), and others by name (`make bench ARGS=noise`)."""

@@ -1,13 +1,26 @@
-"""Run every benchmark: `python -m benchmarks`."""
+"""Measure the table of results.md, or a part with `--quick`, or other benchmarks by their names, or `all` of these."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import sys
 
-NAMES = (
-    "noise sensitivity planning publishing counting answers flows profiles points projection allocation gradual paths "
-    "diffusion ledger personal hub_prices regions"
+from benchmarks import table
+
+OTHERS = (
+    *("noise", "sensitivity", "answers", "profiles", "points", "projection", "allocation", "gradual", "paths"),
+    *("diffusion", "ledger", "personal", "hub_prices", "growth"),
 )
-for name in NAMES.split():
+parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+parser.add_argument("--quick", action="store_true", help="fail where a figure is more than twice the committed one")
+parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(OTHERS))
+chosen = parser.parse_args()
+if unknown := set(chosen.names) - {*OTHERS, "all"}:
+    parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: they are {', '.join(OTHERS)}, all")
+if not chosen.names:
+    sys.exit(table.main(chosen.quick))
+sys.argv = sys.argv[:1]
+for name in OTHERS if "all" in chosen.names else chosen.names:
     print(f"\n== {name} ==", flush=True)
     importlib.import_module(f"benchmarks.{name}").main()

@@ -1,256 +1,316 @@
-"""What everybody gets: processor time of the defaults, over that of plain NumPy, beside a committed table.
+"""The figures of results.md: what everybody gets who says nothing but a budget, and every strategy of "auto".
 
-`python -m benchmarks.defaults` measures all figures, tells what is slower than the table by more than a quarter, and
-writes the table anew (results.json, results.md). With `--quick` it measures a part, writes nothing, and fails where a
-ratio is more than twice the committed one, twice in a row. Not seconds are compared but ratios to a reference of the
-same run: NumPy's sums, order and choice of 10⁶ numbers, and for commands a process that imports NumPy and Arrow.
+A process of ours tells what each of its tasks takes, and a fixed piece of NumPy (sums, order and choice of 10⁶ numbers)
+before and after. A command is measured whole, beside Python with NumPy and Arrow alone, or a count by DuckDB.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
+import math
 import resource
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import deltahist as dh
-from benchmarks import regions
-from deltahist.budgets.allocation import allocate_offline
+from benchmarks import scenes
+from benchmarks.processes import run
 
-TABLE = Path(__file__).with_name("results.json")
-ROUNDS = 3
-BOX = "583000,4505000,588000,4512000"
-TOLD, FAILS = 1.25, 2.0
+SIDES = (256, 1000, 4096)
+#: Seconds, milliseconds, GiB, or times what stands beside it that are asked for, by figure.
+ASKED = {
+    "publish, default, 4096²": 8,
+    "memory to publish, default, 4096²": 1.5,
+    "load and first answer, default, 1000²": 0.3,
+    "load and first answer, default, 4096²": 1.5,
+    "a box that cuts cells, default, 1000²": 1,
+    "a box that cuts cells, default, 4096²": 2,
+    "a box of whole cells, default, 1000²": 0.5,
+    "10⁶ boxes of whole cells, default, 1000²": 0.5,
+    "10⁶ boxes that cut cells, default, 1000²": 1,
+    "10⁵ boxes of whole cells, default, 4096²": 0.3,
+    "10⁵ boxes that cut cells, default, 4096²": 0.3,
+    "plan, 32²": 0.3,
+    "plan, 128²": 0.3,
+    "plan, 1000²": 0.5,
+    "plan, 4096²": 2,
+    "allocation, 10⁶ steps": 4,
+    "cells not negative, 128²": 0.7,
+    "cells not negative, 256²": 3,
+    "cells not negative, 512²": 15,
+    "deltahist inspect": 0.7,
+    "deltahist query --box": 0.7,
+    "deltahist query, 10,000 boxes in degrees": 2,
+    "deltahist query, 10,000 boxes in metres": 1,
+    "deltahist advise, 50 regions": 3,
+    "deltahist publish --regions": 1.5,
+    "deltahist publish, 10⁷ points, over DuckDB": 1.5,
+    "deltahist publish, 10⁸ points, over DuckDB": 1.1,
+}
+RELEASE, BOX = "release.parquet", "583000,4505000,588000,4512000"
+PLAIN = ("-c", "import numpy, pyarrow.parquet")
+DUCKDB = (
+    "import duckdb, sys\n"
+    "cells = 'floor((x - 0) / 0.001) AS i, floor((y - 0) / 0.001) AS j'\n"
+    "duckdb.sql(f\"SELECT {cells}, count(*) AS n FROM '{sys.argv[1]}' GROUP BY ALL\").fetchnumpy()"
+)
+UNIT_SQUARE = ["--x", "x", "--y", "y", "--bounds", "0,0,1,1", "--cell", "0.001", "--delta", "0.001", "--epsilon", "1"]
+PLACE = [
+    *("--bounds", ",".join(map(str, scenes.BOUNDS))),
+    *("--regions", "zones.gpkg", "--points", str(scenes.POINTS)),
+]
+#: Single boxes that are asked for, one after the other.
+TIMES = 200
 
 
-class Figure(NamedTuple):
-    """A figure: the seconds that are asked for, if any, whether it is quick, and what is measured.
+class Sample(NamedTuple):
+    """What was measured once: seconds of processors (or GiB) and by the clock, and the same of the reference."""
 
-    Either what `make` prepares for `size`, in a process of its own, or a whole command of `words`.
+    own: float
+    clock: float
+    reference: float
+    reference_clock: float
+
+
+class Setting(NamedTuple):
+    """What is promised and asked for, and the strategy that "auto" then takes.
+
+    Parameters
+    ----------
+    strategy : its class.
+    limits : of moves beyond δ, one cell. how : what else `publish` is told. cells : whether single cells are asked for.
+    line, sides : whether cells are in a line instead of a square, and how many each side has.
     """
 
-    asked: float | None
-    quick: bool
-    make: Callable[..., Callable[[], Any]] | None
-    size: tuple[int, ...] = ()
-    words: tuple[str, ...] = ()
+    strategy: str
+    limits: Any = None
+    how: Mapping[str, Any] = {"epsilon": 1}
+    cells: bool = False
+    line: bool = False
+    sides: tuple[int, ...] = SIDES
+
+    def publish(self, side: int) -> Callable[[], dh.Release]:
+        """Make counts, and return what publishes them.
+
+        Raises
+        ------
+        RuntimeError
+            If another strategy is taken, then.
+        """
+        counts = np.random.default_rng(1).poisson(0.5, (side,) * (1 if self.line else 2))
+        asked = {"workload": dh.workloads.boxes(self.boxes(500, side, True, 1))} if self.cells else {}
+
+        def task() -> dh.Release:
+            release = dh.publish(counts, near(side, self.limits, self.line), **self.how, **asked)
+            if release.strategy.name != self.strategy:
+                raise RuntimeError(f"auto takes {release.strategy.name} where {self.strategy} is measured")
+            return release
+
+        return task
+
+    def boxes(self, number: int, side: int, whole: bool, most: int | None = None) -> NDArray[np.float64]:
+        """Corners (number, 4 or 2) of boxes whose sides have at most so many cells, or a tenth of all."""
+        rng, most = np.random.default_rng(2), max(1, side // 10) if most is None else most
+        low = (rng.integers if whole else rng.uniform)(0, side - most, (number, 2))
+        size = rng.integers(1, most, (number, 2), endpoint=True) if whole else rng.uniform(0.1, most, (number, 2))
+        return np.hstack([low, low + size]).astype(float)[:, :: 2 if self.line else 1]
 
 
-def _near(side: int) -> dh.Neighbourhood:
-    return dh.Neighbourhood(dh.Domain((0, 0, side, side), (side, side)), 1)
+@dataclass(frozen=True)
+class Task:
+    """Figures of a process of ours: their units, by name, in the order in which a function yields them."""
+
+    units: Mapping[str, str]
+    function: Callable[..., Iterator[tuple[float, ...]]]
+    arguments: tuple[Any, ...]
+    quick: bool = False
+
+    def measure(self, folder: Path) -> dict[str, Sample]:
+        """Run it once in a folder."""
+        told = json.loads(run("-m", "benchmarks.defaults", next(iter(self.units)), folder=folder).printed)
+        return {name: Sample(*each) for name, each in zip(self.units, told, strict=True)}
+
+    def tell(self) -> None:
+        """Print the samples; where a function tells no reference, it is NumPy's work in the same process."""
+        before = _kernel()
+        found = list(self.function(Path.cwd(), *self.arguments))
+        kernel = min(before, _kernel())
+        scale = {"ms": 1000}
+        samples = [
+            Sample(*(scale.get(unit, 1) * figure for figure in each[:2]), *(each[2:] or (kernel, kernel)))
+            for unit, each in zip(self.units.values(), found, strict=True)
+        ]
+        print(json.dumps(samples))
 
 
-def publish(folder: Path, side: int) -> Callable[[], Any]:
-    """Publish cells; what that imports is there already."""
-    dh.publish(np.ones((2, 2), int), _near(2), epsilon=1)
-    counts = np.random.default_rng(1).poisson(0.5, (side, side))
-    return lambda: dh.publish(counts, _near(side), epsilon=1)
+@dataclass(frozen=True)
+class Command:
+    """A figure of a whole command line, beside another process."""
+
+    name: str
+    words: Sequence[str]
+    beside: Sequence[str] = PLAIN
+    unit: str = "s"
+    quick: bool = False
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """The unit, by the name of the figure."""
+        return {self.name: self.unit}
+
+    def measure(self, folder: Path) -> dict[str, Sample]:
+        """Run both once in a folder."""
+        if "--out" in self.words:
+            (folder / self.words[-1]).unlink(missing_ok=True)
+        own, other = run("-m", "deltahist.cli", *self.words, folder=folder), run(*self.beside, folder=folder)
+        return {self.name: Sample(own.processor, own.clock, other.processor, other.clock)}
 
 
-def plan(folder: Path, side: int) -> Callable[[], Any]:
+def near(side: int, limits: Any = None, line: bool = False) -> dh.Neighbourhood:
+    """Neighbourhood of one cell, of a square or a line of cells."""
+    axes = 1 if line else 2
+    return dh.Neighbourhood(dh.Domain((0,) * axes + (side,) * axes, (side,) * axes), 1, limits=limits)
+
+
+def publish(folder: Path, setting: str, side: int) -> Iterator[tuple[float, ...]]:
+    """Publish cells, imports included: seconds, and GiB beside those that the process had before."""
+    before, made = _peak(), []
+    task = SETTINGS[setting].publish(side)
+    yield _spent(lambda: made.append(task()))
+    yield _peak(), _peak(), before, before
+    made[0].save(folder / f"{setting} {side}.parquet")
+
+
+def ask(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[float, ...]]:
+    """Load a release and ask for a box, imports included; then for one box and for many, that cut cells or not."""
+    boxes, loaded = SETTINGS[setting].boxes, []
+
+    def first() -> None:
+        loaded.append(dh.Release.load(folder / f"{setting} {side}.parquet"))
+        dh.answer(loaded[0], boxes(1, side, False))
+
+    yield _spent(first)
+    (release,) = loaded
+    for whole in (False, True):
+        single = [dh.workloads.boxes(box[None]) for box in boxes(TIMES, side, whole)]
+        many = dh.workloads.boxes(boxes(number, side, whole))
+        dh.answer(release, single[0])
+        spent = _least(lambda works=single: [dh.answer(release, work) for work in works])
+        yield tuple(each / TIMES for each in spent)
+        yield _least(lambda work=many: dh.answer(release, work))
+
+
+def plan(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
     """Rank mechanisms for all ranges; what that imports is there already."""
-    dh.plan(_near(2))
-    return lambda: dh.plan(_near(side), epsilon=1)
+    dh.plan(near(2))
+    yield _spent(lambda: dh.plan(near(side), epsilon=1))
 
 
-def boxes(folder: Path, number: int, whole: bool) -> Callable[[], Any]:
-    """Ask for many boxes at once, or for one a thousand times when it was asked for as often before."""
-    release = dh.Release.load(folder / "release.parquet")
-    rng = np.random.default_rng(2)
-    draw = rng.integers if whole else rng.uniform
-    low = draw(0, 900, (number, 2))
-    corners = np.hstack([low, low + draw(1, 100, (number, 2))]) * release.domain.cell[0]
-    work = dh.workloads.boxes(corners + np.tile(regions.BOUNDS[:2], 2))
-    if number > 1:
-        return lambda: dh.answer(release, work)
-    return lambda: [dh.answer(release, work) for _ in range(1000)]
-
-
-def first_answer(folder: Path) -> Callable[[], Any]:
-    """Load a release and ask for a box, imports included."""
-    work = dh.workloads.boxes([[float(side) for side in BOX.split(",")]])
-    return lambda: dh.answer(dh.Release.load(folder / "release.parquet"), work)
-
-
-def allocation(folder: Path, steps: int) -> Callable[[], Any]:
+def allocation(folder: Path, steps: int) -> Iterator[tuple[float, ...]]:
     """Share a budget among steps of uniform weights, δ = 30."""
+    from deltahist.budgets.allocation import allocate_offline
+
     weights = np.random.default_rng(1).random(steps)
-    return lambda: allocate_offline(weights, length=30, epsilon=1.0)
+    yield _spent(lambda: allocate_offline(weights, length=30, epsilon=1.0))
 
 
-def nonnegative(folder: Path, side: int) -> Callable[[], Any]:
-    """Find what counts may be, which must not be given up."""
-    near = _near(side)
+def nonnegative(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
+    """Find what counts may be, which must not be given up, and answer with intervals."""
     points = np.random.default_rng(1).beta(4, 4, (12 * side**2, 2)) * side
-    release = dh.publish(dh.count(points, near.domain), near, epsilon=1)
-
-    def task() -> None:
-        if release.posterior is None:
-            raise ValueError("there is no posterior to measure")
-
-    return task
-
-
-FIGURES = {
-    "publish, 256²": Figure(None, True, publish, (256,)),
-    "publish, 1000²": Figure(None, True, publish, (1000,)),
-    "publish, 4096²": Figure(8, False, publish, (4096,)),
-    "1,000 times a box of whole cells, warm": Figure(None, True, boxes, (1, True)),
-    "1,000 times a box that cuts cells, warm": Figure(None, True, boxes, (1, False)),
-    "10⁵ boxes of whole cells": Figure(None, True, boxes, (10**5, True)),
-    "10⁵ boxes that cut cells": Figure(None, True, boxes, (10**5, False)),
-    "10⁶ boxes of whole cells": Figure(2, False, boxes, (10**6, True)),
-    "10⁶ boxes that cut cells": Figure(None, False, boxes, (10**6, False)),
-    "load and first answer": Figure(None, True, first_answer),
-    "deltahist inspect": Figure(None, True, None, words=("inspect", "release.parquet")),
-    "deltahist query --box": Figure(None, True, None, words=("query", "release.parquet", "--box", BOX)),
-    "plan, 32²": Figure(0.3, True, plan, (32,)),
-    "plan, 128²": Figure(0.3, True, plan, (128,)),
-    "allocation, 10⁵ steps": Figure(None, True, allocation, (10**5,)),
-    "allocation, 10⁶ steps": Figure(10, False, allocation, (10**6,)),
-    "cells not negative, 128²": Figure(3, True, nonnegative, (128,)),
-    "cells not negative, 256²": Figure(None, False, nonnegative, (256,)),
-    "1,000 boxes in degrees": Figure(
-        None, True, None, words=("query", "release.parquet", "--boxes", "few.csv")
-    ),
-    "10,000 boxes in degrees": Figure(
-        2, False, None, words=("query", "release.parquet", "--boxes", "degrees.csv")
-    ),
-}
+    asked = near(side)
+    release = dh.publish(dh.count(points, asked.domain), asked, epsilon=1)
+    work = dh.workloads.boxes(SETTINGS["default"].boxes(TIMES, side, True))
+    yield _spent(lambda: dh.answer(release, work, nonnegative=True))
+    if release.posterior is None:
+        raise RuntimeError("there is no posterior to measure")
 
 
-def _spent(task: Callable[[], Any]) -> float:
-    start = time.process_time()
+def _spent(task: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of processors and by the clock."""
+    clock, start = time.perf_counter(), time.process_time()
     task()
-    return time.process_time() - start
+    return time.process_time() - start, time.perf_counter() - clock
+
+
+def _least(task: Callable[[], Any], times: int = 2) -> tuple[float, ...]:
+    return tuple(map(min, zip(*(_spent(task) for _ in range(times)), strict=True)))
 
 
 def _kernel() -> float:
     values = np.random.default_rng(1).random(10**6)
-    return min(_spent(lambda: np.cumsum(values).take(np.argsort(values))) for _ in range(5))
+    return _least(lambda: np.cumsum(values).take(np.argsort(values)), 3)[0]
 
 
-def _in_process(name: str, folder: Path) -> list[float]:
-    """Seconds of a figure and of the kernel in this process; boxes are asked for once before."""
-    figure, before = FIGURES[name], _kernel()
-    assert figure.make is not None, f"{name} is a command"
-    task = figure.make(folder, *figure.size)
-    if figure.make is boxes:
-        task()
-    own = min(_spent(task) for _ in range(2 if figure.make is boxes else 1))
-    return [own, min(before, _kernel())]
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def _child(folder: Path, *words: str) -> tuple[float, str]:
-    """Processor time of a Python process in the folder, and what it printed."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    path = os.pathsep.join(filter(None, [str(TABLE.parents[1]), os.environ.get("PYTHONPATH")]))
-    env = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {done.stderr}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+#: Strategies that "auto" may take, ShiftedGrids and Wavelet never.
+ALIKE = [(math.inf, 1)]
+SETTINGS = {
+    "default": Setting("Flow"),
+    "no limit": Setting("Flow", ()),
+    "any move alike": Setting("Tents", ALIKE),
+    "Gaussian": Setting("Spectral", how={"rho": 0.03}),
+    "single cells": Setting("Identity", cells=True),
+    "small and Gaussian": Setting("Optimal", how={"rho": 0.03}, sides=(16,)),
+    "line, any move alike": Setting("CutAugmented", ALIKE, line=True, sides=(64,)),
+    "line, no limit": Setting("Cumulative", (), line=True, sides=(4096,)),
+    "line, number not known": Setting(
+        "Hierarchical", ALIKE, {"epsilon": 1, "dropped": ["bad rows"]}, line=True, sides=(4096,)
+    ),
+}
 
 
-def measure(name: str, folder: Path, rounds: int = ROUNDS) -> tuple[float, float]:
-    """Least seconds of a few rounds, and their ratio to those of the reference."""
-    found, words = [], FIGURES[name].words
-    for _ in range(rounds):
-        if words:
-            own = _child(folder, "-m", "deltahist.cli", *words)[0]
-            found.append([own, _child(folder, "-c", "import numpy, pyarrow.parquet")[0]])
-        else:
-            found.append(json.loads(_child(folder, "-m", "benchmarks.defaults", "--one", name)[1]))
-    own, reference = np.min(found, axis=0)
-    return float(own), float(own / reference)
-
-
-def compare(measured: dict[str, float], committed: dict[str, float]) -> dict[str, float]:
-    """How many times the committed ratio it is, where that is worse by more than a quarter.
-
-    Raises
-    ------
-    LookupError
-        If a figure stands in one of the two alone.
-    """
-    if alone := sorted(measured.keys() ^ committed.keys()):
-        raise LookupError(
-            f"in {TABLE.name} or in this run, but not in both: {'; '.join(alone)}. "
-            "`python -m benchmarks.defaults` writes the table anew"
+def _sessions() -> Iterator[Task | Command]:
+    """All sessions; those of a release come after that which publishes it."""
+    for setting, chosen in SETTINGS.items():
+        for side in chosen.sides:
+            at = f"{setting}, {side}{'' if chosen.line else '²'}"
+            quick = side < 1000 or at == "default, 1000²"
+            units = {f"publish, {at}": "s", f"memory to publish, {at}": "GiB"}
+            yield Task(units, publish, (setting, side), quick)
+            many, number = ("10⁶", 10**6) if at == "default, 1000²" else ("10⁵", 10**5)
+            units = {f"load and first answer, {at}": "s"}
+            for one, more in (("that cuts cells", "that cut cells"), ("of whole cells", "of whole cells")):
+                units |= {f"a box {one}, {at}": "ms", f"{many} boxes {more}, {at}": "s"}
+            yield Task(units, ask, (setting, side, number), quick)
+    for side in (32, 128, 1000, 4096):
+        yield Task({f"plan, {side}²": "s"}, plan, (side,), side <= 128)
+    for name, steps in (("10⁵", 10**5), ("10⁶", 10**6)):
+        yield Task({f"allocation, {name} steps": "s"}, allocation, (steps,), steps == 10**5)
+    for side in (128, 256, 512):
+        yield Task({f"cells not negative, {side}²": "s"}, nonnegative, (side,), side == 128)
+    query = ["query", RELEASE]
+    yield Command("deltahist inspect", ["inspect", RELEASE], quick=True)
+    yield Command("deltahist query --box", [*query, "--box", BOX], quick=True)
+    for name, file in (("1,000", "few"), ("10,000", "degrees")):
+        asked = f"deltahist query, {name} boxes in degrees"
+        yield Command(asked, [*query, "--boxes", f"{file}.csv"], quick=file == "few")
+    yield Command("deltahist query, 10,000 boxes in metres", [*query, "--boxes", "metres.csv"], quick=True)
+    advise = ["advise", "--project", scenes.CRS, *PLACE, "--out", "out.txt"]
+    yield Command("deltahist advise, 50 regions", advise, quick=True)
+    city = ["publish", "points.csv", "--x", "x", "--y", "y", "--delta", "500m", "--epsilon", "1", "--crs"]
+    yield Command("deltahist publish --regions", [*city, scenes.CRS, *PLACE, "--out", "out.parquet"], quick=True)
+    for name, number in scenes.PARQUET.items():
+        yield Command(
+            f"deltahist publish, {name} points, over DuckDB",
+            ["publish", f"{number}.parquet", *UNIT_SQUARE, "--out", "out.parquet"],
+            ["-c", DUCKDB, f"{number}.parquet"],
+            "times",
         )
-    times = {name: ratio / committed[name] for name, ratio in measured.items()}
-    return {name: value for name, value in times.items() if value > TOLD}
 
 
-def write(rows: dict[str, tuple[float, float]]) -> None:
-    """Write the table, for programs and for people."""
-    table = {
-        name: {"asked": FIGURES[name].asked, "seconds": float(f"{own:.3g}"), "ratio": float(f"{ratio:.3g}")}
-        for name, (own, ratio) in rows.items()
-    }
-    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
-    lines = [
-        f"Processor time on {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}.",
-        "",
-        "| figure | asked, s | measured, s | times the reference |",
-        "|---|--:|--:|--:|",
-        *(
-            f"| {name} | {row['asked'] or '–'} | {row['seconds']} | {row['ratio']} |"
-            for name, row in table.items()
-        ),
-    ]
-    TABLE.with_suffix(".md").write_text("\n".join(lines) + "\n")
-
-
-def main(words: list[str] | None = None) -> int:
-    """Measure, compare, and write the table or say whether it holds."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults")
-    parser.add_argument("--quick", action="store_true", help="a part; fails where it is twice as slow")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    chosen = parser.parse_args(words)
-    if chosen.one:
-        print(json.dumps(_in_process(chosen.one, Path.cwd())))
-        return 0
-    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    names = [name for name, figure in FIGURES.items() if figure.quick or not chosen.quick]
-    # A whole run may have new figures; a quick one must find its own in the table.
-    known = {name: table[name]["ratio"] for name in names if name in table}
-    if chosen.quick:
-        try:
-            compare(dict.fromkeys(names, 0.0), known)
-        except LookupError as error:
-            print(error.args[0], file=sys.stderr)
-            return 1
-    rows, slow = {}, False
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        regions.prepare(folder)
-        few = (folder / "degrees.csv").read_text().splitlines(keepends=True)[:1001]
-        (folder / "few.csv").write_text("".join(few))
-        for name in names:
-            rows[name] = measure(name, folder, 2 if chosen.quick else ROUNDS)
-            print(f"{name:<40} {rows[name][0]:8.3f} s, {rows[name][1]:6.3g} times the reference", flush=True)
-        for name, times in compare({name: rows[name][1] for name in known}, known).items():
-            if chosen.quick and times > FAILS:
-                times = min(times, measure(name, folder)[1] / known[name])
-            slow |= times > FAILS
-            print(f"{name}: {times:.2f} times the committed ratio", flush=True)
-    if chosen.quick:
-        return int(slow)
-    write(rows)
-    return 0
+SESSIONS = tuple(_sessions())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    (chosen,) = (each for each in SESSIONS if isinstance(each, Task) and sys.argv[1] in each.units)
+    chosen.tell()

@@ -12,7 +12,7 @@ import math
 import sys
 
 import deltahist as dh
-from benchmarks.counting import measure
+from benchmarks.processes import figures
 from deltahist.strategies import Spectral
 
 CASES = ((64, 1), (128, 1), (128, 2), (128, 8))
@@ -78,7 +78,7 @@ def main() -> None:
     )
     for n in (1000, 4096):
         for name, limits in PROFILES.items():
-            choose, publish, decode, gap, peak = measure(LARGE, str(n), json.dumps(limits))
+            choose, publish, decode, gap, peak = figures(LARGE, str(n), json.dumps(limits))
             print(
                 f"{n:5} {name:<22} {choose:8.2f} {publish:9.2f} {decode:8.2f} {gap:6.2%} {peak:5.2f}",
                 flush=True,

@@ -1,68 +1,105 @@
 """The guard of the defaults' speed: what it tells, what it fails for, and what it refuses to compare."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import defaults
+from benchmarks import defaults, table
+from benchmarks.defaults import Sample
+from deltahist.strategies.registry import strategies
 
 KNOWN = {"publish": 10.0, "plan": 4.0}
 
 
+def session(name, ratios, quick=True):
+    """A session that measures the ratios of a list, one after the other."""
+    measured = lambda folder: {name: Sample(ratios.pop(0), 3.0, 1.0, 2.0)}  # noqa: E731
+    return SimpleNamespace(units={name: "s"}, quick=quick, measure=measured)
+
+
 @pytest.fixture
 def bench(monkeypatch, tmp_path):
-    """Two figures with a committed table; a run measures the ratios that are in a list, one after the other."""
-    ratios: dict[str, list[float]] = {}
-    made = dict.fromkeys(KNOWN, defaults.Figure(None, True, defaults.plan))
-    monkeypatch.setattr(defaults, "FIGURES", made | {"slow": defaults.Figure(1, False, defaults.plan)})
-    monkeypatch.setattr(defaults, "TABLE", tmp_path / "results.json")
-    monkeypatch.setattr(defaults, "measure", lambda name, folder, rounds=3: (1.0, ratios[name].pop(0)))
-    monkeypatch.setattr(defaults.regions, "prepare", lambda folder: (folder / "degrees.csv").write_text("west\n"))
-    defaults.write({name: (1.0, ratio) for name, ratio in KNOWN.items()})
+    """Two figures with a committed table, and a slow one without."""
+    ratios = {"publish": [], "plan": [], "slow": []}
+    sessions = [session(name, each, name != "slow") for name, each in ratios.items()]
+    monkeypatch.setattr(table, "SESSIONS", sessions)
+    monkeypatch.setattr(table, "TABLE", tmp_path / "results.json")
+    monkeypatch.setattr(table, "ASKED", {"slow": 1})
+    monkeypatch.setattr(table, "prepare", lambda folder, quick: None)
+    table.write({name: table.row("s", None, [Sample(ratio, 1, 1, 1)]) for name, ratio in KNOWN.items()})
     return ratios
 
 
 def test_worse_by_a_quarter_is_told():
-    assert defaults.compare({"publish": 12.4, "plan": 1.0}, KNOWN) == {}
-    assert defaults.compare({"publish": 12.6, "plan": 4.0}, KNOWN) == {"publish": pytest.approx(1.26)}
+    assert table.compare({"publish": 12.4, "plan": 1.0}, KNOWN) == {}
+    assert table.compare({"publish": 12.6}, KNOWN) == {"publish": pytest.approx(1.26)}
+
+
+def test_the_least_of_all_rounds_counts():
+    rounds = [Sample(8.0, 9.0, 2.0, 3.0), Sample(6.0, 12.0, 4.0, 6.0)]
+    assert table.row("s", 7, rounds) == {"unit": "s", "asked": 7, "processor": 6, "clock": 9, "ratio": 3}
+    assert table.row("times", 2, rounds) == {"unit": "times", "asked": 2, "processor": 3, "clock": 3, "ratio": 3}
 
 
 @pytest.mark.parametrize(
-    ("measured", "code", "said"),
+    ("publish", "code", "said"),
     [
-        ({"publish": [12.4], "plan": [4.0]}, 0, None),
-        ({"publish": [19.0], "plan": [4.0]}, 0, "publish: 1.90 times the committed ratio"),
-        ({"publish": [21.0, 10.0], "plan": [4.0]}, 0, "publish: 1.00 times the committed ratio"),
-        ({"publish": [21.0, 20.5], "plan": [4.0]}, 1, "publish: 2.05 times the committed ratio"),
+        ([12.4], 0, None),
+        ([19.0], 0, "publish: 1.90 times the committed ratio"),
+        ([21.0, 30.0, 10.0, 30.0], 0, None),
+        ([21.0, 22.0, 20.5, 23.0], 1, "publish: 2.05 times the committed ratio"),
     ],
 )
-def test_more_than_twice_fails_when_it_is_so_again(bench, capsys, measured, code, said):
-    bench |= measured
-    before = defaults.TABLE.read_text()
-    assert defaults.main(["--quick"]) == code
+def test_more_than_twice_fails_when_it_is_so_again(bench, capsys, publish, code, said):
+    bench["publish"] += publish
+    bench["plan"] += [4.0]
+    before = table.TABLE.read_text()
+    assert table.main(quick=True) == code
     told = [line for line in capsys.readouterr().out.splitlines() if "committed" in line]
     assert told == ([said] if said else [])
-    assert defaults.TABLE.read_text() == before
+    assert table.TABLE.read_text() == before
     assert not any(bench.values())
 
 
-def test_a_missing_row_fails(bench, capsys):
-    with pytest.raises(LookupError, match=r"not in both: plan\. .*writes the table anew"):
-        defaults.compare(KNOWN, {"publish": 10.0})
-    defaults.write({"publish": (1.0, 10.0)})
-    assert defaults.main(["--quick"]) == 1
-    assert "not in both: plan." in capsys.readouterr().err
+def test_a_missing_row_fails_before_anything_is_measured(bench, capsys):
+    table.write({"publish": table.row("s", None, [Sample(10.0, 1, 1, 1)])})
+    assert table.main(quick=True) == 1
+    assert "results.json does not have plan: `make bench` writes" in capsys.readouterr().err
 
 
 def test_a_whole_run_tells_and_writes_the_table(bench, capsys):
-    bench |= {"publish": [30.0], "plan": [4.0], "slow": [7.0]}
-    assert defaults.main([]) == 0
-    assert "publish: 3.00 times the committed ratio" in capsys.readouterr().out
-    assert {name: row["ratio"] for name, row in json.loads(defaults.TABLE.read_text()).items()} == {
+    for name, ratio in {"publish": 30.0, "plan": 4.0, "slow": 7.0}.items():
+        bench[name] += [ratio] * table.ROUNDS
+    assert table.main() == 0
+    out = capsys.readouterr().out
+    assert "publish: 3.00 times the committed ratio" in out
+    assert "slow: 3.0 s by the clock, asked for 1" in out
+    assert {name: row["ratio"] for name, row in json.loads(table.TABLE.read_text()).items()} == {
         "publish": 30.0, "plan": 4.0, "slow": 7.0,
     }  # fmt: skip
-    assert "| slow | 1 | 1.0 | 7.0 |" in defaults.TABLE.with_suffix(".md").read_text()
+    assert "| slow | 1 | 7.0 | 3.0 s | 7.0 |" in table.TABLE.with_suffix(".md").read_text()
+
+
+def figures():
+    return [name for each in defaults.SESSIONS for name in each.units]
 
 
 def test_the_committed_table_has_every_figure():
-    assert json.loads(defaults.TABLE.read_text()).keys() == defaults.FIGURES.keys()
+    assert list(json.loads(table.TABLE.read_text())) == figures()
+
+
+def test_what_is_asked_for_is_measured():
+    assert defaults.ASKED.keys() <= set(figures())
+    assert len(figures()) == len(set(figures()))
+
+
+def test_every_strategy_is_measured_but_those_that_are_never_the_best():
+    known = {name for name, kind in strategies().items() if kind.__module__.startswith("deltahist.")}
+    assert {each.strategy for each in defaults.SETTINGS.values()} == known - {"ShiftedGrids", "Wavelet"}
+
+
+@pytest.mark.parametrize("setting", [s for s, each in defaults.SETTINGS.items() if min(each.sides) <= 256])
+def test_auto_takes_the_strategy_that_is_measured(setting):
+    chosen = defaults.SETTINGS[setting]
+    chosen.publish(min(chosen.sides))()
