@@ -300,7 +300,7 @@ def _sessions() -> Iterator[Task | Command]:
     for name, file in (("1,000", "few"), ("10,000", "degrees")):
         asked = f"deltahist query, {name} boxes in degrees"
         yield Command(asked, [*query, "--boxes", f"{file}.csv"], quick=file == "few")
-    yield Command("deltahist query, 10,000 boxes in metres", [*query, "--boxes", "metres.csv"], quick=True)
+    yield Command("deltahist query, 10,000 boxes in metres", [*query, "--boxes", "metres.csv"])
     advise = ["advise", "--project", scenes.CRS, *PLACE, "--out", "out.txt"]
     yield Command("deltahist advise, 50 regions", advise, quick=True)
     city = ["publish", "points.csv", "--x", "x", "--y", "y", "--delta", "500m", "--epsilon", "1", "--crs"]
