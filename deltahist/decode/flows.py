@@ -22,7 +22,7 @@ from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.strategies.product import MOST_TABLED
 from deltahist.workloads import AllRanges, Boxes, RegionCover
 from deltahist.workloads.cover import explicit
-from deltahist.workloads.sums import box_sums
+from deltahist.workloads.sums import prefix_sums, sums_between
 
 _ONE = float(1 << BITS)
 
@@ -224,7 +224,12 @@ class FlowDecoder(Decoder):
         """Variance that arrivals add to the closed form of boxes (m,)."""
         if not self._entry or not isinstance(work, Boxes | AllRanges) or self.way(work) is not CLOSED:
             return 0.0
-        return self._entry * box_sums(self._doors, work.spans(self.domain))
+        return self._entry * sums_between(self._before_doors, work.spans(self.domain))
+
+    @functools.cached_property
+    def _before_doors(self) -> NDArray[np.float64]:
+        """Shares of doors summed up to every edge of cells."""
+        return prefix_sums(self._doors)[..., 0]
 
     @property
     def _by_rims(self) -> bool:

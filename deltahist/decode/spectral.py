@@ -80,7 +80,7 @@ class SpectralDecoder(Decoder):
         out = self.torus_spectrum
         for axis, n in enumerate(self.domain.shape):
             out = np.moveaxis(_lengths(np.moveaxis(out, axis, -1), n), -1, axis)
-        return np.maximum(out, 0.0)
+        return np.maximum(out, 0.0, order="C")  # rows side by side: boxes look it up as one row
 
     @functools.cached_property
     def _with_total(self) -> PublicTotal | None:
