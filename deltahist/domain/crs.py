@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.domain.operations import Operation, lattice_of, off, read_crs
+from deltahist.domain.operations import lattice_of, off, read_crs
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def check_projected(domain: Domain | Extent) -> None:
         )
     if not crs.is_projected or domain.ndim != 2:
         raise InputError(f"crs is {domain.crs!r}: it must be a projected CRS, on a 2-D domain")
-    x, y = lattice_of(domain.low, domain.high, _SAMPLES)
-    lon, lat = _to_ground(domain, x, y)
-    if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
+    if not _on_earth(domain.crs, domain.low, domain.high):
         raise InputError(
             f"bounds are {domain.bounds}: they leave the area where {domain.crs} is defined "
             "(are they in metres of that CRS, in the order west, south, east, north?)"
@@ -58,23 +56,37 @@ def refuse_seams(domain: Domain | Extent) -> None:
     stays inside. Three times as much between places on the rim means that the domain reaches a seam of the
     map, such as the antimeridian, from both sides.
     """
-    import pyproj
-
-    samples = lattice_of(domain.low, domain.high, _SAMPLES)
-    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in samples)
-    lon, lat = _to_ground(domain, x, y)
-    i, j = np.triu_indices(len(x), 1)
-    metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
-    on_map = np.hypot(x[i] - x[j], y[i] - y[j])
-    # Beyond a seam the map goes on, but no position is ever drawn there: it comes back on the other side.
-    again = Operation.off(domain, "EPSG:4326").back(lon, lat)
-    lost = np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()
-    if lost.any() or (on_map > 3 * float(domain.scale or 1.0) * metres + 1e-6 * on_map.max()).any():
+    if _stretched(domain.crs, domain.low, domain.high) > 3 * float(domain.scale or 1.0):
         raise InputError(
             f"bounds are {domain.bounds} in {domain.crs}: the domain reaches the antimeridian (or another seam of the "
             "map) from both sides, so that points near each other on the ground lie far apart on the map; "
             "use two domains or another projection"
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _on_earth(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> bool:
+    """Whether all places of a box have a position; cells of every size lie on the same few boxes."""
+    return all(np.isfinite(a).all() for a in off(crs, low, high, "EPSG:4326")(*lattice_of(low, high, _SAMPLES)))
+
+
+@functools.lru_cache(maxsize=64)
+def _stretched(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> float:
+    """How many times the ground's length between two places on the rim the map's is, at most."""
+    import pyproj
+
+    to_ground = off(crs, low, high, "EPSG:4326")
+    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in lattice_of(low, high, _SAMPLES))
+    lon, lat = to_ground(x, y)
+    i, j = np.triu_indices(len(x), 1)
+    metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
+    on_map = np.hypot(x[i] - x[j], y[i] - y[j])
+    # Beyond a seam the map goes on, but no position is ever drawn there: it comes back on the other side.
+    again = to_ground.back(lon, lat)
+    if (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any():
+        return math.inf
+    # Corners stand on the rim twice: a millionth of the box is rounding.
+    return float((np.maximum(on_map - 1e-6 * on_map.max(), 0.0) / np.maximum(metres, np.finfo(float).tiny)).max())
 
 
 def largest_scale(domain: Domain | Extent) -> float:
@@ -158,11 +170,3 @@ def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.
         return np.stack(
             [out * np.cos(east), out * np.sin(east), (1 - flat) * radius * np.sin(north)], axis=-1
         )
-
-
-def _to_ground(
-    domain: Domain | Extent, x: NDArray[np.float64], y: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Longitude and latitude in degrees, whatever units and meridian the CRS itself counts in."""
-    lon, lat = Operation.off(domain, "EPSG:4326")(x, y)
-    return lon, lat

@@ -19,7 +19,7 @@ from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.planning.cells import SIDES, CellChoice, cut_shares, expected_spread, on_cells
+from deltahist.planning.cells import CellChoice, cut_shares, expected_spread, on_cells
 from deltahist.planning.ranking import mechanism_for
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Regions, Workload, random_squares
@@ -85,24 +85,29 @@ def advise(
         raise InputError("points are given per user: per_user must say how many of each user may be kept")
     half = len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
-    rows = []
-    with progress("comparing δ and cells", len(deltas) * len(SIDES), None) as advance:
-        for delta in deltas:
-            sizes, behind = [], set[type[Strategy]]()
-            for near in on_cells(bounds, delta, crs, limits=limits):
+    # Cells of one size serve several δ: what is asked is laid on them once.
+    nears = [(at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)]
+    nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
+    sizes: list[list[_Size]] = [[] for _ in deltas]
+    behind: list[set[type[Strategy]]] = [set() for _ in deltas]
+    with progress("comparing δ and cells", len(nears), None) as advance:
+        for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
+            asked = _squares(domain) if workload is None else workload
+            queries = asked(domain) if callable(asked) else asked
+            for at, near in group:
                 near.check_on_map()
-                sizes.append(_Size.of(near, workload, behind))
+                sizes[at].append(_Size.of(near, queries, behind[at]))
                 advance(1)
-            if not sizes:
-                raise InputError(
-                    f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ"
-                )
-            for epsilon, most in itertools.product(epsilons, per_user or (None,)):
-                number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
-                counting = POINTS if most is None else Counting(most, user=True)
-                choices = ((size.at(number, epsilon, counting), size.area) for size in sizes)
-                best, area = min(choices, key=lambda choice: choice[0].rmse)
-                rows.append(_row(best, area, number, area / whole, most or 0))
+    rows = []
+    for delta, own in zip(deltas, sizes, strict=True):
+        if not own:
+            raise InputError(f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ")
+        for epsilon, most in itertools.product(epsilons, per_user or (None,)):
+            number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
+            counting = POINTS if most is None else Counting(most, user=True)
+            choices = ((size.at(number, epsilon, counting), size.area) for size in own)
+            best, area = min(choices, key=lambda choice: choice[0].rmse)
+            rows.append(_row(best, area, number, area / whole, most or 0))
     return pd.DataFrame(rows)
 
 
@@ -121,14 +126,7 @@ class _Size:
     area: float
 
     @classmethod
-    def of(
-        cls,
-        near: Neighbourhood,
-        workload: Workload | Callable[[Domain], Workload] | None,
-        behind: set[type[Strategy]],
-    ) -> _Size:
-        asked = _squares(near.domain) if workload is None else workload
-        queries = asked(near.domain) if callable(asked) else asked
+    def of(cls, near: Neighbourhood, queries: Workload, behind: set[type[Strategy]]) -> _Size:
         mechanism = mechanism_for(near, epsilon=1, workload=queries, behind=behind)
         # Ranges are of whole cells.
         cut = 0.0 if isinstance(queries, AllRanges) else float(cut_shares(queries, near.domain).mean())

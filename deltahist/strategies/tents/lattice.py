@@ -85,6 +85,11 @@ class Lattice:
             )
         return out
 
+    @property
+    def _tents(self) -> NDArray[np.int64]:
+        """The tents over every cell (n, degree + 1) that `weights` are of; any tent where there is none."""
+        return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
+
     @functools.cached_property
     def matrix(self) -> scipy.sparse.csr_array:
         """T (m, n), int64."""
@@ -101,7 +106,10 @@ class Lattice:
     @functools.cached_property
     def eigen(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
-        values, vectors = np.linalg.eigh((self.matrix @ self.transpose).toarray() / self.scale**2)
+        tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
+        pairs = (tents[:, :, None] * size + tents[:, None, :]).ravel()
+        both = np.bincount(pairs, (weights[:, :, None] * weights[:, None, :]).ravel(), size**2)
+        values, vectors = np.linalg.eigh(both.reshape(size, size) / self.scale**2)
         return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
 
     @functools.cached_property
@@ -110,8 +118,10 @@ class Lattice:
         values, vectors = self.eigen
         values = values[values > _ROUNDING * values[0]]
         sums = np.zeros((self.n + 1, len(values)))
-        waves = self.transpose @ (vectors[:, : len(values)] / (self.scale * np.sqrt(values)))
-        np.cumsum(waves, axis=0, out=sums[1:])
+        vectors = vectors[:, : len(values)] / (self.scale * np.sqrt(values))
+        for tents, weights in zip(self._tents.T, self.weights.T, strict=True):
+            sums[1:] += weights[:, None] * vectors[tents]
+        np.cumsum(sums, axis=0, out=sums)
         return values, sums
 
     def asked(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
