@@ -67,7 +67,9 @@ def refuse_seams(domain: Domain | Extent) -> None:
 @functools.lru_cache(maxsize=64)
 def _on_earth(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> bool:
     """Whether all places of a box have a position; cells of every size lie on the same few boxes."""
-    return all(np.isfinite(a).all() for a in off(crs, low, high, "EPSG:4326")(*lattice_of(low, high, _SAMPLES)))
+    return all(
+        np.isfinite(a).all() for a in off(crs, low, high, "EPSG:4326")(*lattice_of(low, high, _SAMPLES))
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -86,7 +88,9 @@ def _stretched(crs: str | None, low: tuple[float, ...], high: tuple[float, ...])
     if (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any():
         return math.inf
     # Corners stand on the rim twice: a millionth of the box is rounding.
-    return float((np.maximum(on_map - 1e-6 * on_map.max(), 0.0) / np.maximum(metres, np.finfo(float).tiny)).max())
+    return float(
+        (np.maximum(on_map - 1e-6 * on_map.max(), 0.0) / np.maximum(metres, np.finfo(float).tiny)).max()
+    )
 
 
 def largest_scale(domain: Domain | Extent) -> float:

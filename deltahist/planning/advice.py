@@ -86,7 +86,9 @@ def advise(
     half = len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
     # Cells of one size serve several δ: what is asked is laid on them once.
-    nears = [(at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)]
+    nears = [
+        (at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)
+    ]
     nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
     sizes: list[list[_Size]] = [[] for _ in deltas]
     behind: list[set[type[Strategy]]] = [set() for _ in deltas]
@@ -101,7 +103,9 @@ def advise(
     rows = []
     for delta, own in zip(deltas, sizes, strict=True):
         if not own:
-            raise InputError(f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ")
+            raise InputError(
+                f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ"
+            )
         for epsilon, most in itertools.product(epsilons, per_user or (None,)):
             number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
             counting = POINTS if most is None else Counting(most, user=True)

@@ -27,7 +27,7 @@ _ITERATIONS = 300
 #: Iterations from the one that reaches the gap on.
 _POLISH = 4
 #: Gap from which on it is tried to fill the windows that look full, and by how much smaller it is at the next trial.
-_TRIED, _AGAIN = 1e-6, 1e-2
+_TRIED, _AGAIN = 1e-3, 3e-2
 #: Part of the way to the boundary that a step goes.
 _FAR = 0.98
 #: Windows of a piece that is solved by itself, and of the margin at its ends, in lengths of a window; iterations after

@@ -13,7 +13,7 @@ from deltahist.budgets.nano import allowed
 from deltahist.errors import NANO, InputError, positive, whole
 
 #: Numbers that a cache holds.
-_IN_CACHE = 1 << 17
+_IN_CACHE = 1 << 16
 
 
 def check_weights(weights: ArrayLike, name: str = "weights") -> NDArray[np.float64]:
@@ -122,20 +122,38 @@ class Constraints:
 
     def total(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum in each window, added up term by term: amounts and prices differ by many orders of magnitude."""
-        return _over(np.add, np.append(amounts, 0.0), self._held)
+        return self._in_windows(np.add, amounts, 0.0)
 
     def spread(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum over the windows that hold each step."""
-        return _over(np.add, np.append(prices, 0.0), self._holding)
+        return self._around_steps(np.add, prices, 0.0)
 
     def shares(self, demand: NDArray[np.float64]) -> NDArray[np.float64]:
         """The least share, in proportion to demand, of any window that holds a step: together they are feasible."""
-        each = self.limit / self.total(demand)
-        return demand * _over(np.minimum, np.append(each, np.inf), self._holding)
+        return demand * self._around_steps(np.minimum, self.limit / self.total(demand), np.inf)
 
     def largest(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Largest value in each window."""
-        return _over(np.maximum, np.append(values, 0.0), self._held)
+        return self._in_windows(np.maximum, values, 0.0)
+
+    def _in_windows(self, ufunc: np.ufunc, values: NDArray[np.float64], none: float) -> NDArray[np.float64]:
+        if self._even:
+            return _slid(ufunc, values, self._even)
+        return _over(ufunc, np.append(values, none), self._held)
+
+    def _around_steps(self, ufunc: np.ufunc, values: NDArray[np.float64], none: float) -> NDArray[np.float64]:
+        if self._even:
+            return _slid(ufunc, np.pad(values, self._even - 1, constant_values=none), self._even)
+        return _over(ufunc, np.append(values, none), self._holding)
+
+    @cached_property
+    def _even(self) -> int:
+        """Steps of a window where one begins at each step and all are as long, as without weights of 0; else 0."""
+        number, length = len(self.first), int(self.last[0] - self.first[0] + 1)
+        alike = (self.first == np.arange(number)).all() and (
+            self.last == np.arange(number) + length - 1
+        ).all()
+        return length if alike else 0
 
     def coupled(self, stiffness: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Fill `out` (width, number), in Fortran's order: lower bands of Cᵀ diag(stiffness) C, C the 0/1 matrix of
@@ -151,10 +169,13 @@ class Constraints:
         begun[self.first[back:]], reach[self.first[back:]] = stiffness[back:], sizes[back:]
         # Some steps at a time, which a cache holds, and those before them whose windows reach so far.
         many = max(_IN_CACHE // width, 4 * width)
+        room = np.empty((width, many + width))
         for first in range(0, number, many):
             start = max(0, first - width + 1)
             here = slice(start, min(first + many, number))
-            bands = begun[here] * (reach[here] > np.arange(width)[:, None])
+            bands = room[:, : here.stop - start]
+            bands[:] = 0.0
+            np.copyto(bands, begun[here], where=reach[here] > np.arange(width)[:, None])
             if not first:
                 bands[:, 0] = [stiffness[:back][sizes[:back] > d].sum() for d in range(width)]
             for d in range(width - 2, -1, -1):
@@ -189,6 +210,24 @@ class Constraints:
 def _pairs(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
     """Ranges low .. high (excluded, above low), one after the other, as `_over` takes them."""
     return np.column_stack([low, high]).ravel()
+
+
+def _slid(ufunc: np.ufunc, values: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    """Reduce every `length` values that follow each other: 2, 4, 8 ... of them, put together.
+
+    >>> _slid(np.add, np.arange(6.0), 5).tolist()
+    [10.0, 15.0]
+    """
+    number, power = len(values) - length + 1, values[:]
+    out, start, size = None, 0, 1
+    while True:
+        if length & size:
+            part = power[start : start + number]
+            out = part if out is None else ufunc(out, part)
+            start += size
+        if 2 * size > length:
+            return np.array(out)
+        power, size = ufunc(power[:-size], power[size:]), 2 * size
 
 
 def _over(ufunc: np.ufunc, values: NDArray[np.float64], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
