@@ -1,5 +1,6 @@
 """A command imports what it needs, and nothing besides that takes long to import."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +10,17 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
+from deltahist.cli import main
 from deltahist.cli.app import COMMANDS
 
 ROOT = Path(dh.__file__).parent.parent
 #: Packages that no command on a plane needs, as long as nothing is drawn, kept in a ledger or read of a database.
 HEAVY = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "pandas", "pyproj", "rasterio", "sqlalchemy"}
 #: What answers of the usual strategy do without.
-PARTS = {"shapely", *(f"scipy.{part}" for part in ("fft", "linalg", "ndimage", "optimize", "sparse", "special"))}
+PARTS = {
+    "shapely",
+    *(f"scipy.{part}" for part in ("fft", "linalg", "ndimage", "optimize", "sparse", "special")),
+}
 PLACE = ["--bounds", "0,0,12,10", "--cell", "1", "--delta", "1", "--epsilon", "1"]
 RUN = (
     "import runpy, sys\n"
@@ -40,7 +45,11 @@ def folder(tmp_path_factory):
 def loaded(folder, *line):
     """Modules that a process has imported when a command line is done."""
     done = subprocess.run(
-        [sys.executable, "-c", RUN, *line], capture_output=True, text=True, cwd=folder, env={"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", RUN, *line],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split()[1:])
@@ -50,7 +59,14 @@ def loaded(folder, *line):
     "line",
     [
         ["inspect", "r.parquet"],
-        ["query", "r.parquet", "--box", "1,1,5,6", "--box", "0.5,1.2,5,6"],  # whole cells, and some that are cut
+        [
+            "query",
+            "r.parquet",
+            "--box",
+            "1,1,5,6",
+            "--box",
+            "0.5,1.2,5,6",
+        ],  # whole cells, and some that are cut
     ],
     ids=" ".join,
 )
@@ -90,6 +106,18 @@ def test_matrices_are_small_and_wait_for_no_threads(folder):
         environment = {"PYTHONPATH": str(ROOT), **said}
         done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, check=True)
         assert done.stdout.splitlines()[-1] == expected
+
+
+def test_garbage_is_looked_for_rarely_in_a_process_of_its_own(folder):
+    """Modules stay: to look through them for garbage took a tenth of a short command."""
+    before = gc.get_threshold()
+    assert main(["inspect", str(folder / "r.parquet")]) == 0
+    assert gc.get_threshold() == before
+    code = f"{RUN}\nimport gc; print(gc.get_threshold()[0])"
+    line = [sys.executable, "-c", code, "inspect", "r.parquet"]
+    environment = {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, check=True)
+    assert int(done.stdout.splitlines()[-1]) == 100_000
 
 
 def test_only_the_command_that_is_called_is_imported(folder):

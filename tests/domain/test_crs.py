@@ -122,6 +122,16 @@ def test_a_pacific_projection_may_hold_the_antimeridian():
     assert dh.Domain((2.5e6, -1e6, 4.5e6, 1e6), (4, 4), "EPSG:3832").scale > 0.9
 
 
+def test_boxes_are_looked_at_once_whatever_their_cells(monkeypatch):
+    """Lines between places on the rim are drawn once for a box, and its verdict holds for every scale."""
+    bounds = (512_345, 4_400_000, 552_345, 4_440_000)
+    first = dh.Domain(bounds, (8, 8), UTM)
+    monkeypatch.setattr(pyproj, "Geod", None)
+    assert dh.Domain(bounds, (40, 40), UTM).scale == first.scale
+    with pytest.raises(TypeError):
+        dh.Domain((512_346, *bounds[1:]), (8, 8), UTM)
+
+
 def test_systems_are_read_by_their_name():
     assert read_crs("EPSG:32618").is_projected
     with pytest.raises(dh.InputError, match="project is 'x'"):

@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 
 import deltahist as dh
@@ -43,7 +44,24 @@ def test_errors_are_those_of_the_mechanism_itself():
     )
     exact = CellChoice.of(mechanism, 50_000, work)
     assert row["placement_error"] == pytest.approx(exact.placement_error)
-    assert row["noise_error"] == pytest.approx(exact.noise_error, rel=0.02)  # whole numbers, not quite to scale
+    assert row["noise_error"] == pytest.approx(
+        exact.noise_error, rel=0.02
+    )  # whole numbers, not quite to scale
+
+
+def test_distances_that_share_cells_are_each_as_alone():
+    """What is asked is laid once on cells of each size, the large ones first."""
+    seen = []
+
+    def squares(domain):
+        seen.append(domain)
+        return random_squares(5, 200, domain)
+
+    how = {"epsilons": [0.5, 2], "limits": [(math.inf, 3)]}
+    together = dh.advise(BOX, 50_000, squares, deltas=[1, 4, 2], **how)
+    assert [domain.cell[0] for domain in seen] == [8, 4, 2, 1, 1 / 2, 1 / 4, 1 / 8]
+    alone = [dh.advise(BOX, 50_000, squares, deltas=[delta], **how) for delta in (1, 4, 2)]
+    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
 
 
 def test_what_is_kept_of_users():

@@ -249,3 +249,17 @@ def test_more_points_than_exact_answers_hold_are_refused():
     assert f"{(counts + 1).sum():,}" not in str(said.value)  # it may be nobody else's to know
     counts[3, 5] -= 1000
     assert tents.measure(counts).max() <= 1 << 62
+
+
+@pytest.mark.parametrize(
+    ("n", "spacing", "degree"), [(1, 1, 3), (2, 1, 2), (17, 17, 3), (40, 3, 1), (41, 4, 2), (64, 7, 3)]
+)
+def test_waves_are_the_eigenvectors_of_the_matrix(n, spacing, degree):
+    tents = Lattice(n, spacing, degree)
+    matrix = tents.matrix.toarray() / tents.scale
+    values, sums = tents.waves
+    waves = np.diff(sums, axis=0)
+    assert np.allclose(tents.eigen[0][::-1], np.linalg.eigvalsh(matrix @ matrix.T), atol=1e-13)
+    assert np.allclose(waves.T @ waves, np.eye(len(values)), atol=1e-9)
+    assert np.allclose((waves * values) @ waves.T, matrix.T @ matrix, atol=1e-11)
+    assert not sums[0].any()
