@@ -17,10 +17,7 @@ ROOT = Path(dh.__file__).parent.parent
 #: Packages that no command on a plane needs, as long as nothing is drawn, kept in a ledger or read of a database.
 HEAVY = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "pandas", "pyproj", "rasterio", "sqlalchemy"}
 #: What answers of the usual strategy do without.
-PARTS = {
-    "shapely",
-    *(f"scipy.{part}" for part in ("fft", "linalg", "ndimage", "optimize", "sparse", "special")),
-}
+PARTS = {"shapely", *(f"scipy.{part}" for part in ("fft", "linalg", "ndimage", "optimize", "sparse", "special"))}
 PLACE = ["--bounds", "0,0,12,10", "--cell", "1", "--delta", "1", "--epsilon", "1"]
 RUN = (
     "import runpy, sys\n"
@@ -45,11 +42,7 @@ def folder(tmp_path_factory):
 def loaded(folder, *line):
     """Modules that a process has imported when a command line is done."""
     done = subprocess.run(
-        [sys.executable, "-c", RUN, *line],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", RUN, *line], capture_output=True, text=True, cwd=folder, env={"PYTHONPATH": str(ROOT)}
     )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split()[1:])
@@ -59,14 +52,7 @@ def loaded(folder, *line):
     "line",
     [
         ["inspect", "r.parquet"],
-        [
-            "query",
-            "r.parquet",
-            "--box",
-            "1,1,5,6",
-            "--box",
-            "0.5,1.2,5,6",
-        ],  # whole cells, and some that are cut
+        ["query", "r.parquet", "--box", "1,1,5,6", "--box", "0.5,1.2,5,6"],  # whole cells, and some that are cut
     ],
     ids=" ".join,
 )
