@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-#: Linear algebra gets one thread, so that processor time does not hold what threads wait.
-ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+#: Linear algebra gets one thread, so that processor time does not hold what threads wait; compiled files are kept, as
+#: those of an installed package are.
+ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 HERE = str(Path(__file__).parents[1])
 
 
