@@ -60,7 +60,10 @@ class Placement:
 
     def slanted(self, cells: Field) -> tuple[Field, ...]:
         """2 h g along each axis (domain.shape): Σ f ξ of these is what slopes add to Σ f h."""
-        return tuple(2 * cells * slope for slope in self.slopes)
+        found = tuple(cells * slope for slope in self.slopes)
+        for each in found:
+            each *= 2  # in place: on large maps an array more takes longer than the product
+        return found
 
     @property
     def spreads(self) -> tuple[Field, ...]:
