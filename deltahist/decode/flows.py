@@ -15,7 +15,7 @@ from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Sid
 from deltahist.decode.hubs import HubVariance
 from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Asked, Moments, Terms
 from deltahist.decode.rims import HubErrors, RimErrors, near
-from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Hubs
+from deltahist.strategies.doors import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow import BITS, Flow
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
@@ -69,17 +69,11 @@ class FlowDecoder(Decoder):
         if len(flow.doors) != 1 or flow.hub_grid is None:
             return super().onto_total
         # Flows between blocks leave the total as it is: only what enters at the hubs moves onto it.
-        ones, (hubs,) = self.adjoint(np.ones(self.domain.size)), flow.doors
-        sums = slice(flow.shape[0] - flow.size, flow.shape[0])
-        draws = {k.name: np.zeros(k.number) for k in flow.kinds if k.name in (HUBS, HUB_SUMS)}
-        hubs.adjoint(ones[sums][hubs.places], draws)
-        for group, law in zip(flow.groups, self.laws, strict=True):
-            if group.name in draws:
-                draws[group.name] *= law.variance()
+        assert self._hubs is not None
+        (x, y), (core, spread) = flow.hub_grid.axes, self._hubs.onto_total
         values = np.zeros(flow.shape[0])
-        values[sums][hubs.places] = hubs.entering(draws)
-        direction = self.solve(values)
-        return ones, direction, float(direction.sum())
+        values[flow.shape[0] - flow.size + flow.hub_grid.places] = x.of_waves(y.of_waves(core, -1), -2).ravel() * _ONE
+        return self.adjoint(np.ones(self.domain.size)), self.solve(values), spread
 
     @functools.cached_property
     def _block_sizes(self) -> NDArray[np.float64]:
@@ -105,7 +99,8 @@ class FlowDecoder(Decoder):
         found = [door for door in self.strategy.doors if isinstance(door, Hubs)]
         if not found:
             return None
-        return HubVariance(found[0], self._edges, self._variance[HUBS], self._variance.get(HUB_SUMS))
+        sums = [self._variance[name] for name in (HUB_SUMS, HUB_STRIPS) if name in self._variance]
+        return HubVariance(found[0], self._edges, self._variance[HUBS], sums)
 
     def terms(self, order: int) -> Terms | None:
         if not self._closed:
@@ -263,7 +258,7 @@ class FlowDecoder(Decoder):
             RimErrors(flow.lines, known, flow.sums_of(lambda kind: known[kind.name]))
         ]
         if self._hubs is not None:
-            sums = known[HUB_SUMS][1] if HUB_SUMS in known else None
+            sums = [known[name][1] for name in (HUB_SUMS, HUB_STRIPS) if name in known]
             out.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
         return out
 

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from deltahist.decode.features import BlockPower, Feature, Joint, Quadratic
 from deltahist.decode.forms import A_CALL, MOST_KEPT, Between, Overlap, weighted
 from deltahist.decode.moments import Terms
-from deltahist.strategies.doors import HubLine, Hubs
+from deltahist.strategies.doors import HubLine, Hubs, joint
 from deltahist.workloads import Span
 from deltahist.workloads.pieces import Pieces
 
 #: Parts of a sum of products that are smaller than this, against the largest, are rounding.
 _ROUNDING = 1e-12
+#: An interval takes as long without a table as so many numbers of it take to be made.
+_AS_LONG = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,40 +41,44 @@ class Fourths(Feature):
 class HubVariance:
     """Covariance of what enters at the hubs, and what of it a public total takes away.
 
-    With noise of variance v of their own and w on the sums, and C the gain (`Hubs`), it is
-    v − Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ for the waves a and b along the axes, K = 2 v C − C² (v λ μ + w). A public total
-    takes away (q·m)² / Σ m, m what the covariance makes of all ones.
+    With noise of variance v of their own, and w on a level of sums with the eigenvalues λ, it is T² (v + Σ w λ/ρ²) for
+    each product of waves along both axes (T and ρ as in `Hubs`). With a and b for the waves, and the identity where an
+    index is 0, that is Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ. A public total takes away (q·m)² / Σ m, m what the covariance
+    makes of all ones.
 
     Parameters
     ----------
-    hubs : with the ratio of both noises.
+    hubs : with the ratios of their noises.
     edges : where each edge of cells lies among the blocks, per axis; None if blocks are cells.
-    own, sums : variance of the draws, in points.
+    own, sums : variance of the draws, in points: the hubs' own, and that of each level of sums.
 
     Attributes
     ----------
-    lost : K.
+    waves : variance of each product of waves. joint : K.
     """
 
     def __init__(
-        self, hubs: Hubs, edges: list[NDArray[np.float64] | None], own: float, sums: float | None
+        self, hubs: Hubs, edges: list[NDArray[np.float64] | None], own: float, sums: Sequence[float]
     ) -> None:
         self.hubs, self.own, self.edges = hubs, own, edges
         self._lines = hubs.grid.axes[: len(edges)]
-        x, y = hubs.grid.axes
-        if sums is None:
-            self.lost = np.zeros((len(x.squares), len(y.squares)))
-        else:
-            noise = own * np.multiply.outer(x.squares, y.squares) + sums
-            self.lost = 2 * own * hubs.gain - hubs.gain**2 * noise
+        levels = zip(sums, hubs.ratios, hubs.grid.levels, strict=False)
+        self.waves = hubs.trust**2 * (own + sum(w / ratio**2 * level for w, ratio, level in levels))
+        self.joint = joint(self.waves)
 
     def second(self, total_known: bool) -> Terms:
         """Terms of the variance."""
-        each = tuple(
+        core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
+        alike = [
             Quadratic.of(Overlap(before[:, 0]), edge)
             for before, edge in zip(self._before_blocks, self.edges, strict=True)
-        )
-        return [(self.own, each), (-1.0, self._known(total_known))]
+        ]
+        before = []
+        for line, edge in zip(self._lines, self.edges, strict=True):
+            waves = _before(line, line.waves)
+            before.append(waves if edge is None else _at(waves, edge))
+        # Without noise there is nothing that a total could take away.
+        return [(1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core))]
 
     def fourth(self, kurtosis: float) -> Terms:
         """Fourth cumulant of the hubs' own noise in full weight; sums and total make it a little less."""
@@ -87,55 +93,49 @@ class HubVariance:
         """Hubs before each edge of blocks (n + 1, 1), per axis."""
         return [_before(line, np.ones((1, len(line.places)))) for line in self._lines]
 
-    def _known(self, total_known: bool) -> WavesKnown:
-        """The variance that the sums take away, and with `total_known` a public total."""
-        core, spread = self.onto_total if total_known else (np.zeros_like(self.lost), 1.0)
-        before = []
-        for line, edge in zip(self._lines, self.edges, strict=True):
-            waves = _before(line, line.waves)
-            before.append(waves if edge is None else _at(waves, edge))
-        # Without noise there is nothing that a total could take away.
-        return WavesKnown(before, self.lost, core / np.sqrt(spread) if spread > 0 else core)
-
     @functools.cached_property
     def onto_total(self) -> tuple[NDArray[np.float64], float]:
         """m in waves (k, l), and Σ m, the variance of all that enters; 0 where there is next to no noise."""
         # Ones are a sum of waves, since sums' weights add up to one at every hub; without sums there is one wave.
-        x, y = self.hubs.grid.axes
-        held = [line.waves.sum(axis=1) for line in (x, y)]
-        ones = np.multiply.outer(x.turn.sum(axis=0), y.turn.sum(axis=0))
-        core = self.own * ones - self.lost * np.multiply.outer(*held)
-        return core, float(held[0] @ core @ held[1])
+        held = np.multiply.outer(*(line.waves.sum(axis=1) for line in self.hubs.grid.axes))
+        core = self.waves[1:, 1:] * held
+        return core, float((core * held).sum())
 
 
 class WavesKnown(Joint):
-    """Σ_ij K_ij (a_i·q)² (b_j·q)² + (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, which is a product over the axes.
+    """Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, which is a product over the axes.
 
-    K and M are nearly of low rank: a few products are all of each.
+    For waves a_i(q) is (a_i·q)², and for i = 0 the squared length of q. K and M are nearly of low rank: a few products
+    are all of each.
 
     Parameters
     ----------
+    alike : the squared length, per axis.
     before : sums of the waves a, and of the waves b, over all cells before each edge (n + 1, k), per axis.
-    squared : K (k, l). whole : M (k, l). On a line there is no b, and l is 1.
+    squared : K (1 + k, 1 + l). whole : M (k, l). On a line there is no b, and l is 1.
     """
 
     def __init__(
-        self, before: list[NDArray[np.float64]], squared: NDArray[np.float64], whole: NDArray[np.float64]
+        self,
+        alike: list[Quadratic],
+        before: list[NDArray[np.float64]],
+        squared: NDArray[np.float64],
+        whole: NDArray[np.float64],
     ) -> None:
-        self.before, self.squared, self.whole = before, squared, whole
+        self.alike, self.before, self.squared, self.whole = alike, before, squared, whole
         squares, sums = _factors(squared), _factors(whole)
-        self._axes = [_Waves(*each) for each in zip(before, squares, sums, strict=False)]
+        self._axes = [_Waves(*each) for each in zip(alike, before, squares, sums, strict=False)]
         #: On a line, what the products are with.
-        self._line = (squares[1][0], sums[1][0]) if len(before) == 1 else None
+        self._line = (squares[1].sum(axis=0), sums[1][0]) if len(before) == 1 else None
 
     def expect(self, number: int) -> None:
         for axis in self._axes:
             axis.expect(number)
 
     def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        found = [axis(Pieces.of(*span)) for axis, span in zip(self._axes, spans, strict=True)]
+        found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
         squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
-        return np.asarray((squares[0] * squares[1]).sum(axis=1) + (sums[0] * sums[1]).sum(axis=1) ** 2)
+        return np.asarray((squares[0] * squares[1]).sum(axis=1) - (sums[0] * sums[1]).sum(axis=1) ** 2)
 
     def mean(self, shape: tuple[int, ...]) -> float:
         # Over all pairs of edges of an axis, Σ (b_f − b_e)(b_f − b_e)ᵀ = (n + 1) Σ b bᵀ − (Σ b)(Σ b)ᵀ.
@@ -144,32 +144,40 @@ class WavesKnown(Joint):
             for own, n in zip(self.before, shape, strict=True)
         ]
         x, y = both if len(both) == 2 else (*both, np.ones((1, 1)))
-        return float(np.diag(x) @ self.squared @ np.diag(y) + ((x @ self.whole) * (self.whole @ y)).sum())
+        alike = [each.mean(n) for each, n in zip(self.alike, shape, strict=True)] + [1.0]
+        one, other = (np.append(mean, np.diag(held)) for mean, held in zip(alike, (x, y), strict=False))
+        return float(one @ self.squared @ other - ((x @ self.whole) * (self.whole @ y)).sum())
 
 
 class _Waves:
-    """Waves along an axis: (a·q)² @ weight and (a·q) @ factor for intervals q.
+    """Waves along an axis: (|q|², (a·q)²) @ weight and (a·q) @ factor for intervals q.
 
     Edges between the same two hubs have the same waves before them, and are kept as one place.
 
     Parameters
     ----------
-    before : sums of the waves a over all cells before each edge (n + 1, k). weight (k, r). factor (k, s).
+    alike : |q|². before : sums of the waves a over all cells before each edge (n + 1, k). weight (1 + k, r).
+    factor (k, s).
     """
 
     def __init__(
-        self, before: NDArray[np.float64], weight: NDArray[np.float64], factor: NDArray[np.float64]
+        self,
+        alike: Quadratic,
+        before: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        factor: NDArray[np.float64],
     ) -> None:
         moves = np.any(before[1:] != before[:-1], axis=1)
         self.place = np.concatenate([[0], np.cumsum(moves)])
         self.waves = before[np.concatenate([[True], moves])]
-        self.weight, self.linear, self._asked = weight, self.waves @ factor, 0
+        self.alike, self.own, self.weight = alike, weight[0], weight[1:]
+        self.linear, self._asked = self.waves @ factor, 0
 
     def expect(self, number: int) -> None:
         """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
         self._asked += max(number, A_CALL)
         pairs = len(self.waves) ** 2 // 2
-        if pairs < self._asked * len(self.weight) and pairs * self.weight.shape[1] < MOST_KEPT:
+        if pairs < self._asked * _AS_LONG and pairs * self.weight.shape[1] < MOST_KEPT:
             self._between  # noqa: B018
 
     @functools.cached_property
@@ -182,12 +190,17 @@ class _Waves:
 
         return Between(rows, waves**2 @ weight)
 
-    def __call__(self, intervals: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def __call__(
+        self, low: NDArray[np.float64], high: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        intervals = Pieces.of(low, high)
         edges = [(self.place[edge], share) for edge, share in intervals.edges]
-        linear = weighted(self.linear, edges)
         if "_between" in self.__dict__:
-            return self._between.of(intervals, self.place), linear
-        return weighted(self.waves, edges) ** 2 @ self.weight, linear
+            squares = self._between.of(intervals, self.place)
+        else:
+            squares = weighted(self.waves, edges) ** 2 @ self.weight
+        squares += np.multiply.outer(self.alike(low, high), self.own)
+        return squares, weighted(self.linear, edges)
 
 
 def _before(line: HubLine, weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.hubs import HubVariance
+from deltahist.strategies.doors import joint
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.workloads.cover import RegionCover
 
@@ -287,39 +288,53 @@ class HubErrors:
 
     Parameters
     ----------
-    known : their covariance. draws, sums : fourth cumulant of the draws, in points; sums None if there are none.
+    known : their covariance. draws, sums : fourth cumulant of the draws, in points, and of each level of sums.
     total_known : of the release.
     """
 
-    def __init__(self, known: HubVariance, draws: float, sums: float | None, total_known: bool) -> None:
+    def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
         self._waves = [np.ascontiguousarray(line.waves.T) for line in known.hubs.grid.axes]
 
     def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
-        """Variance (m,) and fourth cumulant (m,), this of the hubs inside queries and of all sums."""
-        x, y = self._known.hubs.grid.axes
+        """Variance (m,) and fourth cumulant (m,), this of hubs inside queries, strips through these, and all sums."""
+        hubs, known = self._known.hubs, self._known.joint
         (at_x, over), (at_y, up) = (self._hubs(around, axis) for axis in (0, 1))
         share = around.shares[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]
-        found = over.swapaxes(1, 2) @ (share @ up)
-        variance = self._known.own * _total(share, share)
-        variance -= np.einsum("kij,ij,kij->k", found, self._known.lost, found)
+        # What waves along one axis hold of each row or column of hubs.
+        on_x, on_y = over.mT @ share, share @ up
+        found = over.mT @ on_y
+        variance = known[0, 0] * _total(share, share)
+        variance += np.einsum("kij,ij,kij->k", found, known[1:, 1:], found)
+        if hubs.grid.strips:
+            variance += np.einsum("kih,i,kih->k", on_x, known[1:, 0], on_x)
+            variance += np.einsum("khj,j,khj->k", on_y, known[0, 1:], on_y)
         held, (core, ones) = share != 0, self._known.onto_total
         # What a query holds of the total is taken off all hubs alike; without noise there is nothing to take off.
         if self._total_known and ones > 0:
             entering = np.einsum("kij,ij->k", found, core)
             variance -= entering**2 / ones
             alike = (entering / ones)[:, None, None]
-            share = share - alike
-            found = found - alike * np.multiply.outer(*(waves.sum(axis=0) for waves in self._waves))
-        if not kurtosis:
-            return variance, np.zeros(len(around))
+            x, y = (waves.sum(axis=0) for waves in self._waves)
+            share, found = share - alike, found - alike * np.multiply.outer(x, y)
+            on_x, on_y = on_x - alike * x[:, None], on_y - alike * y
         fourth = np.zeros(len(around))
-        if self._sums is not None:
-            spread = self._known.hubs.gain * found
-            share = share - over @ spread @ up.swapaxes(1, 2)
-            on_sums = x.turn @ spread @ y.turn.T
-            fourth = self._sums * _fourth(on_sums)
-        return variance, fourth + self._draws * _fourth(share * held)
+        if not kurtosis:
+            return variance, fourth
+        # A hub's own draw counts by what is left of the query there, and those of its sums by what they see of that.
+        trust, weight = hubs.trust, joint(hubs.trust)
+        onto_x, onto_y = (line.turn * line.squares for line in hubs.grid.axes)
+        left = share + over @ (weight[1:, 1:] * found) @ up.mT
+        if hubs.ratios:
+            fourth += self._sums[0] * _fourth(onto_x @ (trust[1:, 1:] * found) @ onto_y.T / hubs.ratios[0])
+        if hubs.grid.strips:
+            left += over @ (weight[1:, :1] * on_x) + (weight[0, 1:] * on_y) @ up.mT
+            on_x = trust[1:, :1] * on_x + ((trust[1:, 1:] - trust[1:, :1]) * found) @ up.mT
+            on_y = trust[0, 1:] * on_y + over @ ((trust[1:, 1:] - trust[0, 1:]) * found)
+            on_x = onto_x @ on_x * held.any(axis=1)[:, None, :]
+            on_y = on_y @ onto_y.T * held.any(axis=2)[:, :, None]
+            fourth += self._sums[1] * (_fourth(on_x) + _fourth(on_y)) / hubs.ratios[1] ** 4
+        return variance, fourth + self._draws * _fourth(left * held)
 
     def _hubs(self, around: Around, axis: int) -> tuple[Index, Field]:
         """Places in each box of the hubs along an axis (queries, h), and their waves (queries, h, k).

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, whole
 from deltahist.strategies.lines import exact_product, hats, sums_on
 
 #: Names of kinds of draws.
-ARRIVALS, HUBS, HUB_SUMS = "arrivals", "hubs", "sums of hubs"
+ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"
+#: Axes of hubs.
+_X, _Y = -2, -1
+#: Eigenvalues of sums' weights below this, against the largest, are rounding.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +51,12 @@ class HubLine:
     Parameters
     ----------
     n : blocks. spacing : between hubs, odd; less on an axis that has not so many blocks.
-    width : between the centres of sums, in hubs; None for none.
+    widths : between the centres of sums, in hubs, one for each level of sums, multiples of the one before; () for none.
     """
 
     n: int
     spacing: int
-    width: int | None
+    widths: tuple[int, ...] = ()
 
     @functools.cached_property
     def apart(self) -> int:
@@ -70,16 +76,17 @@ class HubLine:
     @property
     def sums(self) -> int:
         """Number of sums; one of all hubs where there are none to tell apart."""
-        if self.width is None or len(self.places) == 1:
+        if not self.widths or len(self.places) == 1:
             return 1
-        return sums_on(len(self.places), self.width, centred=True)
+        return sum(sums_on(len(self.places), w, centred=True) for w in self.widths)
 
     @functools.cached_property
     def weights(self) -> NDArray[np.int64]:
-        """Of the hubs in each sum (sums, hubs), in parts of `unit`; at every hub they add up to it."""
-        if self.width is None or len(self.places) == 1:
+        """Of the hubs in each sum (sums, hubs), in parts of `unit`; at every hub they add up to it, levels alike."""
+        if not self.widths or len(self.places) == 1:
             return np.ones((1, len(self.places)), dtype=np.int64)
-        return hats(len(self.places), self.width, centred=True)
+        most = self.widths[-1]
+        return np.concatenate([most // w * hats(len(self.places), w, centred=True) for w in self.widths])
 
     @property
     def unit(self) -> int:
@@ -88,24 +95,51 @@ class HubLine:
 
     @functools.cached_property
     def squares(self) -> NDArray[np.float64]:
-        """Eigenvalues of Θ Θᵀ for the weights Θ."""
+        """Eigenvalues λ of Θ Θᵀ for the weights Θ, those above zero."""
         return self._decomposed[0]
 
     @functools.cached_property
     def turn(self) -> NDArray[np.float64]:
-        """Eigenvectors of Θ Θᵀ, as columns."""
+        """Eigenvectors of Θ Θᵀ over √λ, as columns: what of each sum is in each wave."""
         return self._decomposed[1]
 
     @functools.cached_property
     def waves(self) -> NDArray[np.float64]:
-        """What each eigenvector weights hubs with (sums, hubs)."""
+        """An orthonormal basis of what sums of hubs see (waves, hubs): eigenvectors of Θᵀ Θ."""
         return self.turn.T @ (self.weights / self.unit)
 
     @functools.cached_property
     def _decomposed(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         theta = self.weights / self.unit
         values, vectors = np.linalg.eigh(theta @ theta.T)
-        return values, vectors
+        seen = values > _ROUNDING * values[-1]
+        return values[seen], vectors[:, seen] / np.sqrt(values[seen])
+
+    def onto_sums(self, hubs: NDArray[Any], axis: int) -> NDArray[Any]:
+        """Weighted sums of what is at hubs along an axis, the last one or that before it, in parts of `unit`."""
+        return _along(axis, hubs, self.weights)
+
+    def onto_waves(self, hubs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        """How much of each wave is in numbers at hubs along an axis."""
+        sums = self.onto_sums(hubs, axis) / self.unit
+        return np.asarray(sums @ self.turn if axis == _Y else self.turn.T @ sums)
+
+    def of_waves(self, waves: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        """Numbers at hubs along an axis from those of waves."""
+        return self.of_sums(waves @ self.turn.T if axis == _Y else self.turn @ waves, axis)
+
+    def of_sums(self, sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        """At each hub along an axis the sums that it is in, by their weights."""
+        return _along(axis, sums / self.unit, self.weights.T)
+
+
+def _along(axis: int, values: NDArray[Any], weights: NDArray[np.int64]) -> NDArray[Any]:
+    """values (..., x, y) times weights (p, n), few of which are not zero, along x or y."""
+    if axis == _Y:
+        return exact_product(values, weights)
+    if values.ndim == 2:
+        return np.asarray(scipy.sparse.csr_array(weights) @ values)
+    return exact_product(values.mT, weights).mT
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,18 +149,22 @@ class HubGrid:
     Parameters
     ----------
     axes : the hubs along each axis; a second axis of one block in 1-D.
+    strips : whether there are sums along one axis alone, of the hubs in one row or column.
     """
 
     axes: tuple[HubLine, HubLine]
+    strips: bool = False
 
     @classmethod
-    def between(cls, blocks: tuple[int, ...], spacing: int, width: int | None) -> HubGrid:
-        """Hubs so many blocks apart, with sums so many hubs apart."""
+    def between(
+        cls, blocks: tuple[int, ...], spacing: int, widths: tuple[int, ...] = (), strips: bool = False
+    ) -> HubGrid:
+        """Hubs so many blocks apart, with levels of sums so many hubs apart."""
         lines = {
-            n: HubLine(n, spacing, width) for n in (*blocks, 1)[:2]
+            n: HubLine(n, spacing, widths) for n in (*blocks, 1)[:2]
         }  # axes alike share what is worked out
         x, y = (lines[n] for n in (*blocks, 1)[:2])
-        return cls((x, y))
+        return cls((x, y), strips)
 
     @functools.cached_property
     def places(self) -> NDArray[np.int64]:
@@ -137,12 +175,27 @@ class HubGrid:
     @property
     def sums(self) -> int:
         """Number of sums; 0 for none."""
-        return math.prod(line.sums for line in self.axes) if self.axes[0].width is not None else 0
+        return math.prod(line.sums for line in self.axes) if self.axes[0].widths else 0
 
     @property
     def unit(self) -> int:
         """Parts that the weights of the sums are counted in."""
         return math.prod(line.unit for line in self.axes)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Strips of hubs along x (sums, hubs), and along y (hubs, sums)."""
+        x, y = self.axes
+        return (x.sums, len(y.places)), (len(x.places), y.sums)
+
+    @functools.cached_property
+    def levels(self) -> list[NDArray[np.float64]]:
+        """What sums, and strips, see of products of waves, as eigenvalues (1 + waves, 1 + waves).
+
+        The first along each axis stands for all that the sums there do not see.
+        """
+        x, y = (np.concatenate([[0.0], line.squares]) for line in self.axes)
+        return [np.multiply.outer(x, y), np.add.outer(x, y)]
 
     def hub_of(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
         """Number along each axis (ndim, m) of the hub of blocks (ndim, m)."""
@@ -157,69 +210,131 @@ class HubGrid:
 class Hubs(Doors):
     """Doors every few blocks, through which far moves leave and enter.
 
-    What enters at the hubs is estimated as the flow along a line is (`Lines`): ζ is what the hubs' own noise says, s
-    the sums Θ ζ over squares of hubs as noise of their own has them, and the estimate is ζ + C (s − Θ ζ) with
-    C = Θᵀ (Θ Θᵀ + W/V)⁻¹. A move changes s and Θ ζ alike. Θ is a product over the axes, and so is all but one division.
+    What enters at the hubs is estimated by least squares: ζ is what the hubs' own noise says; sums s over squares of
+    hubs, and over strips of them, have noise of their own. With Θ for the weights of each level of sums and ρ for the
+    variance of its noise over that of a hub's own, the estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹.
+    A move changes s and Θ ζ alike. Squares are products over the axes, and strips have the same weights along one: all
+    levels have the same waves as eigenvectors, and T is a number for each product of two of them.
 
     Parameters
     ----------
-    grid : where they are. ratio : variance of the noise on a sum over that of a hub's own; None without sums.
+    grid : where they are. ratios : ρ of the sums, and of the strips; () for none.
     """
 
     grid: HubGrid
-    ratio: float | None
+    ratios: tuple[float, ...] = ()
 
     @functools.cached_property
-    def gain(self) -> NDArray[np.float64]:
-        """C between the eigenvectors of both axes: 1/(λ μ + W/V)."""
-        assert self.ratio is not None
+    def trust(self) -> NDArray[np.float64]:
+        """T for products of waves (1 + waves, 1 + waves), as in `HubGrid.levels`."""
+        seen = (level / ratio for level, ratio in zip(self.grid.levels, self.ratios, strict=False))
+        return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.grid.levels[0]))))
+
+    def estimated(self, hubs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """T of numbers at hubs (..., hubs along x, hubs along y)."""
         x, y = self.grid.axes
-        return np.asarray(1 / (np.multiply.outer(x.squares, y.squares) + self.ratio))
+        weight, along_x = joint(self.trust), x.onto_waves(hubs, _X)
+        on_x = y.of_waves(y.onto_waves(along_x, _Y) * weight[1:, 1:], _Y)
+        out = hubs
+        if self.grid.strips:
+            on_x += along_x * weight[1:, :1]
+            out = hubs + y.of_waves(y.onto_waves(hubs, _Y) * weight[0, 1:], _Y)
+        return np.asarray(out + x.of_waves(on_x, _X))
 
     def entering(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
         own = draws[HUBS]
-        if self.ratio is None:
+        if not self.ratios:
             return own
         (x, y), before = self.grid.axes, own.shape[:-1]
         hubs = own.reshape(*before, len(x.places), len(y.places))
-        held = exact_product(exact_product(hubs, y.weights).mT, x.weights).mT
+        on_x, on_y = x.onto_sums(hubs, _X), y.onto_sums(hubs, _Y)
+        held = y.onto_sums(on_x, _Y)
         surplus = draws[HUB_SUMS].reshape(held.shape) - held
-        waves = (x.turn.T @ (surplus / self.grid.unit) @ y.turn) * self.gain
-        more = x.waves.T @ waves @ y.waves
-        more = more if own.dtype.kind == "f" else np.rint(more).astype(own.dtype)
-        return np.asarray((hubs + more).reshape(own.shape))
+        seen = y.of_sums(surplus / (y.unit * self.ratios[0]), _Y)
+        if self.grid.strips:
+            strips, some = draws[HUB_STRIPS], math.prod(self.grid.shapes[0])
+            seen += (strips[..., :some].reshape(on_x.shape) - on_x) / self.ratios[1]
+        # T (Θxᵀ seen), and T of what strips along y say, in waves along one axis until the end.
+        along_x, trust = (x.turn * x.squares).T @ (seen / x.unit), self.trust
+        mixed = y.onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
+        if self.grid.strips:
+            surplus = strips[..., some:].reshape(on_y.shape) - on_y
+            along_y = surplus / (y.unit * self.ratios[1]) @ (y.turn * y.squares)
+            mixed += x.onto_waves(along_y, _X) * (trust[1:, 1:] - trust[0, 1:])
+        more = x.of_waves(along_x * trust[1:, :1] + y.of_waves(mixed, _Y), _X)
+        if self.grid.strips:
+            more += y.of_waves(along_y * trust[0, 1:], _Y)
+        if own.dtype.kind != "f":
+            more = np.rint(more, out=more).astype(own.dtype)
+        more += hubs
+        return np.asarray(more.reshape(own.shape))
 
     def adjoint(self, weights: NDArray[np.float64], draws: dict[str, NDArray[np.float64]]) -> None:
         own = weights
-        if self.ratio is not None:
+        if self.ratios:
             x, y = self.grid.axes
-            hubs = weights.reshape(len(x.places), len(y.places))
-            back = self.gain * (x.waves @ hubs @ y.waves.T)
-            draws[HUB_SUMS][...] = (x.turn @ back @ y.turn.T).ravel() / self.grid.unit
-            own = (hubs - x.waves.T @ back @ y.waves).ravel()
+            hubs = self.estimated(weights.reshape(len(x.places), len(y.places)))
+            own, on_x, on_y = hubs.ravel(), x.onto_sums(hubs, _X), y.onto_sums(hubs, _Y)
+            draws[HUB_SUMS][...] = y.onto_sums(on_x, _Y).ravel() / (self.grid.unit**2 * self.ratios[0])
+            if self.grid.strips:
+                strips = np.concatenate([on_x.ravel() / x.unit**2, on_y.ravel() / y.unit**2])
+                draws[HUB_STRIPS][...] = strips / self.ratios[1]
         draws[HUBS][...] = own
 
 
-def read_hubs(blocks: tuple[int, ...], hubs: Any, hub_width: Any, centred: Any) -> dict[str, Any]:
-    """Hubs so many blocks apart, sums of so many hubs, and whether sums of borders are centred, as a flow keeps them.
+def joint(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Coefficients of products of waves, of which the first is 1, for numbers that a matrix is on each of them.
+
+    The first of `values` along each axis is for all that is no wave: what a wave adds is the difference.
+    """
+    out = values.copy()
+    out[1:] -= values[:1]
+    out[:, 1:] -= out[:, :1]
+    return out
+
+
+def read_hubs(
+    blocks: tuple[int, ...], hubs: Any, hub_widths: Any, hub_strips: Any, centred: Any
+) -> dict[str, Any]:
+    """Parameters of hubs, their sums and strips, and whether sums of borders are centred, as a flow keeps them.
 
     Raises InputError unless they fit its blocks.
     """
-    if not isinstance(centred, bool | np.bool_):
-        raise InputError(f"centred is {centred!r}: it must be True or False")
-    if hubs is None:
-        if hub_width is not None:
-            raise InputError(f"hub_width is {hub_width!r} without hubs: it is how far apart sums of hubs are")
-        return {"centred": bool(centred)}
-    hubs = whole(hubs=hubs)
-    if hubs % 2 == 0 or hubs > max(blocks):
+    for name, value in (("centred", centred), ("hub_strips", hub_strips)):
+        if not isinstance(value, bool | np.bool_):
+            raise InputError(f"{name} is {value!r}: it must be True or False")
+    widths = (
+        () if hub_widths is None else hub_widths if isinstance(hub_widths, list | tuple) else (hub_widths,)
+    )
+    widths = tuple(whole(least=2, hub_widths=w) for w in widths)
+    if hub_strips and (not widths or len(blocks) == 1):
         raise InputError(
-            f"hubs is {hubs}: it must be odd, so that each hub is in the middle of its blocks, and at most the "
-            f"{max(blocks)} blocks that there are along an axis"
+            "hub_strips is True without hub_widths or in 1-D: strips are sums of hubs along one axis of two, as far "
+            "apart as sums over squares of hubs"
         )
-    if hub_width is not None:
-        hub_width = whole(least=2, hub_width=hub_width)
-        number = max(len(HubLine(n, hubs, None).places) for n in blocks)
-        if hub_width > number:
-            raise InputError(f"hub_width is {hub_width}: there are only {number} hubs along an axis")
-    return {"hubs": hubs, "hub_width": hub_width, "centred": bool(centred)}
+    if hubs is None:
+        if widths:
+            raise InputError(
+                f"hub_widths is {hub_widths!r} without hubs: it is how far apart sums of hubs are"
+            )
+    else:
+        hubs = whole(hubs=hubs)
+        if hubs % 2 == 0 or hubs > max(blocks):
+            raise InputError(
+                f"hubs is {hubs}: it must be odd, so that each hub is in the middle of its blocks, and at most the "
+                f"{max(blocks)} blocks that there are along an axis"
+            )
+        numbers = [len(HubLine(n, hubs).places) for n in blocks]
+        if any(b % a or a == b for a, b in itertools.pairwise(widths)) or (
+            widths and widths[-1] > max(numbers)
+        ):
+            raise InputError(
+                f"hub_widths is {hub_widths!r}: each must be a multiple of the one before, and there are only "
+                f"{max(numbers)} hubs along an axis"
+            )
+        if hub_strips and min(numbers) == 1:
+            raise InputError(
+                "hub_strips is True: there is only one hub along an axis, and nothing to sum along it"
+            )
+    more = {"hub_widths": widths, "hub_strips": bool(hub_strips)}
+    return {"hubs": hubs, **more, "centred": bool(centred)}

@@ -17,7 +17,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
 from deltahist.strategies import limits, tuning
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
-from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, read_hubs
+from deltahist.strategies.doors import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, read_hubs
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, FlowDraws, Lines, strips, sums_on
 from deltahist.strategies.mean_error import SUMS, usual_shares
@@ -55,13 +55,15 @@ class Flow(Strategy):
     widths : distances, in borders, between overlapping sums that get noise of their own, one level for each,
         increasing; () for none (and in 1-D). When None, what suits all ranges (`Flow.tuned` looks for the best).
     shares : of ε, for the groups in the order of `groups`: cells (blocks of several cells only), straight and
-        diagonal (2-D only) flows, one for each width, arrivals, hubs, their sums (if any); usual if None.
+        diagonal (2-D only) flows, one for each width, arrivals, hubs, their sums and strips (if any); usual if None.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
         blocks) or flat indices of blocks.
     hubs : blocks between hubs, odd; long moves leave and enter at the hubs of their ends, and cost no more than these
         and the ways to them. None for none: a move across the whole domain then costs as many crossings.
-    hub_width : distance, in hubs, between overlapping sums over squares of hubs with noise of their own; None for none.
+    hub_widths : distances, in hubs, between overlapping sums over squares of hubs, which have noise of their own; one
+        for each level of them, multiples of the one before. () for none.
     centred : whether sums along lines are placed alike at both ends, one more of them (so tuned for limits).
+    hub_strips : whether hubs also have sums along one axis alone, as far apart, of the hubs in one row or column.
 
     Raises
     ------
@@ -84,8 +86,9 @@ class Flow(Strategy):
     shares: tuple[Fraction, ...] | None = None
     arrivals: str | tuple[int, ...] | None = None
     hubs: int | None = None
-    hub_width: int | None = None
+    hub_widths: int | tuple[int, ...] = ()
     centred: bool = False
+    hub_strips: bool = False
 
     determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("flow[:block]",)
@@ -120,7 +123,9 @@ class Flow(Strategy):
                 raise InputError(
                     f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}"
                 )
-        for name, value in read_hubs(self.blocks, self.hubs, self.hub_width, self.centred).items():
+        for name, value in read_hubs(
+            self.blocks, self.hubs, self.hub_widths, self.hub_strips, self.centred
+        ).items():
             object.__setattr__(self, name, value)
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow"))
@@ -249,12 +254,18 @@ class Flow(Strategy):
             out.append(Kind(HUBS, len(hubs.places), crossing))
             if hubs.sums:
                 out.append(Kind(HUB_SUMS, hubs.sums, crossing / hubs.unit))
+            if hubs.strips:
+                number = sum(math.prod(shape) for shape in hubs.shapes)
+                out.append(Kind(HUB_STRIPS, number, crossing / hubs.axes[0].unit))
         return tuple(out)
 
     @functools.cached_property
     def hub_grid(self) -> HubGrid | None:
         """Where the hubs are."""
-        return None if self.hubs is None else HubGrid.between(self.blocks, self.hubs, self.hub_width)
+        if self.hubs is None:
+            return None
+        assert isinstance(self.hub_widths, tuple)
+        return HubGrid.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
 
     @functools.cached_property
     def doors(self) -> tuple[Doors, ...]:
@@ -262,8 +273,9 @@ class Flow(Strategy):
         arrivals = () if self.arrivals is None else (Doors(ARRIVALS, self.entries),)
         if (grid := self.hub_grid) is None:
             return arrivals
-        ratio = float(self.share_of[HUBS] / self.share_of[HUB_SUMS]) ** 2 if grid.sums else None
-        return (*arrivals, Hubs(HUBS, grid.places, grid, ratio))
+        share = self.share_of
+        ratios = (float(share[HUBS] / share[name]) ** 2 for name in (HUB_SUMS, HUB_STRIPS) if name in share)
+        return (*arrivals, Hubs(HUBS, grid.places, grid, tuple(ratios)))
 
     @functools.cached_property
     def entries(self) -> NDArray[np.int64]:
@@ -319,7 +331,7 @@ class Flow(Strategy):
 
     @property
     def scatters_linearly(self) -> bool:
-        return not self.widths and self.hub_width is None  # sums are joined to the flows by rounding
+        return not self.widths and not self.hub_widths  # sums are joined to the flows by rounding
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """R(η), also of many releases at once: draws (..., draws) to values (..., k)."""

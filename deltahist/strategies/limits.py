@@ -19,11 +19,14 @@ from deltahist.workloads import Boxes, Workload
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
 
-#: Boxes that stand for the workload where hubs are chosen; numbers that products over them may take.
+#: Boxes that stand for the workload where hubs are chosen; numbers that products of waves over them may take.
 _BOXES, _WORK = 500, 4_000_000
 #: Distances between sums of hubs that are tried, in hubs; sums along an axis at most.
-_WIDTHS = (4, 5, 6, 8, 12, 18)
-_MOST_SUMS = 200
+_WIDTHS = (4, 5, 6, 8, 12, 18, 27, 40)
+_MOST_SUMS = 256
+#: Of the first of two levels; how much further apart the second is; from how many hubs along an axis on it is tried.
+_NEAR, _TIMES = (12, 18, 27), (10, 16)
+_LONG = 500
 #: Spacings that are looked at with sums, of those that are best without.
 _REFINED = 3
 #: Shares of hubs that are tried beside those that just meet a limit.
@@ -43,13 +46,14 @@ class _Reached(NamedTuple):
 class _Hubs(NamedTuple):
     """Hubs that may be taken.
 
-    spacing : blocks between them. width : hubs between sums, or None. own : of the hubs' share, for their own noise.
+    spacing : blocks between them. widths : hubs between sums, by level.
+    shares : of the hubs' share, for their own noise, that of sums, and that of strips, if any.
     error : mean variance, their share being one.
     """
 
     spacing: int
-    width: int | None
-    own: float
+    widths: tuple[int, ...]
+    shares: tuple[float, ...]
     error: float
 
 
@@ -71,16 +75,16 @@ def best_flow(near: Neighbourhood, flow: Blocked, workload: Workload | None, nor
     mean = HubError(flow, boxes, norm, near.fixed_membership)
     found: dict[str, Any] = {"widths": sums.widths, "shares": sums.shares}
     least = sums.error * _scale(reached, sums.cells, 0.0, math.inf) ** (2 / norm)
-    plain = [(_Hubs(spacing, None, 1.0, mean.without_sums(spacing))) for spacing in _spacings(reached, flow)]
+    plain = [_Hubs(spacing, (), (1.0,), mean.without_sums(spacing)) for spacing in _spacings(reached, flow)]
     plain.sort(key=lambda hubs: _best_share(hubs, sums, reached, norm)[0])
     tried = [*plain, *(hubs for each in plain[:_REFINED] for hubs in mean.with_sums(each.spacing))]
     for hubs in tried:
         error, share = _best_share(hubs, sums, reached, norm)
         if error < least:
             least = error
-            parts = [share * hubs.own] + ([] if hubs.width is None else [share * (1 - hubs.own)])
-            own = tuple(_down(part if norm == 1 else part**0.5) for part in parts)
-            found |= {"shares": sums.shares + own, "hubs": hubs.spacing, "hub_width": hubs.width}
+            own = tuple(_down((share * part) ** (1 / norm)) for part in hubs.shares)
+            found |= {"shares": sums.shares + own, "hubs": hubs.spacing, "hub_widths": hubs.widths}
+            found |= {"hub_strips": len(own) > 2}
     return found | {"arrivals": flow.arrivals, "centred": flow.centred}
 
 
@@ -138,8 +142,8 @@ def _best_share(hubs: _Hubs, sums: tuning.Sums, reached: list[_Reached], norm: i
 class HubError:
     """Mean variance that hubs add to a workload's boxes, the share of a hub being one.
 
-    It is v (h_x · h_y) for the squared shares h of hubs inside a box, less what their sums know, and less
-    what a public total does (`deltahist.decode.hubs` has the exact figures).
+    It is Σ V_ij a_i b_j for what the waves along each axis, and all that is no wave, hold of a box, squared, less what
+    a public total takes away (`deltahist.decode.hubs` has the exact figures).
 
     Parameters
     ----------
@@ -151,11 +155,11 @@ class HubError:
         self.blocks, self.norm, self.total_known = flow.blocks, norm, total_known
         self._spans = in_blocks(flow, boxes)
 
-    def without_sums(self, spacing: int, every: int = 1) -> float:
-        """Error with hubs so many blocks apart, from all boxes or from a part of them."""
-        axes = HubGrid.between(self.blocks, spacing, None).axes
+    def without_sums(self, spacing: int) -> float:
+        """Error with hubs so many blocks apart."""
+        axes = HubGrid.between(self.blocks, spacing).axes
         own, held = np.ones(1), np.ones(1)
-        for line, span in zip(axes, self._some(every), strict=False):
+        for line, span in zip(axes, self._spans, strict=False):
             low, high = (edge[:, 0] for edge in _held(line, np.ones((1, len(line.places))), span))
             own, held = own * squares(low, high, 1), held * (high - low)
         number = math.prod(len(line.places) for line in axes)
@@ -163,51 +167,59 @@ class HubError:
         return noise_of(1.0, self.norm) * (float(own.mean()) - less)
 
     def with_sums(self, spacing: int) -> Iterator[_Hubs]:
-        """Hubs with sums, and the best share of their own for each distance between them."""
-        for width in _WIDTHS:
-            grid = HubGrid.between(self.blocks, spacing, width)
-            lengths = [len(line.places) for line in grid.axes]
-            if 2 * width > max(lengths) or any(a.sums > _MOST_SUMS for a in grid.axes):
+        """Hubs with sums, and with strips as well, with the best shares for each distance between them."""
+        lengths = [len(line.places) for line in HubGrid.between(self.blocks, spacing).axes]
+        for widths in [(w,) for w in _WIDTHS] + [(w, w * times) for w in _NEAR for times in _TIMES]:
+            if 2 * widths[-1] > max(lengths) or (len(widths) > 1 and max(lengths) < _LONG):
                 continue
-            # What is left of the variance is small beside its parts: all of them are of the same boxes.
-            every = max(1, len(self._spans[0][0]) * math.prod(a.sums for a in grid.axes) // _WORK)
-            plain = self.without_sums(spacing, every)
-            gained = self._gained(grid, every, math.prod(lengths))
+            grid = HubGrid.between(self.blocks, spacing, widths)
+            if any(line.sums > _MOST_SUMS for line in grid.axes):
+                continue
+            error = self._of_shares(grid)
+            for shares in (_squares, _squares_and_strips)[: 1 + (min(lengths) > 1)]:
+                least, own = lowest(lambda own: error(shares(own)), 0.3, 0.97, 0.04)  # noqa: B023
+                yield _Hubs(spacing, widths, shares(own), least)
 
-            def error(own: float, plain: float = plain, gained: Callable[[float], float] = gained) -> float:
-                return plain * noise_of(own, self.norm) / noise_of(1.0, self.norm) - gained(own)
-
-            least, own = lowest(error, 0.3, 0.97, 0.04)
-            yield _Hubs(spacing, width, own, least)
-
-    def _some(self, every: int) -> list[tuple[NDArray[np.float64], ...]]:
-        """The intervals of some of the boxes, per axis."""
-        return [tuple(edge[::every] for edge in span) for span in self._spans]
-
-    def _gained(self, grid: HubGrid, every: int, number: int) -> Callable[[float], float]:
-        """By how much sums lower the variance, as a function of the share of the hubs' own noise."""
-        x, y = grid.axes
-        ends = [_held(a, a.waves, span) for a, span in zip(grid.axes, self._some(every), strict=False)]
-        held = [high - low for low, high in ends]
+    def _of_shares(self, grid: HubGrid) -> Callable[[tuple[float, ...]], float]:
+        """The variance as a function of the shares of the hubs' own noise, their sums, and strips."""
+        held, squared = [], []
+        for line, span in zip(grid.axes, self._spans, strict=False):
+            low, high = _held(line, np.ones((1, len(line.places))), span)
+            length = squares(low[:, 0], high[:, 0], 1)
+            low, high = _held(line, line.waves, span)
+            held.append(high - low)
+            squared.append(np.column_stack([length - (held[-1] ** 2).sum(axis=1), held[-1] ** 2]))
         if len(held) == 1:
             held.append(np.ones((len(held[0]), 1)))
-        asked = (held[0] ** 2).T @ held[1] ** 2 / len(held[0])
-        both = np.multiply.outer(x.squares, y.squares)
-        ones = np.multiply.outer(x.waves.sum(axis=1), y.waves.sum(axis=1))
-        # The sums' weights add up to one at every hub, so that all hubs together are a sum of waves as well.
-        whole = math.prod([part @ line.turn.sum(axis=0) for part, line in zip(held, grid.axes, strict=True)])
+            squared.append(np.tile([0.0, 1.0], (len(held[0]), 1)))
+        asked = squared[0].T @ squared[1] / len(held[0])
+        # A total takes little from many sums: some of the boxes are enough.
+        held = [each[:: max(1, len(each) * asked.size // _WORK)] for each in held]
+        ones = np.multiply.outer(*(line.waves.sum(axis=1) for line in grid.axes))
 
-        def gained(own: float) -> float:
-            each, sums = noise_of(own, self.norm), noise_of(1 - own, self.norm)
-            lost = each**2 / (each * both + sums)
-            out = float((lost * asked).sum())
+        def error(shares: tuple[float, ...]) -> float:
+            each, *sums = (noise_of(share, self.norm) for share in shares)
+            known = np.full(asked.shape, 1 / each)
+            for level, noise in zip(grid.levels, sums, strict=False):
+                known += level / noise
+            out = float((asked / known).sum())
             if self.total_known:
-                along = each * whole - np.einsum("mi,mi->m", held[0] @ (lost * ones), held[1])
-                spread = each * number - float((lost * ones**2).sum())
-                out += float((along**2).mean()) / spread - each * float((whole**2).mean()) / number
+                core = ones / known[1:, 1:]
+                along = np.einsum("mi,mi->m", held[0] @ core, held[1])
+                out -= float((along**2).mean()) / float((core * ones).sum())
             return out
 
-        return gained
+        return error
+
+
+def _squares(own: float) -> tuple[float, ...]:
+    """Shares of hubs and of sums over squares of them, which are one together."""
+    return own, 1 - own
+
+
+def _squares_and_strips(own: float) -> tuple[float, ...]:
+    """Shares of hubs, of squares and of strips, each hub being in two: those of a product of what is best on a line."""
+    return own**2, (1 - own) ** 2, own * (1 - own)
 
 
 def _held(line: HubLine, weights: NDArray[np.float64], span: tuple[NDArray[np.float64], ...]) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.domain import Domain
-from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
+from deltahist.strategies.doors import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS
 from deltahist.strategies.grids import Starts
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
 from deltahist.strategies.valleys import lowest
@@ -252,6 +252,7 @@ def usual_shares(levels: int) -> dict[str, Fraction]:
         ARRIVALS: Fraction(1),
         HUBS: Fraction(1),
         HUB_SUMS: Fraction(1, 2),
+        HUB_STRIPS: Fraction(1, 2),
     }
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.strategies.base import whole_shares
-from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS, HubGrid, HubLine
+from deltahist.strategies.doors import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, HubGrid, HubLine
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Priced(Protocol):
 class Prices:
     """Costs of steps and doors as whole numbers, over denominator^norm.
 
-    The weights of the sums at a border add up to one, and so do those of the sums of hubs at a hub: sums cost their
-    share, in the 2-norm at most (they do where one sum has all the weight).
+    The weights of the sums at a border add up to one, and so do those of the sums of hubs at a hub, and of its strips
+    along either axis: sums cost their share, in the 2-norm at most (they do where one sum has all the weight).
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ class Prices:
         shares, self.denominator = whole_shares(list(flow.share_of.values()))
         share = dict(zip(flow.share_of, (s**norm for s in shares), strict=True))
         self.cells, self.arrival = share.pop("cells", 0), share.pop(ARRIVALS, 0)
-        self.hub = share.pop(HUBS, 0) + share.pop(HUB_SUMS, 0)
+        # A hub is in strips along both axes.
+        self.hub = share.pop(HUBS, 0) + share.pop(HUB_SUMS, 0) + 2 * share.pop(HUB_STRIPS, 0)
         straight, diagonal = share.pop(STRAIGHT), share.pop(DIAGONAL, 0)
         sums = sum(share.values())
         #: One step across a border, and one across two.
@@ -113,7 +114,7 @@ class Prices:
         hubs = self.flow.hub_grid
         if hubs is None or not (hubs.sums or self.flow.widths):
             return True
-        apart = max((2 * line.width + 1) * line.apart if line.width else 0 for line in hubs.axes)
+        apart = max((2 * max(line.widths, default=0) + 1) * line.apart for line in hubs.axes)
         return self.far(near) == self._beyond(near, max(most_direct(self.flow), apart), alone=True)
 
     def _beyond(self, near: Neighbourhood, limit: int, alone: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -14,7 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
-from deltahist.strategies.doors import ARRIVALS, HUB_SUMS, HUBS
+from deltahist.strategies.doors import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, hats, sums_on
 from deltahist.strategies.prices import Priced, door_within, most_direct
 
@@ -176,11 +177,19 @@ class Routes:
         x, y = hubs.axes
         at_x, at_y = hub[0], hub[1] if len(hub) > 1 else np.zeros_like(hub[0])
         out = [(self._start[HUBS] + at_x * len(y.places) + at_y, index, np.ones_like(index))]
-        if hubs.sums:
-            for (i, on_x), (j, on_y) in itertools.product(_two(x.weights, at_x), _two(y.weights, at_y)):
-                draw, weight = self._start[HUB_SUMS] + i * len(y.weights) + j, on_x * on_y
-                out.append((draw[weight > 0], index[weight > 0], weight[weight > 0]))
-        return out
+        if not hubs.sums:
+            return out
+        on_x, on_y = (
+            _overlapping(line.weights, at, 2 * len(line.widths)) for line, at in ((x, at_x), (y, at_y))
+        )
+        for (i, of_x), (j, of_y) in itertools.product(on_x, on_y):
+            out.append((self._start[HUB_SUMS] + i * len(y.weights) + j, index, of_x * of_y))
+        if hubs.strips:
+            along_x = self._start[HUB_STRIPS]
+            along_y = along_x + math.prod(hubs.shapes[0])
+            out += [(along_x + i * len(y.places) + at_y, index, of_x) for i, of_x in on_x]
+            out += [(along_y + at_x * len(y.weights) + j, index, of_y) for j, of_y in on_y]
+        return [(draw[size > 0], which[size > 0], size[size > 0]) for draw, which, size in out]
 
     def _crossings(
         self, here: NDArray[np.int64], step: NDArray[np.int64]
@@ -211,18 +220,18 @@ class Routes:
                 (start + (nx - 1) * sums_on(ny, w, self.flow.centred), y, low, nx, dy, dy != 0),
             ):
                 weights = hats(n, w, self.flow.centred)
-                for which, size in _two(weights, place.clip(0, n - 1)):
+                for which, size in _overlapping(weights, place.clip(0, n - 1)):
                     out.append((across + along * len(weights) + which, moved & (size != 0), sign * size))
         return [(draw[mask], index[mask], value[mask]) for draw, mask, value in out]
 
 
-def _two(
-    weights: NDArray[np.int64], place: NDArray[np.int64]
+def _overlapping(
+    weights: NDArray[np.int64], place: NDArray[np.int64], most: int = 2
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The sums that overlap at places, of which there are at most two: which one, and its weight (0 for none)."""
-    each = np.arange(weights.shape[1])
-    first = weights.argmax(axis=0)
-    rest = weights.copy()
-    rest[first, each] = 0
-    second = rest.argmax(axis=0)
-    return [(first[place], weights[first, each][place]), (second[place], rest[second, each][place])]
+    """The sums that overlap at places, of which there are so many at most: which one, and its weight (0 for none)."""
+    each, rest, out = np.arange(weights.shape[1]), weights.copy(), []
+    for _ in range(most):
+        which = rest.argmax(axis=0)
+        out.append((which[place], rest[which, each][place]))
+        rest[which, each] = 0
+    return out

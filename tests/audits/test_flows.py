@@ -19,7 +19,7 @@ from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.doors import Hubs
+from deltahist.strategies.doors import HUB_STRIPS, Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
 from tests.audits.harness import (
     audit,
@@ -217,6 +217,45 @@ def test_hubs_without_noise_are_caught(monkeypatch):
     assert not refuted(findings(13)), report(findings(13))
     monkeypatch.setattr(Hubs, "entering", lambda door, draws: 0 * draws[door.name])
     assert refuted(findings(14))
+
+
+class Row(Strategy):
+    """What a flow releases of the three cells at one side of a square of nine, summed, in its own units."""
+
+    def __init__(self, domain):
+        self.domain, self.shape = domain, (1, domain.size)
+
+    def _matmat(self, X):
+        return UNIT * X[:3].sum(axis=0, keepdims=True)
+
+    def _rmatmat(self, Y):
+        return UNIT * np.concatenate([Y.repeat(3, axis=0), np.zeros((6, Y.shape[1]), Y.dtype)])
+
+
+def strips_audit(seed):
+    """Audit of a move from corner to corner of nine cells, each of them a hub in a square and in two strips.
+
+    Steps cost so much that every move goes through hubs, and strips are all that is known well. A row sees those of one
+    of two hubs, along one of two axes: a quarter of what the move costs.
+    """
+    near = Neighbourhood(square(3), 1).anywhere()
+    flow = Flow(near.domain, 1, (), (40, 40, Fraction(1, 10), Fraction(1, 10), 1), None, 1, 3, True, True)
+    pair = make_pair(Row(near.domain), near, np.array((0, 8)), 1, 2)
+    draw = releases(near, flow, lambda v: v[:, :3].sum(axis=1, keepdims=True), epsilon=1)
+    return audit(draw, [pair], pure(1.0), releases=RELEASES // 4, seed=seed)
+
+
+@pytest.mark.parametrize("bug", ["none", "noise", "strips without noise"])
+def test_strips_of_hubs_keep_their_promise_and_bugs_in_them_are_caught(bug, monkeypatch):
+    if bug == "noise":
+        scaled_noise(monkeypatch, Fraction(1, 8))
+    elif bug == "strips without noise":
+        entering = Hubs.entering
+        monkeypatch.setattr(
+            Hubs, "entering", lambda door, draws: entering(door, draws | {HUB_STRIPS: 0 * draws[HUB_STRIPS]})
+        )
+    findings = strips_audit(15)
+    assert refuted(findings) == (bug != "none"), report(findings)
 
 
 def spectral_audit(seed, number=100_000, **budget):

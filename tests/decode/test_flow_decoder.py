@@ -104,12 +104,13 @@ def test_stated_errors_are_those_of_releases(block):
     check_errors_of_releases(flow, near)
 
 
-@pytest.mark.parametrize(("block", "width"), [(1, 2), (2, None)])
-def test_stated_errors_of_flows_with_hubs_are_those_of_releases(block, width):
+@pytest.mark.parametrize(("block", "width", "strips"), [(1, 2, False), (1, 2, True), (2, None, False), (2, 3, True)])
+def test_stated_errors_of_flows_with_hubs_are_those_of_releases(block, width, strips):
     """As above, beside a public total; and what is stated is exact."""
     domain = dh.Domain((0, 0, 14, 14), (14, 14))
     near = dh.Neighbourhood(domain, block)
-    flow = Flow(domain, block, (3,), hubs=3 if block == 1 else 1, hub_width=width, centred=True)
+    spacing = 3 if block == 1 else 1
+    flow = Flow(domain, block, (3,), hubs=spacing, hub_widths=width, centred=True, hub_strips=strips)
     found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
     assert found.terms(2) is not None
     assert found.note == "exact"
@@ -119,8 +120,8 @@ def test_stated_errors_of_flows_with_hubs_are_those_of_releases(block, width):
 def test_hubs_alone_move_onto_a_public_total():
     domain = dh.Domain((0, 0, 9, 9), (9, 9))
     near = dh.Neighbourhood(domain, 1)
-    for width in (None, 2):
-        flow = Flow(domain, 1, (3,), None, None, 3, width)
+    for width, strips in ((None, False), (2, False), (2, True)):
+        flow = Flow(domain, 1, (3,), None, None, 3, width, hub_strips=strips)
         found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
         ones, direction, spread = found.onto_total
         by_definition = found.solve(flow.scatter(found.draw_variance * flow.gather(ones)))

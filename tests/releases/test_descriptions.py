@@ -39,7 +39,7 @@ STRATEGIES = {
     "Wavelet": {"shares"},
     "ShiftedGrids": {"widths", "offsets", "shares"},
     "CutAugmented": {"sets"},
-    "Flow": {"block", "widths", "shares", "arrivals", "hubs", "hub_width", "centred"},
+    "Flow": {"block", "widths", "shares", "arrivals", "hubs", "hub_widths", "centred", "hub_strips"},
     "Tents": {"spacing", "degree", "shares"},
     "Spectral": {"kernel", "pad"},
     "Optimal": {"matrix", "primal", "dual"},

@@ -55,7 +55,7 @@ def test_the_cost_is_that_of_the_changes():
         closed, exact = dh.sensitivity(flow, near, norm=2).squared, explicit_edge_cost(flow, near, 2)
         # A move over several lines does not cross all of them where one sum has all the weight; of hubs few have one.
         one = all(d <= b for d, b in zip(near.frontier.max(axis=0), flow.block, strict=True))
-        plain = flow.hub_width is None and not (flow.widths and flow.centred)
+        plain = not flow.hub_widths and not (flow.widths and flow.centred)
         if plain and (not flow.widths or (one and near.fixed_membership)):
             assert closed == exact, (flow, near)
         assert closed >= exact

@@ -12,7 +12,7 @@ from deltahist.decode.hubs import HubVariance
 from deltahist.decode.moments import mean_of
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Flow, from_description
-from deltahist.strategies.doors import HubGrid, HubLine, Hubs
+from deltahist.strategies.doors import HUB_STRIPS, HUB_SUMS, HUBS, HubGrid, HubLine, Hubs
 from deltahist.strategies.limits import HubError
 from deltahist.strategies.mean_error import noise_of
 from deltahist.strategies.prices import Prices, most_direct
@@ -45,7 +45,7 @@ def cases(number, seed, most):
 def test_every_block_is_within_half_the_spacing_of_its_hub():
     for n in range(1, 40):
         for spacing in (1, 3, 5, 7, 9):
-            line = HubLine(n, spacing, None)
+            line = HubLine(n, spacing)
             block = np.arange(n)
             assert np.abs(line.places[block // line.apart] - block).max() == line.walk <= spacing // 2
             assert (np.diff(line.places) > 0).all()
@@ -54,13 +54,13 @@ def test_every_block_is_within_half_the_spacing_of_its_hub():
 
 def test_the_weights_of_the_sums_add_up_to_one_at_every_hub():
     for n in (1, 2, 7, 30, 31):
-        for width in (2, 3, 5):
-            line = HubLine(n, 1, width)
+        for widths in ((2,), (3,), (5,), (2, 6), (2, 4, 8)):
+            line = HubLine(n, 1, widths)
             assert (line.weights.sum(axis=0) == line.unit).all()
             assert line.weights.min() >= 0
             theta = line.weights / line.unit
-            assert np.allclose(line.waves.T @ line.waves, theta.T @ theta)
-            assert np.allclose(line.waves @ line.waves.T, np.diag(line.squares))
+            assert np.allclose((line.waves.T * line.squares) @ line.waves, theta.T @ theta)
+            assert np.allclose(line.waves @ line.waves.T, np.eye(len(line.squares)))
 
 
 @pytest.mark.parametrize("number", [60, pytest.param(500, marks=pytest.mark.slow)])
@@ -93,13 +93,38 @@ def test_the_cost_within_a_limit_is_that_of_all_pairs():
 
 def test_many_cells_with_sums_of_hubs_are_bounded_from_above():
     near = square(24)
-    for hubs, width in ((1, 8), (3, 4)):
-        flow = Flow(near.domain, 1, (), None, None, hubs, width)
+    for hubs, width, strips in ((1, 8, False), (3, 4, False), (1, 8, True)):
+        flow = Flow(near.domain, 1, (), None, None, hubs, width, False, strips)
         for relation in (near, near.moves_within(9), near.moves_within(5)):
             closed, exact = flow.edge_cost(relation, 1), explicit_edge_cost(flow, relation, 1)
             assert exact <= closed <= Fraction(5, 4) * exact
     flow = Flow(near.domain, 1, (), None, None, 1, 3)
     assert flow.edge_cost(near.anywhere(), 1) == Prices(flow, 1).through_hub * Fraction(2, Prices(flow, 1).denominator)
+
+
+def test_strips_of_hubs_cost_twice_their_share_at_every_hub():
+    """By definition, for any move between two of 7 × 6 cells, and by hand: a hub, its square and its two strips."""
+    domain = dh.Domain((0, 0, 7, 6), (7, 6))
+    near = dh.Neighbourhood(domain, 1).anywhere()
+    shares = tuple(Fraction(s, 8) for s in (8, 8, 2, 3, 5))
+    flow = Flow(domain, 1, (), shares, None, 1, 2, True, True)
+    assert explicit_edge_cost(flow, near, 1) == flow.edge_cost(near, 1) == 2 * Fraction(2 + 3 + 2 * 5, 8)
+    assert explicit_edge_cost(flow, near, 2) <= flow.edge_cost(near, 2)
+
+
+def test_the_estimate_at_hubs_is_least_squares():
+    """What enters at hubs, against the normal equations of the hubs' own noise, their sums, and strips."""
+    x, y = HubGrid.between((9, 7), 1, (2, 4), True).axes
+    grid, ratios = HubGrid((x, y), True), (0.7, 0.4)
+    on_x, on_y = (line.weights / line.unit for line in (x, y))
+    theta = [np.kron(on_x, on_y), np.concatenate([np.kron(on_x, np.eye(7)), np.kron(np.eye(9), on_y)])]
+    precision = np.eye(63) + sum(t.T @ t / ratio for t, ratio in zip(theta, ratios, strict=True))
+    hubs = Hubs("hubs", grid.places, grid, ratios)
+    rng = np.random.default_rng(1)
+    own, *sums = (rng.normal(size=(5, n)) for n in (63, *map(len, theta)))
+    told = sum(s @ t / ratio for s, t, ratio in zip(sums, theta, ratios, strict=True))
+    draws = dict(zip((HUBS, HUB_SUMS, HUB_STRIPS), (own, sums[0] * grid.unit, sums[1] * x.unit), strict=True))
+    assert np.allclose(hubs.entering(draws), np.linalg.solve(precision, (own + told).T).T)
 
 
 def test_a_far_move_changes_two_hubs_and_the_ways_to_them():
@@ -121,7 +146,8 @@ def test_what_changes_makes_up_for_far_moves_whatever_the_noise(most):
     """Also where sums of noise are longer than floats hold."""
     near = square(11).anywhere()
     rng = np.random.default_rng(1)
-    for flow in (Flow(near.domain, 1, (), None, None, 1, 3, True), Flow(near.domain, 1, (), None, None, 3, 2)):
+    for more in ((1, 3, True), (3, 2), (1, 4, False, True), (3, 2, True, True), (1, (2, 4), False, True)):
+        flow = Flow(near.domain, 1, (), None, None, *more)
         some = rng.integers(0, len(near.edges()), 40)
         change = flow.changes(near)[:, some].toarray()
         moved = (flow.matrix() @ near.incidence())[:, some].toarray()
@@ -140,7 +166,17 @@ def test_hubs_serve_sources_as_well():
 
 @pytest.mark.parametrize(
     ("n", "limit", "most"),
-    [(32, 4, 16.1), (64, 4, 21.3), (128, 4, 28.0), (32, 8, 15.5), (64, 8, 19.5), (128, 8, 24.0), (64, 1, 41.0)],
+    [
+        (32, 4, 16.1),
+        (64, 4, 21.3),
+        (128, 4, 28.0),
+        (256, 4, 36.6),
+        (1000, 4, 61.5),
+        (32, 8, 15.5),
+        (64, 8, 19.5),
+        (128, 8, 24.0),
+        (64, 1, 41.0),
+    ],
 )
 def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
     near = square(n, limits=[(ANY, limit)])
@@ -158,9 +194,10 @@ def test_what_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
     found = list(mean.with_sums(spacing))
     assert len(found) > 2
     for hubs in found:
-        own, sums = noise_of(hubs.own, 1), noise_of(1 - hubs.own, 1)
-        grid = HubGrid.between(flow.blocks, spacing, hubs.width)
-        added = HubVariance(Hubs("hubs", grid.places, grid, sums / own), [None, None], own, sums)
+        own, *sums = (noise_of(share, 1) for share in hubs.shares)
+        grid = HubGrid.between(flow.blocks, spacing, hubs.widths, len(sums) > 1)
+        ratios = tuple(noise / own for noise in sums)
+        added = HubVariance(Hubs("hubs", grid.places, grid, ratios), [None, None], own, sums)
         exact = mean_of(added.second(total_known), (n, n))
         assert hubs.error == pytest.approx(exact, rel=0.25), (hubs, exact)
 
@@ -201,17 +238,19 @@ def test_without_limits_nothing_changes():
             "shares": ["193/250", "68/125", "57/250"],
             "arrivals": None,
             "hubs": None,
-            "hub_width": None,
+            "hub_widths": [],
             "centred": False,
+            "hub_strips": False,
         }
 
 
 def test_descriptions_come_back():
     near = square(12)
     flow = Flow(near.domain, 1, (4,), None, None, 3, 2, True)
-    again = from_description(near.domain, flow.describe())
-    assert again.describe() == flow.describe()
-    assert again.groups == flow.groups
+    for each in (flow, Flow(near.domain, 1, (4,), None, None, 1, (2, 4), True, True)):
+        again = from_description(near.domain, each.describe())
+        assert again.describe() == each.describe()
+        assert again.groups == each.groups
 
 
 def test_candidates_say_that_they_have_hubs():
@@ -230,10 +269,14 @@ def test_candidates_say_that_they_have_hubs():
         ({"hubs": 0}, "hubs"),
         ({"hubs": 9}, "at most the 8 blocks"),
         ({"hubs": "all"}, "hubs"),
-        ({"hub_width": 3}, "hub_width is 3 without hubs"),
-        ({"hubs": 3, "hub_width": 5}, "there are only 3 hubs"),
-        ({"hubs": 1, "hub_width": 1}, "hub_width"),
+        ({"hub_widths": 3}, "hub_widths is 3 without hubs"),
+        ({"hubs": 3, "hub_widths": 5}, "there are only 3 hubs"),
+        ({"hubs": 1, "hub_widths": 1}, "hub_widths"),
+        ({"hubs": 1, "hub_widths": (3, 4)}, "each must be a multiple of the one before"),
+        ({"hubs": 1, "hub_widths": (4, 4)}, "each must be a multiple of the one before"),
         ({"centred": "yes"}, "centred is 'yes'"),
+        ({"hub_strips": 1}, "hub_strips is 1: it must be True or False"),
+        ({"hub_strips": True, "hubs": 3}, "hub_strips is True without hub_widths"),
     ],
 )
 def test_bad_parameters_are_named(arguments, text):
@@ -241,8 +284,19 @@ def test_bad_parameters_are_named(arguments, text):
         Flow(dh.Domain((0, 0, 8, 8), (8, 8)), **arguments)
 
 
+def test_strips_need_hubs_along_both_axes():
+    for blocks, hubs in (((9, 3), 3), ((9, 1), 1)):
+        domain = dh.Domain((0, 0, *blocks), blocks)
+        with pytest.raises(dh.InputError, match="only one hub along an axis"):
+            Flow(domain, hubs=hubs, hub_widths=2, hub_strips=True)
+        near = dh.Neighbourhood(domain, 1, limits=[(ANY, 2)])
+        assert not Flow.tuned(near).hub_strips
+    with pytest.raises(dh.InputError, match="in 1-D"):
+        Flow(dh.Domain((0, 9), (9,)), hubs=1, hub_widths=2, hub_strips=True)
+
+
 def test_a_grid_of_hubs_in_one_dimension_has_a_second_axis_of_one():
-    grid = HubGrid.between((20,), 5, 2)
+    grid = HubGrid.between((20,), 5, (2,))
     assert grid.places.tolist() == [2, 7, 12, 17]
     assert grid.sums == len(grid.axes[0].weights)
     assert grid.unit == 4

@@ -1,0 +1,38 @@
+"""What a limit for any move costs flows with hubs: errors over all ranges at ε = 1 and δ = one cell.
+
+Run as `python -m benchmarks.hub_levels` for a table of maps and lines; with `--side N` for maps of N × N cells alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+import deltahist as dh
+
+SHAPES = ((128, 128), (256, 256), (1000, 1000), (4096, 4096), (1000,), (4000,))
+
+
+def row(shape: tuple[int, ...], limit: float | None) -> str:
+    """Return the error where any move costs at most so many ε, and the hubs that have it."""
+    domain = dh.Domain((0,) * len(shape) + shape, shape)
+    near = dh.Neighbourhood(domain, 1, limits=None if limit is None else ((math.inf, limit),))
+    flow = dh.strategies.Flow.tuned(near)
+    error = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).rmse(dh.workloads.all_ranges(domain))
+    hubs = f"hubs {flow.hubs} apart, sums {flow.hub_widths}{', strips' * flow.hub_strips}" if flow.hubs else ""
+    return f"{' x '.join(map(str, shape)):>12} {limit or 'none':>6} {error:8.2f}  {hubs}"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, help="cells a side of one map, instead of all")
+    side = parser.parse_args().side
+    print(f"{'cells':>12} {'limit':>6} {'RMSE':>8}")
+    for shape in SHAPES if side is None else ((side, side),):
+        for limit in (None, 8, 4, 2):
+            print(row(shape, limit))
+
+
+if __name__ == "__main__":
+    main()
