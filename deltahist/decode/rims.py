@@ -305,14 +305,14 @@ class HubErrors:
         on_x, on_y = over.mT @ share, share @ up
         found = over.mT @ on_y
         variance = known[0, 0] * _total(share, share)
-        variance += np.einsum("kij,ij,kij->k", found, known[1:, 1:], found)
+        variance += _total(found, known[1:, 1:] * found)
         if hubs.grid.strips:
-            variance += np.einsum("kih,i,kih->k", on_x, known[1:, 0], on_x)
-            variance += np.einsum("khj,j,khj->k", on_y, known[0, 1:], on_y)
+            variance += _total(on_x, known[1:, :1] * on_x)
+            variance += _total(on_y, known[0, 1:] * on_y)
         held, (core, ones) = share != 0, self._known.onto_total
         # What a query holds of the total is taken off all hubs alike; without noise there is nothing to take off.
         if self._total_known and ones > 0:
-            entering = np.einsum("kij,ij->k", found, core)
+            entering = (found.reshape(len(found), -1) @ core.ravel())
             variance -= entering**2 / ones
             alike = (entering / ones)[:, None, None]
             x, y = (waves.sum(axis=0) for waves in self._waves)
