@@ -85,8 +85,8 @@ class Setting(NamedTuple):
     Parameters
     ----------
     strategy : its class.
-    limits : of moves beyond δ, one cell. how : what else `publish` is told. cells : whether single cells are asked for.
-    line, sides : whether cells are in a line instead of a square, and how many each side has.
+    limits : of moves beyond δ. how : what else `publish` is told. cells : whether single cells are asked for.
+    line, sides : whether cells are in a line instead of a square, and how many each side has. delta : δ in cells.
     """
 
     strategy: str
@@ -95,6 +95,7 @@ class Setting(NamedTuple):
     cells: bool = False
     line: bool = False
     sides: tuple[int, ...] = SIDES
+    delta: int = 1
 
     def publish(self, side: int) -> Callable[[], dh.Release]:
         """Make counts, and return what publishes them.
@@ -108,7 +109,7 @@ class Setting(NamedTuple):
         asked = {"workload": dh.workloads.boxes(self.boxes(500, side, True, 1))} if self.cells else {}
 
         def task() -> dh.Release:
-            release = dh.publish(counts, near(side, self.limits, self.line), **self.how, **asked)
+            release = dh.publish(counts, near(side, self.limits, self.line, self.delta), **self.how, **asked)
             if release.strategy.name != self.strategy:
                 raise RuntimeError(f"auto takes {release.strategy.name} where {self.strategy} is measured")
             return release
@@ -173,10 +174,10 @@ class Command:
         return {self.name: Sample(own.processor, own.clock, other.processor, other.clock)}
 
 
-def near(side: int, limits: Any = None, line: bool = False) -> dh.Neighbourhood:
-    """Neighbourhood of one cell, of a square or a line of cells."""
+def near(side: int, limits: Any = None, line: bool = False, delta: int = 1) -> dh.Neighbourhood:
+    """Neighbourhood of so many cells, of a square or a line of cells."""
     axes = 1 if line else 2
-    return dh.Neighbourhood(dh.Domain((0,) * axes + (side,) * axes, (side,) * axes), 1, limits=limits)
+    return dh.Neighbourhood(dh.Domain((0,) * axes + (side,) * axes, (side,) * axes), delta, limits=limits)
 
 
 def publish(folder: Path, setting: str, side: int) -> Iterator[tuple[float, ...]]:
@@ -263,7 +264,7 @@ ALIKE = [(math.inf, 1)]
 SETTINGS = {
     "default": Setting("Flow"),
     "no limit": Setting("Flow", ()),
-    "any move alike": Setting("Tents", ALIKE),
+    "any move alike": Setting("Tents", ALIKE, sides=(256, 1000), delta=2),
     "Gaussian": Setting("Spectral", how={"rho": 0.03}),
     "single cells": Setting("Identity", cells=True),
     "small and Gaussian": Setting("Optimal", how={"rho": 0.03}, sides=(16,)),
