@@ -321,9 +321,13 @@ class HubErrors:
         fourth = np.zeros(len(around))
         if not kurtosis:
             return variance, fourth
+        # Intervals take fourth cumulants to thousandths: single precision is enough, and takes a third of the time.
+        share, found, on_x, on_y, over, up, trust, weight, onto_x, onto_y = (
+            each.astype(np.float32)
+            for each in (share, found, on_x, on_y, over, up, hubs.trust, joint(hubs.trust))
+            + tuple(line.turn * line.squares for line in hubs.grid.axes)
+        )
         # A hub's own draw counts by what is left of the query there, and those of its sums by what they see of that.
-        trust, weight = hubs.trust, joint(hubs.trust)
-        onto_x, onto_y = (line.turn * line.squares for line in hubs.grid.axes)
         left = share + over @ (weight[1:, 1:] * found) @ up.mT
         if hubs.ratios:
             fourth += self._sums[0] * _fourth(onto_x @ (trust[1:, 1:] * found) @ onto_y.T / hubs.ratios[0])
