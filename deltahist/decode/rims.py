@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy
@@ -322,11 +322,10 @@ class HubErrors:
         if not kurtosis:
             return variance, fourth
         # Intervals take fourth cumulants to thousandths: single precision is enough, and takes a third of the time.
-        share, found, on_x, on_y, over, up, trust, weight, onto_x, onto_y = (
-            each.astype(np.float32)
-            for each in (share, found, on_x, on_y, over, up, hubs.trust, joint(hubs.trust))
-            + tuple(line.turn * line.squares for line in hubs.grid.axes)
-        )
+        onto = [line.turn * line.squares for line in hubs.grid.axes]
+        fields: list[NDArray[Any]] = [share, found, on_x, on_y, over, up, hubs.trust, joint(hubs.trust), *onto]
+        single: list[Any] = [each.astype(np.float32) for each in fields]
+        share, found, on_x, on_y, over, up, trust, weight, onto_x, onto_y = single
         # A hub's own draw counts by what is left of the query there, and those of its sums by what they see of that.
         left = share + over @ (weight[1:, 1:] * found) @ up.mT
         if hubs.ratios:

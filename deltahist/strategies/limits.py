@@ -24,8 +24,8 @@ _BOXES, _WORK = 500, 4_000_000
 #: Distances between sums of hubs that are tried, in hubs; sums along an axis at most.
 _WIDTHS = (4, 5, 6, 8, 12, 18, 27, 40)
 _MOST_SUMS = 256
-#: Hubs at most, where fewer will do: one in every cell of 4096 × 4096 lowers the error by a seventh (90 instead of 106),
-#: but publishing then takes half as much again, and boxes five times as long.
+#: Hubs at most, where fewer will do: one in every cell of 4096 × 4096 lowers the error by a seventh (90, not 106), but
+#: publishing then takes half as much again, and boxes five times as long.
 _MOST_HUBS = 2048**2
 #: Of the first of two levels; how much further apart the second is; from how many hubs along an axis on it is tried.
 _NEAR, _TIMES = (12, 18, 27), (10, 16)
