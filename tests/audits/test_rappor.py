@@ -158,7 +158,7 @@ def test_the_law_of_cut_laplace_noise_and_of_noise_that_is_kept_too_often(monkey
         kept = rng.random(coarse.shape) < float(level / finer)  # without e^(−(ε₂ − ε₁)|V|)
         return np.where(kept, coarse, fresh)
 
-    monkeypatch.setattr(publishing.Lattice, "refine", often)
+    monkeypatch.setattr(publishing.GeometricProcess, "refine", often)
     assert laplace_p_value(3) < ALARM
 
 
