@@ -271,7 +271,7 @@ SETTINGS = {
     "line, any move alike": Setting("CutAugmented", ALIKE, line=True, sides=(64,)),
     "line, no limit": Setting("Cumulative", (), line=True, sides=(4096,)),
     "line, number not known": Setting(
-        "Hierarchical", ALIKE, {"epsilon": 1, "dropped": ["bad rows"]}, line=True, sides=(4096,)
+        "Hierarchical", ALIKE, {"epsilon": 1, "dropped": ["bad rows"]}, line=True, sides=(1024,)
     ),
 }
 
