@@ -15,7 +15,7 @@ PANELS = {
     "load and first answer": "load and first answer, imports included (s)",
     "a box that cuts cells": "one box that cuts cells, warm (ms)",
 }
-COLOURS = ("#1f5fa8", "#3a9a3a", "#e07b00", "#b03060", "#6f6f6f")
+COLOURS = ("#1f5fa8", "#3a9a3a", "#b03060", "#6f6f6f")
 
 
 def main() -> None:
