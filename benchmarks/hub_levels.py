@@ -1,11 +1,10 @@
 """What a limit for any move costs flows with hubs: errors over all ranges at ε = 1 and δ = one cell.
 
-Run as `python -m benchmarks.hub_levels` for a table of maps and lines; with `--side N` for maps of N × N cells alone.
+Run as `python -m benchmarks.hub_levels` for a table of maps and lines.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import deltahist as dh
@@ -25,11 +24,8 @@ def row(shape: tuple[int, ...], limit: float | None) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", type=int, help="cells a side of one map, instead of all")
-    side = parser.parse_args().side
     print(f"{'cells':>12} {'limit':>6} {'RMSE':>8}")
-    for shape in SHAPES if side is None else ((side, side),):
+    for shape in SHAPES:
         for limit in (None, 8, 4, 2):
             print(row(shape, limit))
 

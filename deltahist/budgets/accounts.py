@@ -85,12 +85,11 @@ _ADD = (
 )
 _FORGET = delete(_CHARGE).where(_CHARGE.c.account == _OF, _CHARGE.c.step <= _AT)
 _VALUE = select(_FACT.c.value).where(_FACT.c.account == _OF, _FACT.c.name == _KEY)
-_CLOSE = tuple(
-    delete(table).where(column == _OF)
-    for table, column in (
-        *((table, table.c.account) for table in (_ANSWER, _ENTRY, _FACT, _CHARGE)),
-        (_ACCOUNT, _ACCOUNT.c.name),
-    )
+#: Tables of what belongs to accounts.
+_OWNED = (_CHARGE, _FACT, _ANSWER, _ENTRY)
+_CLOSE = (
+    *(delete(table).where(table.c.account == _OF) for table in _OWNED),
+    delete(_ACCOUNT).where(_ACCOUNT.c.name == _OF),
 )
 _FACTS = select(_FACT.c.name, _FACT.c.value).where(
     _FACT.c.account == _OF, _FACT.c.name.startswith(_KEY, autoescape=False)
@@ -189,7 +188,7 @@ class Accounts:
         """For each table the accounts that it has rows of, whether they are there or not."""
         return {
             table.name: set(self._connection.scalars(select(table.c.account).distinct()))
-            for table in (_CHARGE, _FACT, _ANSWER, _ENTRY)
+            for table in _OWNED
         }
 
     def entries(self, name: str, after: int = -1) -> list[Entry]:

@@ -115,7 +115,7 @@ class PostgreSQL:
                     f"{self._what} is of version {versions[0]}: this program knows versions up to {VERSION}"
                 )
             there = set(inspect(connection).get_table_names(SCHEMA))
-        missing = sorted({*TABLES.tables} - there)
+        missing = sorted(TABLES.tables.keys() - there)
         if missing or len(versions) != 1:
             why = f"it has no table {missing[0]!r}" if missing else f"it has {len(versions)} versions"
             raise DamagedFile(f"{self._what} is damaged: {why}; nothing was charged")

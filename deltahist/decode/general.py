@@ -11,13 +11,12 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, decoder_of, decodes
-from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments
+from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, rows_of
 from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.optimal import Optimal
 from deltahist.workloads import AllRanges, Boxes, Span, range_gram
-from deltahist.workloads.cover import explicit
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -114,7 +113,7 @@ class DenseDecoder(Decoder):
         if isinstance(work, Boxes | AllRanges) and len(work) * self.strategy.shape[0] > _MOST_COEFFICIENTS:
             variance = self._corner_variance(work.spans(self.domain))
             return Moments(variance, np.zeros(len(variance)), unresolved=self._all_resolved(len(variance)))
-        rows = work.matrix(self.domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
+        rows = rows_of(work, self.domain)
         parts = [self._moments_of(rows[i : i + _BATCH].toarray()) for i in range(0, rows.shape[0], _BATCH)]
         variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy
@@ -136,7 +136,7 @@ class _Solved:
     """Query by query, from the coefficients with which noise draws enter the answer."""
 
     def moments(self, decoder: Solver, work: Asked) -> Moments:
-        queries = work.matrix(decoder.domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
+        queries = rows_of(work, decoder.domain)
         strategy = decoder.strategy
         variance, kurtosis, unresolved = (np.zeros(queries.shape[0]) for _ in range(3))
         for i, query in enumerate(_rows(queries)):
@@ -190,6 +190,11 @@ def _rows(queries: scipy.sparse.sparray) -> Iterator[NDArray[np.float64]]:
 
 
 CLOSED, SOLVED, SIMULATED = _Closed(), _Solved(), _Simulated()
+
+
+def rows_of(work: Asked, domain: Domain) -> Any:
+    """Return queries as rows (m, N)."""
+    return work.matrix(domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
 
 
 def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from deltahist.decode.hubs import HubVariance
 from deltahist.strategies.doors import joint
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
-from deltahist.workloads.cover import RegionCover
+from deltahist.workloads.cover import RegionCover, counted
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -44,9 +44,9 @@ def near(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> 
     place = np.column_stack([cover.x, cover.y])
     for owner, start, end in ((cover.owner, place, place + 1), (cover.whole, cover.low, cover.high)):
         begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1])[: len(owner)])
-        some = owner[begins]
-        low[some] = np.minimum(low[some], np.minimum.reduceat(start, begins)) if len(some) else low[some]
-        high[some] = np.maximum(high[some], np.maximum.reduceat(end, begins)) if len(some) else high[some]
+        if len(some := owner[begins]):
+            low[some] = np.minimum(low[some], np.minimum.reduceat(start, begins))
+            high[some] = np.maximum(high[some], np.maximum.reduceat(end, begins))
     low = np.minimum(low, high)
     ends = [np.searchsorted(owner, np.arange(cover.number + 1)) for owner in (cover.owner, cover.whole)]
     # A box has a rim of nothing, one cell wide, so that every neighbour of a cell is there.
@@ -83,18 +83,19 @@ def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
     """What some of the queries own, as numbers among the some and places in the list, which is sorted by owner."""
     number = ends[some + 1] - ends[some]
     query = np.repeat(np.arange(len(some)), number)
-    return query, np.arange(len(query)) + (ends[some] - (np.cumsum(number) - number))[query]
+    return query, ends[some][query] + counted(number)
 
 
 class Windows:
     """A table (places, k) whose rows around boxes are looked up, 0 off the grid."""
 
     def __init__(self, table: Field) -> None:
+        self._places = len(table)
         # Before the first cell of a box is its rim; the largest box has another behind all places.
         self._padded = np.pad(table, ((1, len(table) + 2), (0, 0)))
 
     def __len__(self) -> int:
-        return len(self._padded) // 2 - 1
+        return self._places
 
     def rows(self, low: Index, size: int, first: Index | int, number: int | None) -> Field:
         """Rows from the one before `low` on (queries, size, number), and columns from the first on."""
@@ -312,7 +313,7 @@ class HubErrors:
         held, (core, ones) = share != 0, self._known.onto_total
         # What a query holds of the total is taken off all hubs alike; without noise there is nothing to take off.
         if self._total_known and ones > 0:
-            entering = (found.reshape(len(found), -1) @ core.ravel())
+            entering = found.reshape(len(found), -1) @ core.ravel()
             variance -= entering**2 / ones
             alike = (entering / ones)[:, None, None]
             x, y = (waves.sum(axis=0) for waves in self._waves)

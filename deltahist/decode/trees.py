@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder, decodes
 from deltahist.decode.features import BlockPower
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
-from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, Terms
+from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, Terms, rows_of
 from deltahist.decode.totals import PublicTotal, sums_of_both
 from deltahist.domain import Domain
 from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.grids import Grids, Hierarchical, Starts, spread_blocks, sum_blocks
-from deltahist.workloads import AllRanges, Boxes, Span
-from deltahist.workloads.cover import explicit
+from deltahist.workloads import AllRanges, Span
 
 #: Longest side, in cells, of boxes whose kurtosis is worked out, and of the tree that serves for it.
 _SMALL_BOX = 8
@@ -155,7 +154,7 @@ class TreeDecoder(Decoder):
 
     def variance(self, work: Asked) -> NDArray[np.float64]:
         if not self._closed:
-            rows = work.matrix(self.domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
+            rows = rows_of(work, self.domain)
             return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
         return super().variance(work)
 

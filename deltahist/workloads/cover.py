@@ -96,11 +96,11 @@ class RegionCover(Cover):
     def rows(self) -> scipy.sparse.csr_array:
         """The shares (m, N), every cell by itself."""
         wide, tall = (self.high - self.low).T
-        column = _counted(wide)
+        column = counted(wide)
         rectangle = np.repeat(np.arange(len(wide)), wide)
         tall = tall[rectangle]
         cell = (self.low[rectangle, 0] + column) * self.shape[1] + self.low[rectangle, 1]
-        cells = np.concatenate([self.x * self.shape[1] + self.y, np.repeat(cell, tall) + _counted(tall)])
+        cells = np.concatenate([self.x * self.shape[1] + self.y, np.repeat(cell, tall) + counted(tall)])
         owner = np.concatenate([self.owner, np.repeat(self.whole[rectangle], tall)])
         share = np.concatenate([self.share, np.ones(len(cells) - len(self.share))])
         rows = scipy.sparse.csr_array((share, (owner, cells)), shape=(self.number, math.prod(self.shape)))
@@ -138,7 +138,7 @@ class RegionCover(Cover):
         return np.zeros_like(values) if weight == "whole" else values * _weigh(self.share, weight)
 
 
-def _counted(numbers: Index) -> Index:
+def counted(numbers: Index) -> Index:
     """0, 1, ... up to each number, one number after the other."""
     return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
 
