@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test lint types doctest bench bench-quick audit mutants docs wheel clean
+.PHONY: help demo test lint types doctest check bench bench-quick audit mutants docs wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -47,8 +47,12 @@ audit: $(VENV)/.test  ## run every statistical privacy audit, slow ones included
 doctest: $(VENV)/.test  ## run the examples in the docstrings
 	$(BIN)/python -m pytest --doctest-modules deltahist $(ARGS)
 
+check: lint types test  ## lint, types and the quick tests
+
 lint: $(VENV)/.lint  ## check the style, and that imports run downwards
 	$(BIN)/ruff check
+	$(BIN)/codespell deltahist docs README.md
+	$(BIN)/python tools/prose.py
 	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(VENV)/.lint  ## check the types
