@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from deltahist.domain import Domain
 
 
+#: What steers a terminal, and has no place in a line.
+_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
 def note(text: str) -> None:
     """Tell the person at the keyboard something that does not belong into the output."""
     print(text, file=sys.stderr)
@@ -23,22 +28,20 @@ def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()
 ) -> str:
     """Aligned columns; the first `left`, and those called `words`, are flush left, the others (figures) flush right."""
-    from rich.box import Box
-    from rich.console import Console
-    from rich.table import Table
+    from rich.cells import cell_len
 
-    ruled = Box("\n".join(["    ", "    ", " -  ", *["    "] * 5]))
-    grid = Table(*header, box=ruled, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, column in enumerate(grid.columns):
-        column.justify = "left" if number < left or column.header in words else "right"
-        column.no_wrap = True
-    for row in rows:
-        grid.add_row(*row)
-    # A width that no table has, and names as they are: neither cut, nor read for markup.
-    console = Console(width=1_000_000, color_system=None, markup=False, emoji=False, highlight=False)
-    with console.capture() as text:
-        console.print(grid)
-    return "\n".join(line.rstrip() for line in text.get().splitlines())
+    # A table of rich's own takes 0.4 ms for each row, more than the answer in it.
+    columns, rule = [], ""
+    for number, column in enumerate(zip(header, *rows, strict=True)):
+        texts = [_STEERING.sub(" ", text) for text in column]
+        sizes = [len(text) if text.isascii() else cell_len(text) for text in texts]
+        width = max(sizes)
+        rule += "-" * (width + 1) + " "
+        gaps = [" " * (width - size) for size in sizes]
+        pair = (texts, gaps) if number < left or header[number] in words else (gaps, texts)
+        columns.append(map("".join, zip(*pair, strict=True)))
+    head, *lines = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    return "\n".join([head, rule[:-2], *lines])
 
 
 def facts(**values: str) -> str:

@@ -645,14 +645,16 @@ def test_help_is_instant(command):
 
 def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
     lines = console.table(
-        ["name", "count"], [["[bold]a", "1"], ["東京 :smile:", "1,000"], ["x" * 300, "2"]]
+        ["name", "count"],
+        [["[bold]a", "1"], ["東京 :smile:", "1,000"], ["x" * 300, "2"], ["two\nlines \x1b[1m", "3"]],
     ).splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["[bold]a", "東京", "x" * 300]
-    assert len(lines) == 5
+    assert [line.split()[0] for line in lines[2:]] == ["[bold]a", "東京", "x" * 300, "two"]
+    assert lines[5].startswith("two lines  [1m  ")
+    assert len(lines) == 6
     assert lines[0].split() == ["name", "count"]
     assert set(lines[1]) == {"-", " "}
     widths = [cell_len(line) for line in lines]
-    assert widths[0] == widths[2] == widths[3] == widths[4]
+    assert widths[0] == widths[2] == widths[3] == widths[4] == widths[5]
 
 
 def test_options_that_commands_share_may_differ(capsys):
