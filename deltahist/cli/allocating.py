@@ -114,7 +114,7 @@ def _read_weights(file: Path) -> tuple[list[str], Any]:
     """Names of the steps and their weights."""
     import numpy as np
 
-    from deltahist.budgets.allocation.windows import check_weights
+    from deltahist.budgets.allocation.problem import check_weights
 
     rows = read_rows(file, "weights")
     if not rows or "weight" not in rows[0]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from deltahist._files import read_rows
 from deltahist._progress import progress
 from deltahist.cli import console, options
 from deltahist.cli.asking import Asked, settle
 from deltahist.cli.groups import RowOptions, Spending, WeakProtection, Window, argument, option, spread
 from deltahist.cli.mending import mending
 from deltahist.cli.places import Coordinates, MapOptions, Sources, beyond
-from deltahist.errors import InputError
+from deltahist.errors import InputError, shortened, typed
 
 if TYPE_CHECKING:
     from deltahist.domain.clock import Clock
@@ -129,7 +132,6 @@ def stream(
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.budget import Budget
-    from deltahist.budgets.amounts import read_amounts
     from deltahist.domain.clock import Clock
     from deltahist.publishers.stream import Stream
 
@@ -159,6 +161,39 @@ def stream(
         tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)
     print(_summary(plan, out, tally, beyond(plan.mechanism, place.distances is not None)))
     return tally
+
+
+def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fraction]:
+    """Read the amount of each step of a stream from a CSV file with the columns `step` and epsilon (or rho).
+
+    Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
+    """
+    file = Path(file)
+    rows = read_rows(file, "budgets")
+    if not rows or not {"step", unit} <= set(rows[0]):
+        raise InputError(f"budgets {file.name!r} must have a header with the columns step and {unit}")
+    names = [str(row["step"]).strip() for row in rows]
+    for place, (name, label) in enumerate(zip(names, labels, strict=False)):
+        if name != label:
+            why = "repeated" if name in names[:place] else "out of order, or after a gap"
+            raise InputError(
+                f"budgets {file.name!r} has step {name!r} where {label!r} must be ({why}): one row for each step "
+                "from the first on, in order"
+            )
+    if len(names) < len(labels):
+        raise InputError(
+            f"budgets {file.name!r} ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}"
+        )
+    out = []
+    for row, label in zip(rows, labels, strict=False):
+        said = str(row[unit]).strip()
+        amount = typed(said)
+        if amount is None or amount < 0:
+            raise InputError(
+                f"budgets {file.name!r} has {shortened(said)} for step {label}: it must be a number, zero or more"
+            )
+        out.append(amount)
+    return out
 
 
 def _lasting(plan: Stream, letter: str) -> str:

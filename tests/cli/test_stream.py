@@ -11,6 +11,7 @@ import pytest
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
 from deltahist.cli import main
+from deltahist.cli.streaming import read_amounts
 from deltahist.planning import on_cells, plan_cells
 
 DAYS = 12
@@ -689,3 +690,16 @@ def test_a_folder_of_a_stream_is_asked_for_a_sum(folder, capsys):
     assert ",4" in capsys.readouterr().out.splitlines()[1]  # steps
     assert main(["inspect", str(folder / "out")]) == 2
     assert "name one of those in it (`deltahist query`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("amount", ["9" * 5000, "1e999999999", "1e-999999999", "-1", "nan", "many", "1/0"])
+def test_an_amount_that_is_no_number_is_refused_at_once(tmp_path, amount):
+    (tmp_path / "b.csv").write_text(f"step,epsilon\n1,0.5\n2,{amount}\n")
+    with pytest.raises(dh.InputError, match="for step 2: it must be a number, zero or more") as caught:
+        read_amounts(tmp_path / "b.csv", ["1", "2"], "epsilon")
+    assert len(str(caught.value)) < 200
+
+
+def test_amounts_are_exact(tmp_path):
+    (tmp_path / "b.csv").write_text("step,epsilon\n1,0.1\n2,1/3\n3,0\n")
+    assert read_amounts(tmp_path / "b.csv", ["1", "2", "3"], "epsilon") == [Fraction(1, 10), Fraction(1, 3), 0]

@@ -13,8 +13,7 @@ is given whatever may come:
 0.5
 """
 
-from deltahist.budgets.allocation.models import Independent, Markov
 from deltahist.budgets.allocation.offline import allocate_offline
-from deltahist.budgets.allocation.online import allocate_online
+from deltahist.budgets.allocation.online import Independent, Markov, allocate_online
 
 __all__ = ["Independent", "Markov", "allocate_offline", "allocate_online"]

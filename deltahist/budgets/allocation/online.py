@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budgets.allocation.models import Model, Sampler, futures
-from deltahist.budgets.allocation.optimum import Array, imbalance, least, next_centre
-from deltahist.budgets.allocation.windows import check_budget, check_past, check_weights
-from deltahist.errors import NANO, InputError, positive, whole
+from deltahist.budgets.allocation.problem import (
+    Array,
+    check_budget,
+    check_past,
+    check_weights,
+    imbalance,
+    least_cost,
+    next_centre,
+)
+from deltahist.errors import NANO, InputError, is_number, positive, whole
 
 #: Windows ahead that scenarios reach.
 _AHEAD = 3
-#: Relative gap at which a decision is settled; it moves the decision by about its square root.
+#: Relative gap at which a decision is converged; it moves the decision by about its square root.
 _GAP = 1e-5
 _ITERATIONS = 60
 #: Scenarios of the first answer when time is limited; each further one takes four times as many.
@@ -28,14 +36,14 @@ def allocate_online(
     *,
     length: int,
     epsilon: float | Fraction,
-    model: Model | Sampler | float,
+    model: Any,
     power: float = 2.0,
     steps: int | None = None,
     scenarios: int = 1000,
     seconds: float | None = None,
     rng: np.random.Generator | None = None,
 ) -> float:
-    """What to spend now, when the weights up to now are known and a model says what may come.
+    """Allocate the present step's amount, when weights up to now are known and a model draws later ones.
 
     The amount e minimises w_i e^−a plus the mean over scenarios of the least error of their future:
 
@@ -94,7 +102,7 @@ def allocate_online(
     rng = np.random.default_rng(0) if rng is None else rng
     started, number, answer = time.monotonic(), scenarios if seconds is None else min(_FIRST, scenarios), 0.0
     while True:
-        drawn = futures(model, known, horizon - 1, number, rng)
+        drawn = draw_futures(model, known, horizon - 1, number, rng)
         found = decide(known[-1:], drawn.T[:, None, :], limits, length, power)
         answer = float(found[0])
         spent = time.monotonic() - started
@@ -106,7 +114,7 @@ def allocate_online(
 
 
 def limits_ahead(past: Array, length: int, horizon: int) -> Array:
-    """What the past leaves (horizon, R) of the windows that end at the present step and after it.
+    """Return what the past leaves (horizon, R) of the windows that end at the present step and after it.
 
     Parameters
     ----------
@@ -120,7 +128,7 @@ def limits_ahead(past: Array, length: int, horizon: int) -> Array:
 
 
 def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -> Array:
-    """Amounts (R,) for the present step of R independent problems, each with N scenarios, in units of the limit.
+    """Return amounts (R,) for the present step of R independent problems of N scenarios, in units of the limit.
 
     One primal-dual interior-point method for all (`_Scenarios`). Problems that have converged drop out.
 
@@ -133,23 +141,23 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
     out = np.empty(len(now))
     left = np.arange(len(now))
     for _ in range(_ITERATIONS):
-        settled = point.settled()
+        converged = point.converged()
         out[left] = point.first
-        if settled.all():
+        if converged.all():
             break
-        if settled.any():
-            left = left[~settled]
-            point.keep(~settled)
+        if converged.any():
+            left = left[~converged]
+            point.keep_problems(~converged)
         point.improve()
     return out
 
 
 class _Scenarios:
-    """Where the method stands: amounts x of the steps, slacks z and prices λ of the windows, all (H, R, N).
+    """A point of the method: amounts x of the steps, slacks z and prices λ of the windows, all (H, R, N).
 
     Each of the R problems is: minimise N w_0 e^−a + Σ_n Σ_(t>0) w_tn x_tn^−a over e and all x_tn, x_0n = e, so that in
     every scenario n the window that ends at step t holds no more than b_t: N times the mean error of the futures. The
-    conditions and directions are those that `optimum` derives, scenario by scenario, but for the amount e that all
+    conditions and directions are those that `problem` derives, scenario by scenario, but for the amount e that all
     share: the equations of their first steps are added up into one,
 
         s_0 e^(a+1) = a N w_0,   s_0 = Σ_n s_0n.
@@ -185,33 +193,33 @@ class _Scenarios:
         return self.x[0, :, 0]
 
     def _safe(self) -> Array:
-        """Amounts, with one where the weight is zero."""
+        """Return the amounts, with 1 where the weight is zero."""
         return np.where(self.on, self.x, 1.0)
 
     def _over_steps(self, combine: np.ufunc, values: Array) -> Array:
-        """Values of steps, combined over those that each window holds: it ends at its own step."""
+        """Combine values of the steps that each window holds: a window ends at its own step."""
         out = values.copy()
         for back in range(1, self.length):
             combine(out[back:], values[:-back], out=out[back:])
         return out
 
     def _over_windows(self, combine: np.ufunc, values: Array) -> Array:
-        """Values of windows, combined over those that hold each step: they end there and later."""
+        """Combine values of the windows that hold each step: these end there and later."""
         out = values.copy()
         for later in range(1, self.length):
             combine(out[:-later], values[later:], out=out[:-later])
         return out
 
     def _total(self, x: Array) -> Array:
-        """C x."""
+        """Return C x."""
         return self._over_steps(np.add, x)
 
     def _spread(self, price: Array) -> Array:
-        """Cᵀλ."""
+        """Return Cᵀλ."""
         return self._over_windows(np.add, price)
 
-    def settled(self) -> NDArray[np.bool_]:
-        """Which problems (R,) are within the gap; works out every step's price, and by how much it is off."""
+    def converged(self) -> NDArray[np.bool_]:
+        """Work out step prices and imbalances; return which problems (R,) are within the gap."""
         a, number = self.power, self.x.shape[2]
         safe, weights = self._safe(), np.where(self.on, self.w, 1.0)
         self.step_price = self._spread(self.price)
@@ -220,43 +228,43 @@ class _Scenarios:
         self.shared_off = imbalance(self.first, self.shared_price, now, a)
 
         error = now * self.first**-a + self._ahead(weights * safe**-a)
-        bound = least(now, self.shared_price, a) + self._ahead(least(weights, self.step_price, a))
+        bound = least_cost(now, self.shared_price, a) + self._ahead(least_cost(weights, self.step_price, a))
         bound = bound - (self.limits * self.price).sum(axis=(0, 2))
         return np.asarray(error - bound < _GAP * error)
 
     def _ahead(self, values: Array) -> Array:
-        """Sum (R,) over the later steps with weight, of all scenarios."""
+        """Sum values over the later steps with weight, of all scenarios (R,)."""
         return np.asarray(np.where(self.on, values, 0.0)[1:].sum(axis=(0, 2)))
 
-    def keep(self, problems: NDArray[np.bool_]) -> None:
-        """Go on with some problems only."""
+    def keep_problems(self, problems: NDArray[np.bool_]) -> None:
+        """Keep some problems only."""
         for name in ("w", "on", "limits", "x", "z", "price", "step_price", "off"):
             setattr(self, name, getattr(self, name)[:, problems])
         for name in ("shared_price", "shared_off"):
             setattr(self, name, getattr(self, name)[problems])
 
     def improve(self) -> None:
-        """One step, from the prices that `settled` has left."""
+        """Take one step from the prices that `converged` has worked out."""
         self._eliminate(self._matrix())
         dx, dz, dl = self._direction(np.zeros((1, 1, 1)))
         now = (self.price * self.z).mean(axis=(0, 2))
-        near, far = self._rooms(dx, dz, dl, 1.0)
+        near, far = self._reaches(dx, dz, dl, 1.0)
         reached = ((self.price + far * dl) * (self.z + near * dz)).mean(axis=(0, 2))
         dx, dz, dl = self._direction(next_centre(now, reached)[:, None] - dz * dl)
-        near, far = self._rooms(dx, dz, dl, 0.95)
+        near, far = self._reaches(dx, dz, dl, 0.95)
         self.x, self.z, self.price = self.x + near * dx, self.z + near * dz, self.price + far * dl
 
-    def _rooms(self, dx: Array, dz: Array, dl: Array, share: float) -> tuple[Array, Array]:
-        """How far amounts and slacks, and prices, can go, per problem, (R, 1)."""
+    def _reaches(self, dx: Array, dz: Array, dl: Array, share: float) -> tuple[Array, Array]:
+        """Return how far amounts and slacks, and prices, can go in each problem, (R, 1)."""
 
-        def room(value: Array, change: Array) -> Array:
+        def reach(value: Array, change: Array) -> Array:
             ratio = np.where(change < 0, value / np.where(change < 0, -change, 1.0), np.inf)
             return np.asarray(np.minimum(1.0, share * ratio.min(axis=(0, 2))))[:, None]
 
-        return np.minimum(room(self.z, dz), room(self._safe(), dx)), room(self.price, dl)
+        return np.minimum(reach(self.z, dz), reach(self._safe(), dx)), reach(self.price, dl)
 
     def _matrix(self) -> Array:
-        """Newton's matrix Cᵀ diag(λ/z) C + diag((a + 1) s/x) as its bands (length, H, R, N).
+        """Return the bands (length, H, R, N) of Newton's matrix Cᵀ diag(λ/z) C + diag((a + 1) s/x).
 
         Entry [d, t] is that of steps t and t − d: the stiffness of all windows that hold both. Those are the ones that
         hold t + 1 and t − d, which is entry [d + 1, t + 1], and the one that ends at t. What the shared amount adds to
@@ -292,17 +300,17 @@ class _Scenarios:
         self.shared_pivot = self.pivot[0].sum(axis=1) + own
 
     def _direction(self, target: Array) -> tuple[Array, Array, Array]:
-        """(dx, dz, dλ) towards λ z = target, with the matrix as `_eliminate` has left it."""
+        """Return the direction (dx, dz, dλ) towards λ z = target, with the factored matrix."""
         change = target / self.z - self.price
         side = -self._spread(change)
         side[1:] -= (self.step_price * self.off)[1:]
         side *= self.on
-        dx = self._solved(side)
+        dx = self._solve(side)
         dz = -self._total(dx)
         return dx, dz, change - self.stiffness * dz
 
-    def _solved(self, side: Array) -> Array:
-        """dx for the right-hand sides: down to the second step, the shared amount, and up again; `side` is used up."""
+    def _solve(self, side: Array) -> Array:
+        """Solve for dx: down to the second step, the shared amount, and up again; `side` is overwritten."""
         steps = range(1, len(side))
         for t in reversed(steps):
             for d in range(1, min(self.length - 1, t) + 1):
@@ -315,3 +323,116 @@ class _Scenarios:
             for d in range(1, min(self.length - 1, t) + 1):
                 dx[t] -= self.factors[d, t] * dx[t - d]
         return dx
+
+
+# ---------------------------------------------------------------------------------- models of weights
+
+
+@dataclass(frozen=True)
+class Independent:
+    """Independent weights.
+
+    Parameters
+    ----------
+    values : the possible weights. probabilities : of each; they add up to 1.
+
+    >>> model = Independent((0, 1), (0.25, 0.75))
+    >>> model.sample(np.ones(3), 5, 2, np.random.default_rng(0)).shape
+    (2, 5)
+    """
+
+    values: tuple[float, ...] = (0.0, 1.0)
+    probabilities: tuple[float, ...] = (0.5, 0.5)
+
+    def __post_init__(self) -> None:
+        check_weights(self.values, "values")
+        _check_probabilities(np.asarray(self.probabilities, dtype=np.float64), len(self.values), "probabilities")
+
+    def sample(self, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
+        """Draw independent weights (scenarios, steps)."""
+        return rng.choice(
+            np.asarray(self.values, np.float64), (scenarios, steps), p=_normalise(self.probabilities)
+        )
+
+
+@dataclass(frozen=True)
+class Markov:
+    """A Markov chain of weights.
+
+    Parameters
+    ----------
+    values : (k,) different values. transitions : (k, k), row i the probabilities of what follows values[i].
+
+    >>> model = Markov((0, 1), ((0.9, 0.1), (0.5, 0.5)))
+    >>> model.sample(np.array([1.0]), 4, 3, np.random.default_rng(0)).shape
+    (3, 4)
+    """
+
+    values: tuple[float, ...]
+    transitions: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        values = check_weights(self.values, "values")
+        if len(np.unique(values)) < len(values) or not len(values):
+            raise InputError(f"values are {self.values}: they must be different, at least one")
+        if len(self.transitions) != len(values):
+            raise InputError(
+                f"transitions have {len(self.transitions)} rows: one for each of {len(values)} values"
+            )
+        for row in self.transitions:
+            _check_probabilities(np.asarray(row, dtype=np.float64), len(values), "a row of transitions")
+
+    def sample(self, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
+        """Draw chains (scenarios, steps) that continue from the last weight.
+
+        Raises InputError if the last weight is none of the values.
+        """
+        values = np.asarray(self.values, dtype=np.float64)
+        at = np.flatnonzero(values == weights[-1])
+        if not len(at):
+            raise InputError(f"weight {weights[-1]:g} is none of the model's values, {self.values}")
+        upto = np.cumsum([_normalise(row) for row in self.transitions], axis=1)
+        state = np.full(scenarios, at[0])
+        out = np.empty((scenarios, steps))
+        for step in range(steps):
+            state = np.minimum((rng.random(scenarios)[:, None] >= upto[state]).sum(axis=1), len(values) - 1)
+            out[:, step] = values[state]
+        return out
+
+
+def draw_futures(
+    model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator
+) -> Array:
+    """Return checked future weights (scenarios, steps) that a model draws.
+
+    A number is the probability of weight 1, independently at each step; else the weight is 0.
+
+    Raises InputError if it is neither a model nor a function, or draws something else than weights.
+    """
+    if is_number(model):
+        model = Independent((0.0, 1.0), (1 - float(model), float(model)))  # type: ignore[arg-type]
+    draw = getattr(model, "sample", model)
+    if not callable(draw):
+        raise InputError(
+            f"model is {model!r}: it must be Independent, Markov, an object with sample(weights, steps, "
+            "scenarios, rng), or such a function"
+        )
+    drawn = np.asarray(draw(weights.copy(), steps, scenarios, rng), dtype=np.float64)
+    if drawn.shape != (scenarios, steps):
+        raise InputError(
+            f"model draws shape {drawn.shape}: it must be (scenarios, steps) = {(scenarios, steps)}"
+        )
+    check_weights(drawn.ravel(), "weights that the model draws")
+    return drawn
+
+
+def _check_probabilities(probabilities: Array, number: int, name: str) -> None:
+    if probabilities.shape != (number,) or not (probabilities >= 0).all() or abs(float(probabilities.sum()) - 1) > 1e-9:
+        raise InputError(
+            f"{name} are {probabilities.tolist()}: they must be {number} numbers from 0 that add up to 1"
+        )
+
+
+def _normalise(probabilities: tuple[float, ...]) -> Array:
+    array = np.asarray(probabilities, dtype=np.float64)
+    return np.asarray(array / array.sum())

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.budgets.allocation import allocate_offline, offline, windows
-from deltahist.budgets.allocation.full import fill_windows
-from deltahist.budgets.allocation.offline import interior_point
-from deltahist.budgets.allocation.windows import Constraints, sums
+from deltahist.budgets.allocation import allocate_offline, offline, problem
+from deltahist.budgets.allocation.offline import fill_windows, interior_point
+from deltahist.budgets.allocation.problem import Constraints, window_sums
 
 cp = pytest.importorskip("cvxpy")
 
@@ -35,7 +34,7 @@ def plain(weights, window, epsilon, power, past=()):
 def windows_hold(amounts, window, epsilon, past=()):
     units = np.rint(np.concatenate([past, amounts]) * 1e9).astype(int)
     assert np.allclose(units, np.concatenate([past, amounts]) * 1e9, atol=1e-3)
-    return sums(units, window)[len(past) :].max() <= int(epsilon * 1e9)
+    return window_sums(units, window)[len(past) :].max() <= int(epsilon * 1e9)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 4.0])
@@ -106,7 +105,7 @@ def test_sums_of_windows_of_one_length_are_those_written_out(length, number):
     assert (limits.largest(amounts) == (matrix * amounts).max(axis=1)).all()
     shares = limits.limit / (matrix @ amounts)
     least = np.where(matrix > 0, shares[:, None], np.inf).min(axis=0)
-    assert np.allclose(limits.shares(amounts), amounts * least, rtol=1e-14)
+    assert np.allclose(limits.fair_shares(amounts), amounts * least, rtol=1e-14)
 
 
 def test_sums_of_other_windows_are_those_written_out():
@@ -120,18 +119,18 @@ def test_sums_of_other_windows_are_those_written_out():
 
 @pytest.mark.parametrize("reach", [0, 6])
 def test_bands_are_those_of_the_products_written_out(monkeypatch, reach):
-    monkeypatch.setattr(windows, "_IN_CACHE", 1)
+    monkeypatch.setattr(problem, "_IN_CACHE", 1)
     rng = np.random.default_rng(7)
     for length in (1, 2, 7):
         weights, limits = drawn_limits(length, length, 200, min(reach, length - 1))
         matrix, stiffness, number = held(limits), rng.random(len(limits.first)), len(weights)
         out = np.empty((int((limits.last - limits.first + 1).max()), number), order="F")
-        limits.coupled(stiffness, out)
+        limits.fill_bands(stiffness, out)
         full = matrix.T @ (stiffness[:, None] * matrix)
         for d, band in enumerate(out):
             assert np.allclose(band[: number - d], np.diagonal(full, -d), rtol=1e-12)
         some = np.flatnonzero(rng.random(len(stiffness)) < 0.4)
-        bands = limits.overlaps(some, weights)
+        bands = limits.overlap_bands(some, weights)
         full = (matrix[some] * weights) @ matrix[some].T
         assert not np.tril(full, -len(bands)).any()
         for d, band in enumerate(bands):
@@ -189,8 +188,8 @@ def test_pieces_lead_to_the_same_amounts(monkeypatch):
     right, _ = interior_point(weights, limits, 2.0)
     monkeypatch.setattr(offline, "_PIECE", 100)
     monkeypatch.setattr(offline, "_MARGIN", 8)
-    solved, solve = [], offline._solved
-    monkeypatch.setattr(offline, "_solved", lambda w, *rest: solved.append(len(w)) or solve(w, *rest))
+    solved, solve = [], offline._solve
+    monkeypatch.setattr(offline, "_solve", lambda w, *rest: solved.append(len(w)) or solve(w, *rest))
     amounts, gap = interior_point(weights, limits, 2.0)
     assert gap < 1e-11
     assert len(solved) > 3
@@ -256,7 +255,7 @@ def test_another_error_function_goes_to_cvxpy():
     value = (weights[on] * np.exp(-3 * falling[on])).sum()
     for _ in range(200):
         other = np.maximum(falling + 0.01 * np.random.default_rng(_).normal(size=7) * on, 0)
-        if sums(np.ceil(other * 1e9).astype(int), 3).max() <= 7 * 10**8:
+        if window_sums(np.ceil(other * 1e9).astype(int), 3).max() <= 7 * 10**8:
             assert (weights[on] * np.exp(-3 * other[on])).sum() > value - 1e-6
 
 

@@ -5,9 +5,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.budgets.allocation import Independent, Markov, allocate_offline, allocate_online
-from deltahist.budgets.allocation.models import futures
-from deltahist.budgets.allocation.online import decide, limits_ahead
-from deltahist.budgets.allocation.windows import sums
+from deltahist.budgets.allocation.online import decide, draw_futures, limits_ahead
+from deltahist.budgets.allocation.problem import window_sums
 
 cp = pytest.importorskip("cvxpy")
 
@@ -85,7 +84,7 @@ def test_no_window_is_exceeded_whatever_the_weights(rule, window):
         )  # fmt: skip
         assert (spent[-1] == 0) == (weights[step] == 0)
     units = np.rint(np.array(spent) * 1e9).astype(int)
-    assert sums(units, window).max() <= 300_000_000
+    assert window_sums(units, window).max() <= 300_000_000
 
 
 def test_more_expected_demand_means_less_now():
@@ -172,7 +171,7 @@ def test_markov_chains_follow_their_transitions():
 )
 def test_models_that_draw_something_else(model, message):
     with pytest.raises(dh.InputError, match=message):
-        futures(model, np.ones(1), 4, 5, np.random.default_rng(0))
+        draw_futures(model, np.ones(1), 4, 5, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
