@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from deltahist.cli import options
+from deltahist.cli import console, options
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from deltahist.domain import Domain
     from deltahist.domain.counting import Counting
+    from deltahist.releases import BaseRelease
 
 
 def option(metavar: str, text: str, *names: str) -> Any:
@@ -274,3 +275,67 @@ BoxFile = Annotated[
     Path | None, option("FILE.csv", "Boxes: columns west,south,east,north (1-D: low,high) and maybe name.")
 ]
 ReleaseFile = Annotated[Path, argument("RELEASE", "A file that `deltahist publish` wrote.")]
+
+
+def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
+    """Say so where what is opened must not be published, or protects hardly anybody."""
+    if not publishable:
+        console.note(
+            f"warning: {path} is not for publication: its noise came from a seeded generator, or from no publisher of "
+            "this toolkit"
+        )
+    elif weakness is not None:
+        console.note(f"warning: {path} hardly protects anybody: {weakness}")
+
+
+def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
+    """A release of any kind; with a warning if it must not be published, or if it takes its time."""
+    from deltahist.releases import load
+    from deltahist.releases.histogram import MOST_NONNEGATIVE
+
+    release = load(path)
+    warn_of(path, release.publishable, release.mechanism.weakness)
+    if nonnegative and release.domain.size > MOST_NONNEGATIVE:
+        console.note(
+            f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes"
+        )
+    return release
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimates:
+    """Which estimates of cells are shown."""
+
+    nonnegative: Annotated[
+        bool,
+        flag(
+            "--nonnegative",
+            "Non-negative estimates, usually nearer to the truth; so are those of up to 32,768 cells by default. For "
+            "more it can take minutes.",
+        ),
+    ] = False
+    unbiased: Annotated[
+        bool,
+        flag("--unbiased", "Unbiased estimates, some of them below zero, whose sums are right on average."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.nonnegative and self.unbiased:
+            raise InputError("--nonnegative is given with --unbiased: it must be one of them")
+
+    @property
+    def asked(self) -> bool | None:
+        """What exports and pictures take; None if nothing is said."""
+        return self.nonnegative if self.nonnegative or self.unbiased else None
+
+    def note(self, release: BaseRelease) -> None:
+        """Say so where a map is too large for what is usual."""
+        from deltahist.releases import Release
+        from deltahist.releases.histogram import MOST_NONNEGATIVE
+
+        small = release.domain.size <= MOST_NONNEGATIVE
+        if self.asked is None and not small and isinstance(release, Release) and release.strategy.determines_cells:
+            console.note(
+                f"note: estimates are unbiased: to find non-negative ones of {release.domain.size:,} cells, more than "
+                f"{MOST_NONNEGATIVE:,}, can take minutes (--nonnegative)"
+            )

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console
-from deltahist.cli.groups import argument, flag, option
-from deltahist.cli.reading import warn_of
+from deltahist.cli.groups import argument, flag, option, warn_of
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

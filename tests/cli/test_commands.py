@@ -19,8 +19,8 @@ import shapely
 from rich.cells import cell_len
 
 import deltahist as dh
-from deltahist.cli import console, main, run as run_module
-from deltahist.demo import PLACES
+from deltahist.cli import app as run_module, console, main
+from deltahist.cli.demo import PLACES
 
 BOUNDS = (583_000, 4_505_000, 588_000, 4_509_000)
 
@@ -717,7 +717,7 @@ def test_who_is_told_to_end_sweeps_up(tmp_path, told):
     os.utime(old, (0, 0))
     place = ["--x", "x", "--y", "y", "--bounds", "0,0,4,4", "--cell", "1", "--delta", "1", "--epsilon", "1"]
     code = (
-        f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli.run import main\n"
+        f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli.app import main\n"
         f"signal.signal({told}, signal.SIG_DFL)\n"  # tests may run where it is ignored (nohup)
         f"sys.argv = {['deltahist', 'publish', 'v.csv', *place, '--strategy', 'identity', '--out', 'o.parquet']}\n"
         "real = base.write_parquet\n"

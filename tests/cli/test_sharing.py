@@ -159,7 +159,7 @@ def test_a_key_is_not_for_other_data(folder, capsys):
 
 
 def test_all_is_for_small_networks(folder, capsys, monkeypatch):
-    monkeypatch.setattr("deltahist.cli.sharing._MOST_PAIRS", 1000)
+    monkeypatch.setattr("deltahist.cli.share._MOST_PAIRS", 1000)
     assert share(folder, "--bit", "ill", "--all") == 2
     assert "--all is given for 39 users, 1,521 pairs: it answers 1,000 at most" in capsys.readouterr().err
 

@@ -1,15 +1,14 @@
-"""The demonstration: a made-up city, from a table of visits to a release, answers and a map."""
+"""`deltahist demo`: a made-up city, from a table of visits to a release, answers and a map."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated, Any
 
 import deltahist as dh
-from deltahist.sample import sample_points
+from deltahist.cli.groups import option
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,19 +26,23 @@ PLACES = {
 }
 
 
-def show(folder: Path, run: Callable[[Sequence[str]], Any]) -> None:
-    """Make the demonstration's files in a folder and say what they are.
+def demo(
+    out: Annotated[Path, option("DIR", "Folder for the demonstration's files.")] = Path("deltahist-demo"),
+) -> None:
+    """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
 
-    Parameters
-    ----------
-    folder : made if it does not exist; files of an earlier demonstration are replaced.
-    run : runs one command line, such as ["inspect", "city.parquet"], and returns what it returns.
+    \b
+    Examples:
+      deltahist demo
+      deltahist demo --out /tmp/demo
     """
+    from deltahist.sample import sample_points
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise dh.InputError(f"--out is {str(folder)!r}: that is a file, it must be a folder") from None
-    visits, city, picture = (folder / name for name in ("visits.csv", "city.parquet", "city.png"))
+        raise InputError(f"--out is {str(out)!r}: that is a file, it must be a folder") from None
+    visits, city, picture = (out / name for name in ("visits.csv", "city.parquet", "city.png"))
     sample = sample_points()
     sample.to_csv(visits, index=False)
     print(
@@ -50,19 +53,21 @@ def show(folder: Path, run: Callable[[Sequence[str]], Any]) -> None:
     publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", BOUNDS]
     publish += ["--cell", "250m", "--delta", "500m", "--epsilon", "1", "--out", str(city)]
     publish += ["--overwrite"] if city.exists() else []
-    release, counted = _run(run, publish)
-    _run(run, ["inspect", str(city)])
+    release, counted = _run(publish)
+    _run(["inspect", str(city)])
     _compare(release, counted.counts, sample)
-    _run(run, ["plot", str(city), "--out", str(picture)])
+    _run(["plot", str(city), "--out", str(picture)])
     box = ",".join(map(str, PLACES["the centre, 3 km"]))
     print(f"\nLook at {picture}. Then try:")
     print(f"  deltahist query {city} --box {box} --format json")
-    print(f"  deltahist export {city} --out {folder / 'cells.geojson'}")
+    print(f"  deltahist export {city} --out {out / 'cells.geojson'}")
     print("  deltahist publish --help      # the same with your own file")
 
 
-def _run(run: Callable[[Sequence[str]], Any], arguments: Sequence[str]) -> Any:
+def _run(arguments: Sequence[str]) -> Any:
     """Show a command line, then run it."""
+    from deltahist.cli.app import invoke
+
     lines, line = [], "\n$ deltahist"
     for word in arguments:
         if len(line) + len(word) > 100 and word.startswith("--"):
@@ -70,15 +75,15 @@ def _run(run: Callable[[Sequence[str]], Any], arguments: Sequence[str]) -> Any:
             line = "     "
         line += f" {word}"
     print(" \\\n".join([*lines, line]), flush=True)
-    return run(arguments)
+    return invoke(arguments)
 
 
-def _compare(release: dh.Release, kept: NDArray[np.int64], sample: pd.DataFrame) -> None:
+def _compare(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:
     """Answers beside the truth, which is only known because the city is made up."""
     places = {"whole map": release.domain.bounds, **PLACES}
     work = dh.workloads.boxes(list(places.values()))
     table = dh.answer(release, work)[["estimate", "low", "high"]].set_axis(list(places))
-    table["kept visits"] = dh.decode.box_sums(kept.astype(np.float64), work.spans(release.domain))
+    table["kept visits"] = dh.decode.box_sums(kept.astype("float64"), work.spans(release.domain))
     table["all visits"] = _visits_within(release, sample, places.values())
     print(
         "\nAnswers from the release, with 95% intervals, beside the truth, which is known here\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.asking import USUAL_POINTS, Asked
+from deltahist.cli.choosing import USUAL_POINTS, Asked
 from deltahist.cli.groups import option, spread
 from deltahist.cli.places import Coordinates, Limits, MapCrs
 from deltahist.errors import InputError

@@ -1,4 +1,4 @@
-"""`deltahist refine` and `deltahist tighten`: finer releases of the same data, and more private copies."""
+"""`deltahist refine`: a finer release of the same data."""
 
 from __future__ import annotations
 
@@ -7,38 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltahist.cli import console, options
-from deltahist.cli.asking import AskedQueries
-from deltahist.cli.groups import Overwrite, ReleaseFile, Spending, WeakProtection, argument, option, spread
-from deltahist.cli.keeping import LETTERS, Keeping
-from deltahist.cli.reading import open_release
+from deltahist.cli.accounts import LETTERS, Keeping, chain_summary
+from deltahist.cli.choosing import AskedQueries
+from deltahist.cli.groups import Overwrite, Spending, WeakProtection, argument, open_release, option, spread
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
-
-StateFile = Annotated[
-    Path | None,
-    option("FILE", "New file for the secret state: the release can be refined later, for the difference."),
-]
-
-
-def check_state(state: Path | None, out: Path, dry_run: bool) -> None:
-    """Refuse a state that cannot be written, before any data are read."""
-    from deltahist.publishers.state import check_new
-
-    if state is None or dry_run:
-        return
-    check_new(state)
-    if state.resolve() == out.resolve():
-        raise InputError(
-            f"--state is {str(state)!r}, as --out is: the release is public, the state is secret; name two files"
-        )
-
-
-def kept_secret(state: Path) -> str:
-    """What the publisher must know of a state."""
-    return console.facts(state=f"{state}, which refines it (deltahist refine); as secret as the data")
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Relaxing(Spending):
@@ -132,7 +107,7 @@ def refine(
         with keeping.paying(spent) as account:
             made = once_more(state, account=account)
             made.save(out)
-        print(_summary(made, out, state))
+        print(chain_summary(made, out, state))
         return made
     budget = relaxing.amounts(given, asked)
     chain = given.mechanism.chain
@@ -146,45 +121,5 @@ def refine(
             **budget,
         )
         made.save(out)
-    print(_summary(made, out, state))
+    print(chain_summary(made, out, state))
     return made
-
-
-@spread
-def tighten(
-    *,
-    release: ReleaseFile,
-    out: Annotated[Path, option("FILE", "The more private copy (Parquet).")],
-    spending: Spending,
-    state: Annotated[
-        Path | None, option("FILE", "State of its chain; needed for flows with sums along the lines.")
-    ] = None,
-    overwrite: Overwrite = False,
-) -> Any:
-    """Make a more private copy of a release, for others than have it; the data are not needed.
-
-    Further noise makes it as if it had been released at the smaller budget. Nothing is spent. Where the strategy is
-    a flow with sums along the lines, which `auto` often takes, the release alone does not suffice: give the state
-    of its chain.
-
-    \b
-    Examples:
-      deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
-      deltahist tighten city.parquet --state city.state --epsilon 0.2 --out city-public.parquet
-    """
-    from deltahist.publishers.gradual import tighten as coarser
-
-    console.check_target(out, release, *([] if state is None else [state]), replace=overwrite)
-    made = coarser(open_release(release), state=state, **spending.keywords())
-    made.save(out)
-    print(_summary(made, out, None))
-    return made
-
-
-def _summary(release: BaseRelease, out: Path, state: Path | None) -> str:
-    chain, letter = release.mechanism.chain, LETTERS[release.mechanism.budget.unit]
-    assert chain is not None
-    facts = {"published": str(out), "guarantee": release.mechanism.promise, "chain": chain.words(letter)}
-    if release.payment is not None:
-        facts["account"] = release.payment.words
-    return console.facts(**facts) + ("" if state is None else f"\n{kept_secret(state)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
+from deltahist.cli.accounts import Keeping, kept_secret
 from deltahist.cli.groups import (
     Overwrite,
     SpendingWithFailure,
@@ -17,9 +18,7 @@ from deltahist.cli.groups import (
     option,
     spread,
 )
-from deltahist.cli.keeping import Keeping
 from deltahist.cli.places import Delta, LimitsOrAccounts
-from deltahist.cli.refining import kept_secret
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

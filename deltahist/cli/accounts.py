@@ -16,6 +16,7 @@ from deltahist.errors import NANO, BudgetExceeded, InputError
 if TYPE_CHECKING:
     from deltahist.budgets.databases import LedgerDatabase
     from deltahist.budgets.paying import Account
+    from deltahist.releases import BaseRelease
 
 #: Of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
@@ -162,3 +163,36 @@ class Keeping:
             else Fraction((rule or {})[f"{unit}_nano"], NANO)
         )
         return Account.total(**{unit: amount}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]
+
+
+StateFile = Annotated[
+    Path | None,
+    option("FILE", "New file for the secret state: the release can be refined later, for the difference."),
+]
+
+
+def check_state(state: Path | None, out: Path, dry_run: bool) -> None:
+    """Refuse a state that cannot be written, before any data are read."""
+    from deltahist.publishers.state import check_new
+
+    if state is None or dry_run:
+        return
+    check_new(state)
+    if state.resolve() == out.resolve():
+        raise InputError(
+            f"--state is {str(state)!r}, as --out is: the release is public, the state is secret; name two files"
+        )
+
+
+def kept_secret(state: Path) -> str:
+    """What the publisher must know of a state."""
+    return console.facts(state=f"{state}, which refines it (deltahist refine); as secret as the data")
+
+
+def chain_summary(release: BaseRelease, out: Path, state: Path | None) -> str:
+    chain, letter = release.mechanism.chain, LETTERS[release.mechanism.budget.unit]
+    assert chain is not None
+    facts = {"published": str(out), "guarantee": release.mechanism.promise, "chain": chain.words(letter)}
+    if release.payment is not None:
+        facts["account"] = release.payment.words
+    return console.facts(**facts) + ("" if state is None else f"\n{kept_secret(state)}")

@@ -1,4 +1,4 @@
-"""`deltahist publish` and `deltahist demo`: from private points to a release file."""
+"""`deltahist publish`: from private points to a release file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.asking import ANYWHERE, Asked, Settled, settle, table_of_cells
+from deltahist.cli.accounts import Keeping, StateFile, check_state, kept_secret
+from deltahist.cli.choosing import ANYWHERE, Asked, Settled, settle, table_of_cells
 from deltahist.cli.groups import (
     Overwrite,
     RowOptions,
@@ -18,11 +19,9 @@ from deltahist.cli.groups import (
     option,
     spread,
 )
-from deltahist.cli.keeping import Keeping
 from deltahist.cli.mending import mending
 from deltahist.cli.places import Coordinates, PaidPlace, beyond
-from deltahist.cli.refining import StateFile, check_state, kept_secret
-from deltahist.cli.sorting import InOrder
+from deltahist.cli.quantile import InOrder
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -238,19 +237,3 @@ def _summary(release: Release, out: Path, limit: str) -> str:
         limit=limit,
         inspect_it=f"deltahist inspect {out}",
     )
-
-
-def demo(
-    out: Annotated[Path, option("DIR", "Folder for the demonstration's files.")] = Path("deltahist-demo"),
-) -> None:
-    """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
-
-    \b
-    Examples:
-      deltahist demo
-      deltahist demo --out /tmp/demo
-    """
-    from deltahist.cli.run import invoke
-    from deltahist.demo import show
-
-    show(out, invoke)

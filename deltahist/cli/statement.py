@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from deltahist.cli import console
-from deltahist.cli.groups import ReleaseFile, option
-from deltahist.cli.reading import open_release
+from deltahist.cli.groups import ReleaseFile, open_release, option
 
 
 def statement(

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import BoxFile, NonNegative, Zones, option, spread
-from deltahist.cli.reading import open_release
+from deltahist.cli.groups import BoxFile, NonNegative, Zones, open_release, option, spread
 from deltahist.cli.series import ReleaseOrFolder, StepOptions
 from deltahist.errors import InputError
 

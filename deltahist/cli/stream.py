@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from deltahist._files import read_rows
 from deltahist._progress import progress
 from deltahist.cli import console, options
-from deltahist.cli.asking import Asked, settle
+from deltahist.cli.choosing import Asked, settle
 from deltahist.cli.groups import RowOptions, Spending, WeakProtection, Window, argument, option, spread
 from deltahist.cli.mending import mending
 from deltahist.cli.places import Coordinates, MapOptions, Sources, beyond

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.asking import Asked, settle, table_of_cells
+from deltahist.cli.choosing import Asked, settle, table_of_cells
 from deltahist.cli.groups import MaxPerUser, SpendingWithFailure, flag, option, spread
 from deltahist.cli.places import Coordinates, MapCrs, MapOptions
 from deltahist.errors import InputError

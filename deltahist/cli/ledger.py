@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from deltahist.cli import console
+from deltahist.cli.accounts import LETTERS
 from deltahist.cli.groups import argument, flag, option
-from deltahist.cli.keeping import LETTERS
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

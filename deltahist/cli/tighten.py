@@ -1,0 +1,41 @@
+"""`deltahist tighten`: a more private copy of a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from deltahist.cli import console
+from deltahist.cli.accounts import chain_summary
+from deltahist.cli.groups import Overwrite, ReleaseFile, Spending, open_release, option, spread
+
+
+@spread
+def tighten(
+    *,
+    release: ReleaseFile,
+    out: Annotated[Path, option("FILE", "The more private copy (Parquet).")],
+    spending: Spending,
+    state: Annotated[
+        Path | None, option("FILE", "State of its chain; needed for flows with sums along the lines.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> Any:
+    """Make a more private copy of a release, for others than have it; the data are not needed.
+
+    Further noise makes it as if it had been released at the smaller budget. Nothing is spent. Where the strategy is
+    a flow with sums along the lines, which `auto` often takes, the release alone does not suffice: give the state
+    of its chain.
+
+    \b
+    Examples:
+      deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
+      deltahist tighten city.parquet --state city.state --epsilon 0.2 --out city-public.parquet
+    """
+    from deltahist.publishers.gradual import tighten as coarser
+
+    console.check_target(out, release, *([] if state is None else [state]), replace=overwrite)
+    made = coarser(open_release(release), state=state, **spending.keywords())
+    made.save(out)
+    print(chain_summary(made, out, None))
+    return made
