@@ -11,7 +11,7 @@ import pytest
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
 from deltahist.cli import main
-from deltahist.cli.streaming import read_amounts
+from deltahist.cli.stream import read_amounts
 from deltahist.planning import on_cells, plan_cells
 
 DAYS = 12
