@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -321,6 +321,29 @@ def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
         f"{what} {str(path)!r} can be read by others {said}: whoever has it takes the noise "
         "off all that came of it; `chmod 600` it if nobody has seen it yet"
     )
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock on a file beside `path`; the lock ends with the process, however that ends.
+
+    Raises InputError if another process, or another block of this one, holds it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(f"{path.resolve()}-lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"{what} {str(path)!r} is in use: another process publishes from it; wait until it ends"
+        ) from None
+    except OSError as problem:
+        raise InputError(f"{what} {str(path)!r} cannot be locked: {problem} (may its folder be written?)") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def sync_folder(folder: Path) -> None:

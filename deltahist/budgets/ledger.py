@@ -243,7 +243,7 @@ class Ledger:
                 "spent)"
             )
 
-    def withdraw(self, name: str) -> None:
+    def close_if_unused(self, name: str) -> None:
         """Close an account if nothing was charged to it, and discard a ledger that then holds nothing.
 
         Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
@@ -292,14 +292,12 @@ class Ledger:
             finally:
                 _within().discard(mine)
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Hold the ledger for a whole run; a second run is refused at once.
 
         Raises InputError if another process holds it.
         """
-        with self._database.alone():
-            yield
+        return self._database.exclusive()
 
 
 _THREAD = threading.local()

@@ -14,7 +14,7 @@ from deltahist.cli.groups import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
-    from deltahist.budgets.databases import LedgerDatabase
+    from deltahist.budgets.databases import Database
     from deltahist.budgets.paying import Account
     from deltahist.releases import BaseRelease
 
@@ -108,7 +108,7 @@ class Keeping:
             if fresh and not account.payments:
                 from deltahist.budgets.ledger import Ledger
 
-                Ledger(self.ledger).withdraw(self.account)
+                Ledger(self.ledger).close_if_unused(self.account)
             raise
 
     @property
@@ -120,7 +120,7 @@ class Keeping:
         return given[0] if given else None
 
     @property
-    def _database(self) -> LedgerDatabase:
+    def _database(self) -> Database:
         """Where the ledger is, or will be."""
         from deltahist.budgets.databases import database
 

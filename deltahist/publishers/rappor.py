@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.channels import Channel, Threshold
@@ -233,9 +234,7 @@ class Clients:
         arrays |= self._permanent.arrays("permanent") | (
             {} if report is None else report.drawn.arrays("report")
         )
-        from deltahist.budgets.sqlite import hold  # SQLAlchemy takes long to import
-
-        with hold(file, "state") if token else contextlib.nullcontext():
+        with exclusive(file, "state") if token else contextlib.nullcontext():
             if token and read_state(file, _FORMAT)[2] != token:
                 raise InputError(
                     f"state {str(file)!r} was changed by another run: load it again; to go on from what it was would "

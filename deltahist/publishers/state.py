@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.chain import Chain
@@ -119,9 +120,7 @@ def held(path: str | Path) -> Iterator[State]:
     """A state, read, that no other process refines meanwhile."""
     if not Path(path).is_file():
         State.load(path)  # says what is missing
-    from deltahist.budgets.sqlite import hold  # who publishes alone does not wait for SQLAlchemy
-
-    with hold(Path(path), "state"):
+    with exclusive(Path(path), "state"):
         yield State.load(path)
 
 

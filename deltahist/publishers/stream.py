@@ -187,14 +187,14 @@ class Stream:
             out.mkdir()
         try:
             window = self.window()
-            with _ledger(window).alone():
+            with _ledger(window).exclusive():
                 try:
                     run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
                     return run.publish(source, amounts, gaps, advance, reading)
                 except BaseException:
                     # A ledger that nothing was charged to is no use, and would only be in the way of a corrected run.
                     if fresh and window.last is None:
-                        _ledger(window).withdraw(_ACCOUNT)
+                        _ledger(window).close_if_unused(_ACCOUNT)
                     raise
         except BaseException:
             if made and not any(out.iterdir()):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltahist.budgets import postgres
+from deltahist.budgets import databases
 from deltahist.budgets.ledger import Ledger
 
 
@@ -13,7 +13,7 @@ def where(request, tmp_path):
         yield tmp_path / "city.ledger"
         return
     yield request.getfixturevalue("postgres_url")
-    for engine in postgres._ENGINES.values():
+    for engine in databases._ENGINES.values():
         engine.dispose()
 
 

@@ -168,7 +168,7 @@ def test_an_account_that_was_closed_meanwhile_pays_nothing(where, limit):
     ledger = Ledger(where)
     dh.Account.total(epsilon=1, ledger=ledger, name="other").window.charge(0, 1)
     account = dh.Account.total(epsilon=1, ledger=ledger, name="a")
-    ledger.withdraw("a")
+    ledger.close_if_unused("a")
     if limit is not None:
         dh.Account.total(epsilon=limit, ledger=ledger, name="a")
     if limit == 1:
@@ -213,7 +213,7 @@ def test_an_account_that_paid_is_not_withdrawn(tmp_path):
     ledger = Ledger(tmp_path / "l")
     ledger.open("city", epsilon=1)
     ledger.charge("city", Fraction(1, 2))
-    ledger.withdraw("city")
+    ledger.close_if_unused("city")
     assert (ledger.spent("city"), ledger.left("city")) == (Fraction(1, 2), Fraction(1, 2))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import deltahist as dh
 from deltahist import _postgres
-from deltahist.budgets import accounts, postgres
+from deltahist.budgets import accounts, databases
 from deltahist.budgets.ledger import Ledger
 from deltahist.publishers.stream import Stream
 
@@ -21,7 +21,7 @@ def where(postgres_url):
 
 def _let_go():
     """Connections that come from now on have the settings of now."""
-    for engine in postgres._ENGINES.values():
+    for engine in databases._ENGINES.values():
         engine.dispose()
 
 
@@ -108,8 +108,8 @@ def test_a_server_that_does_not_keep_settings_is_refused(ledger, monkeypatch, se
     def lost(run, *more, **options):
         settle(lambda said, values: None if "set_config" in said else run(said, values), *more, **options)
 
-    monkeypatch.setattr(postgres, "settle", lost)
-    for use in (lambda: ledger.charges("city"), lambda: ledger.store("city", "rows", 18), ledger.alone().__enter__):
+    monkeypatch.setattr(databases, "settle", lost)
+    for use in (lambda: ledger.charges("city"), lambda: ledger.store("city", "rows", 18), ledger.exclusive().__enter__):
         with pytest.raises(dh.InputError, match=r"although .* was set .* nothing is read or charged there"):
             use()
 
@@ -159,7 +159,7 @@ def test_a_server_that_was_away_for_a_while(server, ledger):
 
 def test_a_ledger_that_is_held_says_so_in_the_end(server, ledger, monkeypatch):
     monkeypatch.setattr(accounts, "PATIENCE", 0.05)
-    server.execute("SELECT pg_advisory_lock(%s)", (postgres._CHANGING,))
+    server.execute("SELECT pg_advisory_lock(%s)", (databases._CHANGING,))
     with pytest.raises(dh.InputError, match=r"lock timeout .*nothing was charged"):
         ledger.store("city", "rows", 18)
     server.execute("SELECT pg_advisory_unlock_all()")
@@ -178,13 +178,13 @@ def test_many_threads_share_few_connections(server, ledger):
     (used,) = server.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
     ).fetchone()
-    assert used <= 2 * postgres._CONNECTIONS + 1
+    assert used <= 2 * databases._CONNECTIONS + 1
 
 
 def test_a_ledger_without_accounts_stays(where):
     ledger = Ledger(where)
     ledger.account("city", {})
-    ledger.withdraw("city")
+    ledger.close_if_unused("city")
     assert Ledger(where).accounts() == {}
 
 

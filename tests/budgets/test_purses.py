@@ -154,14 +154,14 @@ def test_an_account_stays_what_it_is(purses):
     with pytest.raises(dh.InputError, match='unit was "epsilon", is "rho"'):
         Purses(purses.ledger, "people", unit="rho")
     purses.ledger.account("other", {})
-    purses.ledger.withdraw("people")
+    purses.ledger.close_if_unused("people")
     with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
         purses.join([1])
 
 
 def test_an_account_that_somebody_joined_is_not_withdrawn(purses):
     purses.join([1])
-    purses.ledger.withdraw("people")
+    purses.ledger.close_if_unused("people")
     assert held(purses)[0] == [1]
 
 

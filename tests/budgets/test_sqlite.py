@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import deltahist as dh
-from deltahist.budgets import sqlite
+from deltahist.budgets import databases
 from deltahist.budgets.ledger import Ledger
 
 
@@ -91,7 +91,7 @@ def test_no_connection_outlives_its_work(ledger):
     ledger.store("city", "rows", 1)
     with pytest.raises(ZeroDivisionError), ledger.transaction():
         1 / 0  # noqa: B018
-    with ledger.alone():
+    with ledger.exclusive():
         ledger.charges("city")
     held = [link for link in Path("/proc/self/fd").iterdir() if link.exists()]
     assert not [link for link in held if ledger.path.name in link.readlink().name]
@@ -152,7 +152,7 @@ def test_a_ledger_without_the_file_that_its_charges_wait_in_is_refused(ledger):
 def test_a_thread_that_reads_leaves_the_locks_of_a_change(ledger):
     """A file that a process opens and closes by itself would give up all its locks on that file."""
     begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0, isolation_level=None).execute('BEGIN IMMEDIATE')"
-    with sqlite.SQLiteFile(ledger.path).change():
+    with databases.SQLite(ledger.path).change():
         reader = threading.Thread(target=ledger.charges, args=("city",))
         reader.start()
         reader.join()
@@ -174,11 +174,11 @@ def test_a_ledger_that_another_program_holds_in_wal_mode_is_refused(ledger):
 
 def test_nothing_is_charged_that_may_not_be_on_the_disk(ledger, monkeypatch):
     with monkeypatch.context() as patch:
-        pragma = sqlite._pragma
-        patch.setattr(sqlite, "_pragma", lambda c, said: 2 if "synchronous" in said else pragma(c, said))
+        pragma = databases._pragma
+        patch.setattr(databases, "_pragma", lambda c, said: 2 if "synchronous" in said else pragma(c, said))
         with pytest.raises(dh.InputError, match="synchronous 2"):
             ledger.store("city", "rows", 18)
-    monkeypatch.setattr(sqlite.SQLiteFile, "_end_wal", lambda *_: None)
+    monkeypatch.setattr(databases.SQLite, "_end_wal", lambda *_: None)
     other = _wal(ledger.path)
     with pytest.raises(dh.InputError, match="journal_mode 'wal'"):
         ledger.store("city", "rows", 18)
@@ -199,7 +199,7 @@ def test_a_ledger_that_others_can_write_is_refused(ledger, mode):
 def test_any_name_is_fine(tmp_path, name):
     ledger = Ledger(tmp_path / name)
     ledger.account("city", {})
-    with ledger.alone():
+    with ledger.exclusive():
         assert {p.name.removesuffix("-journal") for p in tmp_path.iterdir()} == {name, f"{name}-lock"}
     assert {p.name: p.stat().st_size > 0 for p in tmp_path.iterdir()} == {name: True, f"{name}-lock": False}
 

@@ -114,7 +114,7 @@ def test_an_account_that_was_opened_anew_with_limits_is_not_spent_without_them(t
     ledger = Ledger(str(tmp_path / "a.ledger"))
     ledger.open("other", epsilon=1)
     before = dh.Window(2, 1, ledger=ledger)
-    ledger.withdraw("window")
+    ledger.close_if_unused("window")
     dh.Window(2, 1, ledger=ledger, limits=[(4, 1)]).charge(1, 1)
     with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
         before.charge(3, 1)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import deltahist as dh
-from deltahist.budgets import postgres
+from deltahist.budgets import databases
 from deltahist.cli import main
 
 
@@ -27,7 +27,7 @@ def where(request, tmp_path, monkeypatch):
         change.charge("people", 77_777, 88_888)
         change.store("people", "names", "Ann 99999")
     yield place
-    for engine in postgres._ENGINES.values():
+    for engine in databases._ENGINES.values():
         engine.dispose()
 
 

@@ -308,7 +308,7 @@ def test_the_ledger_is_for_its_owner_only(folder):
 
 def test_two_runs_at_once_are_refused(folder, capsys):
     assert stream(folder, until="2020-03-05") == 0
-    with Ledger(folder / "city.ledger").alone():
+    with Ledger(folder / "city.ledger").exclusive():
         assert stream(folder) == 2
     assert "another process publishes" in capsys.readouterr().err
     assert len(files(folder)) == 5

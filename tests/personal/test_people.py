@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 import deltahist as dh
-from deltahist.budgets import postgres
+from deltahist.budgets import databases
 from deltahist.budgets.ledger import Ledger
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
@@ -163,7 +163,7 @@ def test_all_of_it_on_postgresql(postgres_url, monkeypatch):
     assert people.records.histogram("kind", ["bus", "tram"], epsilon=0.4)["tram"].estimate == 1
     assert people.records.mean("fare", clip=(0, 10), epsilon=0.1).estimate == pytest.approx(12.5 / 3)
     assert [float(each) for each in people.spent(["Ada", "Bob"])] == [1.0, 0.5]
-    for engine in postgres._ENGINES.values():
+    for engine in databases._ENGINES.values():
         engine.dispose()
 
 

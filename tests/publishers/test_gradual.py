@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.budgets.sqlite import hold
+from deltahist._files import exclusive
 from deltahist.noise import process
 from deltahist.publishers import chains, gradual, state as states
 from deltahist.publishers.gradual import once_more
@@ -219,7 +219,7 @@ def test_a_state_is_read_under_its_lock(chain, monkeypatch):
     load = State.load
 
     def locked(read):
-        with pytest.raises(dh.InputError, match="in use"), hold(path, "state"):
+        with pytest.raises(dh.InputError, match="in use"), exclusive(path, "state"):
             pass
         return load(read)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filters
 
-from deltahist.budgets.sqlite import hold
+from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.channels import Threshold
 from deltahist.mechanisms.rappor import Rappor
@@ -303,7 +303,7 @@ def test_two_runs_do_not_write_one_file_at_a_time(tmp_path):
     file = tmp_path / "users.state"
     Clients(["a"], Rappor(f=0.5)).save(file)
     clients = Clients.load(file)
-    with hold(file, "state"), pytest.raises(InputError, match=r"users.state' is in use: another process"):
+    with exclusive(file, "state"), pytest.raises(InputError, match=r"users.state' is in use: another process"):
         clients.report()
 
 

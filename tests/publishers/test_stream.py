@@ -103,7 +103,7 @@ def test_a_run_that_is_refused_leaves_the_others_ledger(folder):
     plan = stream(folder)
     run(plan, folder)
     charged = Ledger(folder / "s.ledger").charges("stream")
-    with Ledger(folder / "s.ledger").alone(), pytest.raises(dh.InputError, match="is in use"):
+    with Ledger(folder / "s.ledger").exclusive(), pytest.raises(dh.InputError, match="is in use"):
         run(plan, folder)
     assert Ledger(Path(folder / "s.ledger")).charges("stream") == charged
 
