@@ -11,10 +11,9 @@ from deltahist.counts.arrays import Tally, user_bound
 from deltahist.counts.outside import Outside, check_outside
 from deltahist.counts.private import Private
 from deltahist.counts.readers import refuse_place
-from deltahist.counts.sql.common import unbound
-from deltahist.counts.sql.engines import Snapshot, open_engine
-from deltahist.counts.sql.expressions import total
-from deltahist.counts.sql.kinds import DTYPES, as_kinds, is_endless, kind_of
+from deltahist.counts.sql.engines import Engine, Session, open_engine, unbound
+from deltahist.counts.sql.expressions import make_safe
+from deltahist.counts.sql.kinds import DTYPES, is_endless, kind_of, readable_columns
 from deltahist.counts.sql.texts import check_column, read_text
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
@@ -81,7 +80,7 @@ def count_table(
         if user is not None:
             check_column(user, records.columns)
         values = {f"v{axis}": column for axis, column in enumerate(places)}
-        points = _chosen(records, how.where, {x, y}, engine.dialect).select(
+        points = _chosen(records, how.where, {x, y}, engine).select(
             **values, **({} if user is None else {"user": records[user]})
         )
         columns = [points[name] for name in values]
@@ -165,17 +164,17 @@ def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
     return out
 
 
-def _chosen(records: Any, where: str | None, places: set[str | None], dialect: str) -> Any:
+def _chosen(records: Any, where: str | None, places: set[str | None], engine: Engine) -> Any:
     """The records that meet the condition."""
     if where is None:
         return records
     import ibis
 
-    kinds = as_kinds(records, dialect)
+    kinds = readable_columns(records, engine)
     given = ibis.table(
         {name: DTYPES[str(kind_of(column.type()))] for name, column in kinds.items()}, name="records"
     )
-    made = total(read_text(where, given), given, kinds)
+    made = make_safe(read_text(where, given), given, kinds)
     if made.kind != "truth":
         raise InputError(f"where is {where!r}, of the kind {made.kind!r}: a condition is true or false")
     for column in sorted(made.columns):
@@ -184,7 +183,7 @@ def _chosen(records: Any, where: str | None, places: set[str | None], dialect: s
 
 
 def _check(
-    look: Snapshot, points: Any, good: Any, inside: Any, domain: Domain, outside: str | None, user: Any
+    look: Session, points: Any, good: Any, inside: Any, domain: Domain, outside: str | None, user: Any
 ) -> None:
     """Raise what `count` raises about points outside, without coordinates, or without users."""
     columns = [name for name in points.columns if name != "user"]

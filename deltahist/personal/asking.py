@@ -23,7 +23,7 @@ from deltahist.budgets.costs import Cost
 from deltahist.budgets.keys import KeyedRequest, check_text
 from deltahist.budgets.nano import charged
 from deltahist.budgets.purses import Turn
-from deltahist.counts.sql.common import carried, raise_alone, sql_of
+from deltahist.counts.sql.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal
@@ -159,7 +159,7 @@ def _answered(
     with contextlib.ExitStack() as held:
         with _preparing():
             prices = terminal.cost(turn.classes)
-            fetch = held.enter_context(people.base.snapshot()).planned(expression)
+            fetch = held.enter_context(people.base.snapshot()).plan(expression)
         with _reading():
             owner, columns = _arrays(fetch(), list(values), len(turn.limits))
             held.close()
@@ -190,7 +190,7 @@ def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -
     """A request in one way of writing."""
     text = sql_of(expression, "duckdb", pretty=True)
     # Public tables that are joined have names that differ from run to run: what they hold stands for them.
-    for name, rows in carried(expression).items():
+    for name, rows in carried_tables(expression).items():
         text = text.replace(name, _digest(repr(rows.to_pydict())))
     cost = Cost(charged(**{terminal.unit: terminal.amount}))
     return KeyedRequest(account, key, cost, drawn=True, words={**terminal.describe(), "records": _digest(text)})

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts.sql.common import quoted, unbound
-from deltahist.counts.sql.engines import Engine, Snapshot, open_engine
-from deltahist.counts.sql.kinds import DTYPES, as_arrow, as_kinds, kind_of
+from deltahist.counts.sql.engines import Engine, Session, open_engine, quote, unbound
+from deltahist.counts.sql.kinds import DTYPES, as_arrow, kind_of, readable_columns
 from deltahist.counts.sql.texts import check_column
 from deltahist.errors import InputError, one_of, whole
 from deltahist.personal.names import all_different, names_of, owners_named
@@ -113,7 +112,7 @@ class Database:
             change.execute(f"DELETE FROM {_COMING}")
             change.execute(f"UPDATE {_ACCOUNT} SET state = COALESCE(coming, state), coming = NULL")
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
+    def snapshot(self) -> AbstractContextManager[Session]:
         """One consistent look at the database, whatever is written meanwhile."""
         return self._engine.snapshot()
 
@@ -151,7 +150,7 @@ class Database:
             records = records.inner_join(persons, records[owner].cast("string") == persons[key])
             names = [name for name in schema if name != owner]
             number = records[OWNER]
-        readable = as_kinds(records, self._engine.dialect)
+        readable = readable_columns(records, self._engine)
         columns = {name: readable[name] for name in names if name in readable}
         for name in place:
             check_column(name, columns)
@@ -251,9 +250,9 @@ class Database:
             raise InputError(f"table {table!r} is there already: take another name")
         import pyarrow as pa
 
-        made = ", ".join(f"{quoted(name)} {_SQL[kind]}" for name, kind in columns.items())
+        made = ", ".join(f"{quote(name)} {_SQL[kind]}" for name, kind in columns.items())
         with self._engine.change() as change:
-            change.execute(f"CREATE TABLE {quoted(table)} ({quoted(OWNER)} INTEGER NOT NULL, {made})")
+            change.execute(f"CREATE TABLE {quote(table)} ({quote(OWNER)} INTEGER NOT NULL, {made})")
             change.append(_RECORDS, pa.table({"name": [table], "owner": [owner]}))
 
     def insert(self, table: str, frame: Any) -> int:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
-from deltahist.counts.sql.expressions import total
-from deltahist.counts.sql.kinds import DTYPES, kind_of
+from deltahist.counts.sql.expressions import make_safe
+from deltahist.counts.sql.kinds import DTYPES, SafeExpression, convert, kind_of, unify
 from deltahist.counts.sql.texts import check_column, read_text
-from deltahist.counts.sql.totals import SafeExpression, of_kind, unified
 from deltahist.errors import InputError, whole
 
 #: The hidden column: the number of the person whose record it is.
@@ -124,7 +123,7 @@ class Query:
                     "the same columns"
                 )
         conditions = [self._truth(row["where"]) if "where" in row else None for row in rows]
-        made = {name: unified([self._any(row[name]) for row in rows]) for name in names}
+        made = {name: unify([self._any(row[name]) for row in rows]) for name in names}
         parts = []
         for number, condition in enumerate(conditions):
             table = self.table if condition is None else self.table.filter(condition.value)
@@ -280,7 +279,7 @@ class Query:
                 f"the query has {type(value).__name__} where an expression belongs: it must be a text, or a function "
                 "of an Ibis table to one of its expressions"
             )
-        return total(value, given, self.table)
+        return make_safe(value, given, self.table)
 
     def _made(self, expression: Expression) -> SafeExpression:
         return _known("an expression", self._any(expression))
@@ -292,7 +291,7 @@ class Query:
                 f"the query chooses records by {condition if isinstance(condition, str) else 'an expression'!r}, which "
                 f"is of the kind {made.kind!r}: a condition is true or false, such as \"kind = 'bus'\""
             )
-        return of_kind(made, "truth")
+        return convert(made, "truth")
 
     def _touched(self, columns: Any) -> bool:
         return bool(self.placed & set(columns))

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.budgets.accounts import Accounts
 from deltahist.budgets.purses import Turn
-from deltahist.counts.sql import embedded
+from deltahist.counts.sql import engines
 from deltahist.personal import asking, terminals
 from deltahist.personal.answers import Answer
 from deltahist.personal.people import People
@@ -242,7 +242,7 @@ def _raise(*_, **__):
 @contextlib.contextmanager
 def broken(place, name):
     # What is planned breaks when it is fetched.
-    fault = (lambda *_: _raise) if name == "planned" else _raise
+    fault = (lambda *_: _raise) if name == "plan" else _raise
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, fault)
         yield
@@ -251,8 +251,8 @@ def broken(place, name):
 def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(people):
     people.records.count(epsilon=0.1)
     steps = [
-        (type(people.base), "snapshot"), (embedded._Cursor, "_statement"), (terminals.Count, "cost"), (Turn, "charge"),
-        (Accounts, "enter"), (Accounts, "keep_answer"), (type(people.purses), "_read"),
+        (type(people.base), "snapshot"), (engines._DuckDBSession, "_statement"), (terminals.Count, "cost"),
+        (Turn, "charge"), (Accounts, "enter"), (Accounts, "keep_answer"), (type(people.purses), "_read"),
     ]  # fmt: skip
     before = spent(people)
     for place, name in steps:
@@ -273,7 +273,7 @@ def test_a_table_that_is_gone_costs_nothing(people):
 
 #: Where a question can break off once records are read.
 READING = [
-    (embedded._Cursor, "planned"), (asking, "_arrays"), (terminals.Count, "measure"), (terminals, "draw"),
+    (engines.Session, "plan"), (asking, "_arrays"), (terminals.Count, "measure"), (terminals, "draw"),
     (terminals.Count, "told"),
 ]  # fmt: skip
 

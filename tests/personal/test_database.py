@@ -9,7 +9,7 @@ import pandas as pd
 import psycopg
 import pytest
 
-from deltahist.counts.sql import server
+from deltahist.counts.sql import engines
 from deltahist.errors import InputError
 from deltahist.personal.database import Database
 from deltahist.personal.query import OWNER
@@ -347,7 +347,7 @@ def _texts_stay(hostile, texts):
             said = text.replace("'", "''")
             for chosen in (query.where(lambda t, text=text: t.k == text), query.where(f"k in ('{said}', 'none')")):
                 assert look.fetch(chosen.rows(k="k"))["k"].to_pylist() == [text]
-                assert look.planned(chosen.rows(k="k"))().num_rows == 1
+                assert look.plan(chosen.rows(k="k"))().num_rows == 1
     return database, query
 
 
@@ -361,7 +361,7 @@ def test_a_text_stays_a_text_whatever_the_servers_settings_are(hostile):
 
 def test_a_text_stays_a_text_even_where_no_setting_is_kept(hostile, monkeypatch):
     """The driver writes constants for the connection as it is."""
-    monkeypatch.setattr(server, "settle", lambda *_: None)
+    monkeypatch.setattr(engines, "settle", lambda *_: None)
     _texts_stay(hostile, ATTACKS)
 
 

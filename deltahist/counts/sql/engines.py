@@ -1,56 +1,28 @@
-"""Databases that hold private records: DuckDB in this process, or PostgreSQL by its address."""
+"""Databases that hold private records: DuckDB in this process, PostgreSQL by its address.
+
+An engine is a subclass of `Engine` with its own `Session`, listed in `ENGINES`; nothing else knows of it. A database
+that fails on private rows may quote them. Its message is never shown: each kind of failure has one fixed text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import importlib.util
+import io
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, NoReturn
 
+from deltahist._postgres import own_schemas, settle
 from deltahist.errors import InputError
 
-
-class Snapshot(Protocol):
-    """One consistent look at a database."""
-
-    def fetch(self, expression: Any) -> Any:
-        """An Ibis table that is bound to no database, evaluated, as an Arrow table."""
-
-    def planned(self, expression: Any) -> Callable[[], Any]:
-        """Have the database plan an Ibis table, and return what fetches it: whatever fails here has read no record."""
-
-
-class WriteTransaction(Protocol):
-    """A transaction that writes."""
-
-    def execute(self, statement: str) -> None:
-        """A statement of SQL without results."""
-
-    def append(self, table: str, rows: Any) -> None:
-        """Append an Arrow table to a table with columns of these names."""
-
-
-class Engine(Protocol):
-    """A database, as queries and counts need it; safe to use from several threads."""
-
-    name: str
-    dialect: str
-
-    def schema(self, table: str) -> Any:
-        """The Ibis schema of a table or view; InputError if there is none of this name."""
-
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """A consistent look, which ends with the block."""
-
-    def change(self) -> AbstractContextManager[WriteTransaction]:
-        """A transaction that is committed at the end of the block, and undone if the block fails."""
-
-    def close(self) -> None:
-        """Let go of what is held open."""
+#: Ibis makes its compilers at first use, which is not safe for two threads at once.
+_COMPILING = threading.Lock()
 
 
 def open_engine(where: Any) -> Engine:
-    """A database by its path, its address, or an open DuckDB connection.
+    """Open a database by its path, its address, or an open DuckDB connection.
 
     Raises
     ------
@@ -59,27 +31,483 @@ def open_engine(where: Any) -> Engine:
     """
     if isinstance(where, Path) or (isinstance(where, str) and "://" not in where):
         where = f"duckdb:///{where}"
-    if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
-        _needs("postgresql", "psycopg", "ibis")
-        from deltahist.counts.sql.server import Server
-
-        return Server(where)
-    if isinstance(where, str) and not where.startswith("duckdb:///"):
+    engine: type[Engine] | None = DuckDB
+    if isinstance(where, str):
+        engine = next((each for each in ENGINES if where.startswith(each.prefixes)), None)
+    if engine is None:
         raise InputError(
             f"database is {where.split('://')[0]!r}://…: it must be a DuckDB file (city.duckdb, duckdb:///city.duckdb) "
             "or postgresql://user@host/name"
         )
-    _needs("duckdb", "duckdb", "ibis")
-    from deltahist.counts.sql.embedded import Embedded
-
-    return Embedded(where)
-
-
-def _needs(extra: str, *modules: str) -> None:
-    import importlib.util
-
-    for module in modules:
+    for module in (engine.driver, "ibis"):
         if importlib.util.find_spec(module) is None:
             raise InputError(
-                f"tables in a database need {module}, which is not installed: pip install 'deltahist[{extra}]'"
+                f"tables in a database need {module}, which is not installed: pip install 'deltahist[{engine.extra}]'"
             )
+    return engine(where)
+
+
+class Session:
+    """One transaction in a database.
+
+    Engines define `_statement`, `_run`, `_plan`, `_execute` and `_append`; their failures are reported here.
+    """
+
+    def __init__(self, connection: Any, engine: Engine) -> None:
+        self._connection, self._engine = connection, engine
+
+    def fetch(self, expression: Any) -> Any:
+        """Return an Ibis table, which is bound to no database, as an Arrow table."""
+        with self._engine.failures():
+            return self._run(self._statement(expression), expression)
+
+    def plan(self, expression: Any) -> Callable[[], Any]:
+        """Have the database plan an Ibis table, and return a function that fetches it.
+
+        Whatever fails here has read no record.
+        """
+        with self._engine.failures():
+            statement = self._statement(expression)
+            self._connection.execute(f"EXPLAIN {statement}")
+        return lambda: self._run(statement, expression)
+
+    def execute(self, statement: str) -> None:
+        """Run a statement of SQL without results."""
+        with self._engine.failures():
+            self._connection.execute(statement)
+
+    def append(self, table: str, rows: Any) -> None:
+        """Append an Arrow table to a table with columns of these names."""
+        with self._engine.failures():
+            self._append(table, ", ".join(map(quote, rows.column_names)), rows)
+
+    def _statement(self, expression: Any) -> str:
+        """Return an Ibis table as SQL; bring in the public tables that it carries."""
+        raise NotImplementedError
+
+    def _run(self, statement: str, expression: Any) -> Any:
+        """Return the rows of a statement as an Arrow table, in the expression's types."""
+        raise NotImplementedError
+
+    def _append(self, table: str, columns: str, rows: Any) -> None:
+        raise NotImplementedError
+
+
+class Engine:
+    """A database, as queries and counts need it; safe to use from several threads.
+
+    `prefixes` of addresses, the `driver` module and the `extra` that installs it tell when to take it; `dialect` is
+    Ibis's word.
+    """
+
+    prefixes: ClassVar[tuple[str, ...]]
+    driver: ClassVar[str]
+    extra: ClassVar[str]
+    dialect: ClassVar[str]
+    #: The database in messages.
+    name: str
+
+    def __init__(self, where: Any) -> None:
+        raise NotImplementedError
+
+    def schema(self, table: str) -> Any:
+        """Return the Ibis schema of a table or view; raise InputError if there is none of this name."""
+        raise NotImplementedError
+
+    def snapshot(self) -> AbstractContextManager[Session]:
+        """Open a consistent, read-only look, which ends with the block."""
+        raise NotImplementedError
+
+    def change(self) -> AbstractContextManager[Session]:
+        """Open a transaction that is committed at the end of the block, and undone if the block fails."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the connections that were opened here."""
+
+    def narrow(self, column: Any) -> Any:
+        """Return a column of a table whose values all fit the kinds of queries, NULL in place of others."""
+        return column
+
+    def losses(self) -> tuple[type[Exception], ...]:
+        """Return the driver's exceptions that mean a lost connection or too little room."""
+        raise NotImplementedError
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Turn failures in the block into an InputError without the database's own words."""
+        try:
+            yield
+        except InputError:
+            raise
+        except self.losses():
+            text = (
+                "went away, or ran out of room, while records were read: nothing was answered; try again when it is "
+                "back"
+            )
+        except Exception:
+            text = (
+                "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown, since it "
+                "may quote records"
+            )
+        else:
+            return
+        raise_alone(InputError(f"the database {self.name} {text}"))
+
+
+# --- SQL ----------------------------------------------------------------------------------------------------
+
+
+def raise_alone(failed: Exception) -> NoReturn:
+    """Raise an error without the context of the one before, which may quote records."""
+    try:
+        raise failed
+    finally:
+        failed.__context__ = None
+
+
+def quote(name: str) -> str:
+    """Return a name in SQL, whatever it holds; "part.table" is a table in a part of the database."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
+
+
+def unbound(name: str, schema: Any) -> Any:
+    """Return an Ibis table that is bound to no database."""
+    import ibis
+
+    part, own = _split(name)
+    return ibis.table(schema, name=own, database=part)
+
+
+def _split(table: str) -> tuple[str | None, str]:
+    """Return the part of the database, if one is named, and the table's own name."""
+    part, dot, own = table.partition(".")
+    return (part, own) if dot else (None, table)
+
+
+def sql_of(
+    expression: Any, dialect: str, text: Callable[[str], str] | None = None, *, pretty: bool = False
+) -> str:
+    """Return an expression of unbound tables as SQL; `text` writes text constants where a database has its own way."""
+    from ibis.backends.sql import compilers
+    from sqlglot import exp
+
+    def written(node: Any) -> Any:
+        is_text = text is not None and isinstance(node, exp.Literal) and node.is_string
+        return exp.Var(this=text(node.this)) if is_text else node  # type: ignore[misc]
+
+    with _COMPILING:
+        compiler = getattr(compilers, dialect).compiler
+        tree = compiler.to_sqlglot(expression.unbind())
+        return str(tree.transform(written).sql(dialect=compiler.dialect, pretty=pretty))
+
+
+def carried_tables(expression: Any) -> dict[str, Any]:
+    """Return the public tables that an expression carries with it, as Arrow tables by name."""
+    import ibis.expr.operations as ops
+
+    found = expression.op().find(ops.InMemoryTable)
+    return {op.name: op.data.to_pyarrow(op.schema) for op in found}
+
+
+# --- DuckDB -------------------------------------------------------------------------------------------------
+
+#: Settings that a block relies on, whatever the connection's own are.
+_SETTINGS = "SET TimeZone = 'UTC'; SET default_collation = 'binary'"
+
+
+class DuckDB(Engine):
+    """A DuckDB file, or an open connection; every block has a cursor of its own."""
+
+    prefixes = ("duckdb:///",)
+    driver = extra = dialect = "duckdb"
+
+    def __init__(self, where: Any) -> None:
+        import duckdb
+
+        self._own = isinstance(where, str)
+        if not self._own:
+            if not isinstance(where, duckdb.DuckDBPyConnection):
+                raise InputError(
+                    f"database is {type(where).__name__}: it must be a path, an address, or a DuckDB connection"
+                )
+            self.name, self._connection = "of the connection", where
+            return
+        path = where.removeprefix("duckdb:///")
+        self.name = repr(path)
+        try:
+            file = _checked_path(path)
+            self._connection = duckdb.connect(file)
+        except duckdb.Error as problem:
+            said = str(problem).splitlines()[0][:200]
+            raise InputError(f"database {path!r} cannot be opened as a DuckDB file: {said}") from None
+        # Records that memory does not hold go there, and stay if the process is killed: DuckDB would make a folder, and
+        # files in it, that others can read, whoever may read the database.
+        self._beside = Path(f"{file}.tmp")
+        if Path(file).is_file():
+            with suppress(OSError):
+                self._beside.mkdir(mode=0o700)
+
+    def schema(self, table: str) -> Any:
+        import ibis
+
+        part, own = _split(table)
+        with self._cursor() as cursor, self.failures():
+            if not _is_there(cursor, own, part):
+                own_alone = "" if self._own else " (frames and temporary tables are seen in their own connection only)"
+                raise InputError(f"the database {self.name} has no table {table!r}{own_alone}")
+            return ibis.duckdb.from_connection(cursor).get_schema(own, database=part)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        with self._cursor() as cursor:
+            cursor.begin()
+            try:
+                yield _DuckDBSession(cursor, self)
+            finally:
+                _undo(cursor)
+
+    @contextmanager
+    def change(self) -> Iterator[Session]:
+        with self._cursor() as cursor:
+            cursor.begin()
+            try:
+                yield _DuckDBSession(cursor, self)
+                with self.failures():
+                    cursor.commit()
+            except BaseException:
+                _undo(cursor)
+                raise
+
+    def close(self) -> None:
+        if self._own:
+            self._connection.close()
+            with suppress(OSError):  # others of this process may use it
+                self._beside.rmdir()
+
+    def narrow(self, column: Any) -> Any:
+        kind = column.type()
+        # DuckDB's times of seconds and milliseconds reach further than those of microseconds.
+        return column.try_cast("timestamp(6)") if kind.is_timestamp() and kind.scale in (0, 3) else column
+
+    def losses(self) -> tuple[type[Exception], ...]:
+        import duckdb
+
+        return (
+            duckdb.ConnectionException, duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException,
+        )  # fmt: skip
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        with self.failures():
+            cursor = self._connection.cursor()
+            cursor.execute(_SETTINGS)
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+
+
+class _DuckDBSession(Session):
+    """One transaction in DuckDB, of a cursor."""
+
+    def _statement(self, expression: Any) -> str:
+        for name, rows in carried_tables(expression).items():
+            self._connection.register(name, rows)
+        return sql_of(expression, "duckdb")
+
+    def _run(self, statement: str, expression: Any) -> Any:
+        return self._connection.execute(statement).to_arrow_table().cast(expression.schema().to_pyarrow())
+
+    def _append(self, table: str, columns: str, rows: Any) -> None:
+        self._connection.register("deltahist_rows", rows)
+        self._connection.execute(f"INSERT INTO {quote(table)} ({columns}) SELECT {columns} FROM deltahist_rows")
+        self._connection.unregister("deltahist_rows")
+
+
+def _checked_path(path: str) -> str:
+    """Return the path of a database as DuckDB takes it for nothing else; InputError if another file is there.
+
+    DuckDB would read tables from other files, and fetch from the network what reads them.
+    """
+    if path.startswith(":memory:"):
+        return path
+    if not path or "\0" in path:
+        raise InputError(f"database is {path!r}: it must be the path of a DuckDB file")
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(16)
+    except OSError:  # DuckDB says what is wrong with it, or makes it
+        start = b""
+    if start and start[8:12] != b"DUCK":
+        kind = "a SQLite file" if start.startswith(b"SQLite format 3") else "another file"
+        raise InputError(f"database {path!r} is {kind}: it must be a DuckDB file (or is it a ledger, or a table?)")
+    return str(Path(path).resolve())
+
+
+def _is_there(cursor: Any, table: str, part: str | None) -> bool:
+    """Return whether the catalog has a table or view: DuckDB takes other names for paths, and reads files there."""
+    where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if part else "table_schema IN ?"
+    schemas = part or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
+    statement = f"SELECT count(*) FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
+    return bool(cursor.execute(statement, [table, schemas]).fetchone()[0])
+
+
+def _undo(cursor: Any) -> None:
+    import duckdb
+
+    with suppress(duckdb.Error):  # it failed before, and has undone all itself
+        cursor.rollback()
+
+
+# --- PostgreSQL ---------------------------------------------------------------------------------------------
+
+
+class PostgreSQL(Engine):
+    """A PostgreSQL database; every block has a connection of its own.
+
+    Rows come and go as CSV by COPY, which is quick and keeps every digit.
+    """
+
+    prefixes = ("postgresql://", "postgres://")
+    driver, extra, dialect = "psycopg", "postgresql", "postgres"
+
+    def __init__(self, where: Any) -> None:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        self._url = where
+        try:
+            # The address may hold a password: messages show the rest.
+            told = conninfo_to_dict(where)
+        except ProgrammingError:
+            raise InputError(
+                "database is an address that cannot be read: it must be postgresql://user@host/name"
+            ) from None
+        self.name = repr(f"{told.get('dbname', '')} on {told.get('host', 'localhost')}")
+        with self._transaction("READ COMMITTED"):
+            pass
+
+    def schema(self, table: str) -> Any:
+        import ibis
+
+        part, own = _split(table)
+        with self._transaction("READ COMMITTED") as connection, self.failures():
+            try:
+                return ibis.postgres.from_connection(connection).get_schema(own, database=part)
+            except ibis.common.exceptions.TableNotFound:
+                raise InputError(f"the database {self.name} has no table {table!r}") from None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        with self._transaction("REPEATABLE READ") as connection:
+            yield _PostgreSQLSession(connection, self)
+
+    @contextmanager
+    def change(self) -> Iterator[Session]:
+        with self._transaction("READ COMMITTED") as connection:
+            yield _PostgreSQLSession(connection, self)
+            with self.failures():
+                connection.commit()
+
+    def losses(self) -> tuple[type[Exception], ...]:
+        import psycopg
+
+        return (psycopg.OperationalError, psycopg.InterfaceError)
+
+    @contextmanager
+    def _transaction(self, isolation: str) -> Iterator[Any]:
+        """Open a connection, in a transaction with all settings that are relied on."""
+        import psycopg
+
+        try:
+            connection = psycopg.connect(self._url)
+        except psycopg.Error as problem:
+            said = str(problem).strip().splitlines()[-1][:200]
+            raise InputError(f"the database {self.name} does not answer: {said}") from None
+
+        def run(statement: str, values: Mapping[str, Any]) -> Any:
+            return connection.execute(statement, values).fetchone()  # type: ignore[arg-type]
+
+        try:
+            connection.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_")]
+            connection.read_only = False
+            with self.failures():
+                own = {"search_path": own_schemas(run)}
+                settle(run, f"the database {self.name}", own, isolation.lower())
+            yield connection
+        finally:
+            # What was not committed is rolled back.
+            connection.close()
+
+
+class _PostgreSQLSession(Session):
+    """One transaction in PostgreSQL, of a connection; public tables are temporary ones there."""
+
+    def __init__(self, connection: Any, engine: Engine) -> None:
+        super().__init__(connection, engine)
+        self._there: set[str] = set()
+
+    def _statement(self, expression: Any) -> str:
+        for name, rows in carried_tables(expression).items():
+            if name not in self._there:
+                self._create(name, rows)
+        return sql_of(expression, "postgres", self._text)
+
+    def _text(self, constant: str) -> str:
+        """Return a text constant as the driver writes it for this connection: COPY takes no parameters."""
+        from psycopg.sql import Literal
+
+        return Literal(constant).as_string(self._connection)
+
+    def _run(self, statement: str, expression: Any) -> Any:
+        from pyarrow import csv
+
+        text = io.BytesIO()
+        copy = f"COPY ({statement}) TO STDOUT (FORMAT csv)"
+        with self._connection.cursor() as cursor, cursor.copy(copy) as rows:
+            for row in rows:
+                text.write(row)
+        schema = expression.schema().to_pyarrow()
+        if not text.tell():
+            return schema.empty_table()
+        text.seek(0)
+        return csv.read_csv(
+            text,
+            csv.ReadOptions(column_names=schema.names),
+            csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            csv.ConvertOptions(
+                column_types=schema,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["t"],
+                false_values=["f"],
+            ),
+        ).cast(schema)
+
+    def _append(self, table: str, columns: str, rows: Any) -> None:
+        from pyarrow import csv
+
+        text = io.BytesIO()
+        csv.write_csv(rows, text, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
+        statement = f"COPY {quote(table)} ({columns}) FROM STDIN (FORMAT csv)"
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.write(text.getbuffer())
+
+    def _create(self, name: str, rows: Any) -> None:
+        """Create a temporary table of public rows, which ends with the transaction."""
+        import ibis
+        from ibis.backends.sql.datatypes import PostgresType
+
+        columns = ", ".join(
+            f"{quote(column)} {PostgresType.to_string(ibis.dtype(kind))}"
+            for column, kind in zip(rows.column_names, rows.schema.types, strict=True)
+        )
+        self._connection.execute(f"CREATE TEMPORARY TABLE {quote(name)} ({columns}) ON COMMIT DROP")
+        self.append(name, rows)
+        self._there.add(name)
+
+
+#: Engines by the prefix of their addresses.
+ENGINES: tuple[type[Engine], ...] = (DuckDB, PostgreSQL)

@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from deltahist.counts.sql.kinds import LARGEST, SMALLEST, as_time, kind_of
-from deltahist.counts.sql.totals import (
+from deltahist.counts.sql.kinds import (
+    LARGEST,
     MOST_NODES,
+    SMALLEST,
     WORDS,
     SafeExpression,
+    as_time,
+    clip,
+    combine,
     constant,
-    made_of,
-    of_kind,
-    too_long,
-    unified,
-    within,
+    convert,
+    kind_of,
+    too_long_error,
+    unify,
 )
 from deltahist.errors import InputError
 
@@ -60,7 +63,7 @@ _RULE = (
 )
 
 
-def total(expression: Any, given: Any, records: Any) -> SafeExpression:
+def make_safe(expression: Any, given: Any, records: Any) -> SafeExpression:
     """An expression on a table `given`, as one on `records`, which has the same columns, that cannot fail.
 
     Raises
@@ -71,9 +74,9 @@ def total(expression: Any, given: Any, records: Any) -> SafeExpression:
 
     >>> import ibis
     >>> visits = ibis.table({"stay": "float64"}, name="visits")
-    >>> total(1 / visits.stay > 2, visits, visits).columns
+    >>> make_safe(1 / visits.stay > 2, visits, visits).columns
     frozenset({'stay'})
-    >>> total(visits.stay > visits.stay.mean(), visits, visits)
+    >>> make_safe(visits.stay > visits.stay.mean(), visits, visits)
     Traceback (most recent call last):
     ...
     deltahist.errors.InputError: the query asks for Mean: it looks at other records, and a record must be derived...
@@ -81,9 +84,9 @@ def total(expression: Any, given: Any, records: Any) -> SafeExpression:
     try:
         out = _Maker(given, records).of(expression.op())
     except RecursionError:
-        raise too_long() from None
+        raise too_long_error() from None
     if out.kind == "number":
-        out = within(out, SMALLEST, LARGEST)
+        out = clip(out, SMALLEST, LARGEST)
     return out
 
 
@@ -118,7 +121,7 @@ class _Maker:
 
     def number(self, op: Any) -> SafeExpression:
         """An operation that gives a number."""
-        return of_kind(self.of(op), "number")
+        return convert(self.of(op), "number")
 
     def field(self, op: Any) -> SafeExpression:
         if op.rel != self.given:
@@ -146,15 +149,15 @@ class _Maker:
         return constant(value.item() if hasattr(value, "item") else value)
 
     def compare(self, op: Any) -> SafeExpression:
-        parts = unified(self.each([op.left, op.right]))
+        parts = unify(self.each([op.left, op.right]))
         name = type(op).__name__
         self._ordered(parts[0].kind, name)
-        return made_of(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
+        return combine(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
 
     def between(self, op: Any) -> SafeExpression:
-        parts = unified(self.each([op.arg, op.lower_bound, op.upper_bound]))
+        parts = unify(self.each([op.arg, op.lower_bound, op.upper_bound]))
         self._ordered(parts[0].kind, "Between")
-        return made_of(parts[0].value.between(parts[1].value, parts[2].value), "truth", parts)
+        return combine(parts[0].value.between(parts[1].value, parts[2].value), "truth", parts)
 
     def _ordered(self, kind: str, name: str) -> None:
         if kind in ("truth", "text") and name not in ("Equals", "NotEquals"):
@@ -169,81 +172,81 @@ class _Maker:
 
     def among(self, op: Any) -> SafeExpression:
         if len(op.options) >= MOST_NODES:
-            raise too_long()
-        parts = unified(self.each([op.value, *op.options]))
-        return made_of(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
+            raise too_long_error()
+        parts = unify(self.each([op.value, *op.options]))
+        return combine(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
 
     def logic(self, op: Any) -> SafeExpression:
         one, other = parts = [self.truth(op.left), self.truth(op.right)]
         both = one.value & other.value if type(op).__name__ == "And" else one.value | other.value
-        return made_of(both, "truth", parts)
+        return combine(both, "truth", parts)
 
     def truth(self, op: Any) -> SafeExpression:
         """An operation that gives true or false."""
-        return of_kind(self.of(op), "truth")
+        return convert(self.of(op), "truth")
 
     def negation(self, op: Any) -> SafeExpression:
         part = self.truth(op.arg)
-        return made_of(~part.value, "truth", [part])
+        return combine(~part.value, "truth", [part])
 
     def missing(self, op: Any) -> SafeExpression:
         part = self.of(op.arg)
-        return made_of(
+        return combine(
             part.value.isnull() if type(op).__name__ == "IsNull" else part.value.notnull(), "truth", [part]
         )
 
     def add(self, op: Any) -> SafeExpression:
-        parts = [within(self.number(each), _FACTOR[0], 1e299) for each in (op.left, op.right)]
+        parts = [clip(self.number(each), _FACTOR[0], 1e299) for each in (op.left, op.right)]
         left, right = (part.value for part in parts)
         value = left + right if type(op).__name__ == "Add" else left - right
         # What is left when numbers cancel out is no smaller than the last digit of the smaller one.
-        return made_of(
+        return combine(
             value, "number", parts, min(p.least for p in parts) * 2.0**-53, sum(p.most for p in parts)
         )
 
     def multiply(self, op: Any) -> SafeExpression:
         one, other = parts = self._factors(op)
-        return made_of(
+        return combine(
             one.value * other.value, "number", parts, one.least * other.least / 2, one.most * other.most * 2
         )
 
     def divide(self, op: Any) -> SafeExpression:
         one, other = parts = self._factors(op)
         value = one.value / other.value.nullif(constant(0.0).value)
-        return made_of(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
+        return combine(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
 
     def _factors(self, op: Any) -> list[SafeExpression]:
-        return [within(self.number(each), *_FACTOR) for each in (op.left, op.right)]
+        return [clip(self.number(each), *_FACTOR) for each in (op.left, op.right)]
 
     def minus(self, op: Any) -> SafeExpression:
         part = self.number(op.arg)
         if part.constant is not None:
             return constant(-part.constant)
-        return made_of(constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
+        return combine(constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
 
     def size(self, op: Any) -> SafeExpression:
         part = self.number(op.arg)
-        return made_of(part.value.abs(), "number", [part], part.least, part.most)
+        return combine(part.value.abs(), "number", [part], part.least, part.most)
 
     def root(self, op: Any) -> SafeExpression:
         import ibis
 
         part = self.number(op.arg)
         value = ibis.cases((part.value >= 0, part.value)).sqrt()
-        return made_of(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
+        return combine(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
 
     def floor(self, op: Any) -> SafeExpression:
         part = self.of(op.arg)
         return (
             part
             if part.kind == "whole"
-            else self._floor(of_kind(part, "number"), type(op).__name__ == "Ceil")
+            else self._floor(convert(part, "number"), type(op).__name__ == "Ceil")
         )
 
     def _floor(self, part: SafeExpression, up: bool = False) -> SafeExpression:
-        part = within(part, SMALLEST, _EXACT)
+        part = clip(part, SMALLEST, _EXACT)
         value = part.value.ceil() if up else part.value.floor()
-        return made_of(value.cast("int64"), "whole", [part], 1.0, _EXACT)
+        return combine(value.cast("int64"), "whole", [part], 1.0, _EXACT)
 
     def floor_divide(self, op: Any) -> SafeExpression:
         return self._floor(self.divide(op))
@@ -255,16 +258,16 @@ class _Maker:
                 "the query asks for a remainder (%): it is one of a whole number (floor makes one) by a whole constant "
                 "above 0 and below 2^31"
             )
-        return made_of(left.value % right.value, "whole", parts, 1.0, right.most)
+        return combine(left.value % right.value, "whole", parts, 1.0, right.most)
 
     def first(self, op: Any) -> SafeExpression:
-        parts = unified(self.each(op.arg))
+        parts = unify(self.each(op.arg))
         import ibis
 
         return self._either(ibis.coalesce(*(part.value for part in parts)), parts, [])
 
     def null_if(self, op: Any) -> SafeExpression:
-        parts = unified(self.each([op.arg, op.null_if_expr]))
+        parts = unify(self.each([op.arg, op.null_if_expr]))
         return self._either(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
 
     def _either(
@@ -272,7 +275,7 @@ class _Maker:
     ) -> SafeExpression:
         """What is one of the results."""
         least, most = min(p.least for p in results), max(p.most for p in results)
-        return made_of(value, results[0].kind, [*results, *others], least, most)
+        return combine(value, results[0].kind, [*results, *others], least, most)
 
     def if_else(self, op: Any) -> SafeExpression:
         return self._case([self.truth(op.bool_expr)], [op.true_expr, op.false_null_expr])
@@ -283,14 +286,14 @@ class _Maker:
     def simple_case(self, op: Any) -> SafeExpression:
         conditions = []
         for each in op.cases:
-            pair = unified(self.each([op.base, each]))
-            conditions.append(made_of(pair[0].value == pair[1].value, "truth", pair))
+            pair = unify(self.each([op.base, each]))
+            conditions.append(combine(pair[0].value == pair[1].value, "truth", pair))
         return self._case(conditions, [*op.results, op.default])
 
     def _case(self, conditions: Sequence[SafeExpression], results: Sequence[Any]) -> SafeExpression:
         import ibis
 
-        parts = unified(self.each(results))
+        parts = unify(self.each(results))
         branches = [(one.value, then.value) for one, then in zip(conditions, parts, strict=False)]
         return self._either(ibis.cases(*branches, else_=parts[-1].value), parts, conditions)
 
@@ -300,48 +303,48 @@ class _Maker:
         part, kind = self.of(op.arg), kind_of(op.to)
         if part.kind == "truth" and kind == "whole":
             whole = ibis.cases((part.value, constant(1).value), (~part.value, constant(0).value))
-            return made_of(whole, "whole", [part] * 2, 1.0, 1.0, more=4)
+            return combine(whole, "whole", [part] * 2, 1.0, 1.0, more=4)
         if part.kind == "time" and kind == "date":
             return self.day(op)
         if kind is None or (kind == "whole" and not op.to.is_int64()):
             raise InputError(
                 f"the query asks for a cast to {op.to}: it must be to int64, float64, string or a time"
             )
-        return of_kind(part, kind)
+        return convert(part, kind)
 
     def day(self, op: Any) -> SafeExpression:
-        part = of_kind(self.of(op.arg), "time")
-        return made_of(part.value.date(), "date", [part])
+        part = convert(self.of(op.arg), "time")
+        return combine(part.value.date(), "date", [part])
 
     def part_of_time(self, op: Any) -> SafeExpression:
         name, part = type(op).__name__, self.of(op.arg)
         if name in _BY_CLOCK or part.kind not in ("date", "time"):
-            part = of_kind(part, "time")
+            part = convert(part, "time")
         method = {**_BY_DAY, **_BY_CLOCK}.get(name)
         value = part.value.day_of_week.index() if method is None else getattr(part.value, method)()
-        return made_of(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
+        return combine(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
 
     def truncate(self, op: Any) -> SafeExpression:
-        part, unit = of_kind(self.of(op.arg), "time"), op.unit.short
+        part, unit = convert(self.of(op.arg), "time"), op.unit.short
         if unit not in ("Y", "Q", "M", "W", "D", "h", "m", "s"):
             raise InputError(
                 f"the query truncates times to {unit!r}: it must be one of Y, Q, M, W, D, h, m, s"
             )
-        return made_of(part.value.truncate(unit), "time", [part])
+        return combine(part.value.truncate(unit), "time", [part])
 
     def text(self, op: Any) -> SafeExpression:
         """An operation that gives text."""
-        return of_kind(self.of(op), "text")
+        return convert(self.of(op), "text")
 
     def letters(self, op: Any) -> SafeExpression:
         # Databases agree on the letters A to Z only.
         part = self.text(op.arg)
         change = (_CAPITALS, _SMALL) if type(op).__name__ == "Lowercase" else (_SMALL, _CAPITALS)
-        return made_of(part.value.translate(*change), "text", [part], more=3)
+        return combine(part.value.translate(*change), "text", [part], more=3)
 
     def length(self, op: Any) -> SafeExpression:
         part = self.text(op.arg)
-        return made_of(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
+        return combine(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
 
     def piece(self, op: Any) -> SafeExpression:
         part, start, length = self.text(op.arg), self.of(op.start), self.of(op.length) if op.length else None
@@ -353,7 +356,7 @@ class _Maker:
             raise InputError(
                 "the query asks for a piece of a text: where it starts, and its length, must be constants"
             )
-        return made_of(
+        return combine(
             part.value.substr(start.constant, None if length is None else length.constant), "text", [part]
         )
 
@@ -374,7 +377,7 @@ class _Maker:
                 f"the query compares text with the pattern {pattern!r}: it must be a constant, without a backslash or "
                 "an escape, which databases read in different ways"
             )
-        return made_of(part.value.like(pattern), "truth", [part], more=2)
+        return combine(part.value.like(pattern), "truth", [part], more=2)
 
 
 _MAKERS: Mapping[str, Callable[[_Maker, Any], SafeExpression]] = {

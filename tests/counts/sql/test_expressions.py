@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from nasty import COLUMNS, ROWS, Expressions, open_both
 
-from deltahist.counts.sql.expressions import total
+from deltahist.counts.sql.expressions import make_safe
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Query
 
@@ -202,7 +202,7 @@ def test_long_numbers_and_lists_are_refused_in_one_short_line_and_soon(asked, re
 
 
 def test_an_expression_knows_all_columns_that_it_depends_on():
-    made = total(TABLE.f + TABLE.a > ibis.cases((TABLE.b, TABLE.t.hour()), else_=3), TABLE, TABLE)
+    made = make_safe(TABLE.f + TABLE.a > ibis.cases((TABLE.b, TABLE.t.hour()), else_=3), TABLE, TABLE)
     assert made.columns == {"f", "a", "b", "t"}
 
 
