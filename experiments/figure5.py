@@ -25,7 +25,7 @@ EPSILON = 1.0
 def run(out: Path, small: bool) -> Found:
     """Write figure5.csv (errors by data set, δ and range size) and figure5.png; 10,000 runs for each size."""
     rng = np.random.default_rng(5)
-    releases, ranges = (20, 50) if small else (100, 100)
+    releases, ranges = (6, 50) if small else (100, 100)
     world = datasets.twitter_like_world()[:, 0]
     sets = {
         "spread evenly": rng.random(100_000),

@@ -44,13 +44,28 @@ def planted(mutant: Mutant, package: Path) -> tuple[Path, str]:
 
     Raises LookupError unless the passage stands once at the mutant's anchor.
     """
+    file, before, _, changed, behind = passage(mutant, package)
+    return file, before + changed + behind
+
+
+def passage(mutant: Mutant, package: Path) -> tuple[Path, str, str, str, str]:
+    """Return the file of a mutant, and its text: before the anchor, the anchor as it is and as planted, and behind it.
+
+    Raises LookupError unless the passage stands once at the anchor.
+    """
     found = []
     for file, first, last in _anchors(package)[mutant.at]:
-        source = (package / file).read_text(encoding="utf-8")
-        found += [(file, changed) for changed in _replaced(source, first, last, mutant)]
+        lines = _lines(package / file)
+        before, there, behind = ("".join(part) for part in (lines[: first - 1], lines[first - 1 : last], lines[last:]))
+        found += [(file, before, there, changed, behind) for changed in _replaced(there, mutant)]
     if len(found) != 1:
         raise LookupError(f"{mutant.name}: its passage must stand once in {mutant.at}, and does {len(found)} times")
     return found[0]
+
+
+@functools.cache
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines(keepends=True)
 
 
 @functools.cache
@@ -80,11 +95,9 @@ def _named(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, int, int]]:
             yield from _named(node.body, f"{prefix}{node.name}.")
 
 
-def _replaced(source: str, first: int, last: int, mutant: Mutant) -> Iterator[str]:
-    """Yield the source with each passage between two lines replaced, however blanks and line ends are set."""
-    lines = source.splitlines(keepends=True)
-    start, stop = (sum(map(len, lines[:n])) for n in (first - 1, last))
-    kept = [i for i in range(start, stop) if not source[i].isspace()]
+def _replaced(source: str, mutant: Mutant) -> Iterator[str]:
+    """Yield the source with each passage replaced, however blanks and line ends are set."""
+    kept = [i for i, letter in enumerate(source) if not letter.isspace()]
     text, passage = "".join(source[i] for i in kept), "".join(mutant.old.split())
     place = text.find(passage)
     while place >= 0:

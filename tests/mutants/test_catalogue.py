@@ -1,25 +1,24 @@
 """The catalogue of planted bugs fits the code: each stands at its anchor, once, and is named for what is wrong."""
 
 import ast
-import functools
+import textwrap
 from pathlib import Path
 
 import deltahist as dh
-from tests.mutants.catalogue import MUTANTS, Mutant, planted
+from tests.mutants.catalogue import MUTANTS, Mutant, passage, planted
 
 PACKAGE, TESTS = Path(dh.__file__).parent, Path(__file__).parent.parent
 
 
-@functools.cache
-def parsed(file):
-    return ast.dump(ast.parse((PACKAGE / file).read_text(encoding="utf-8")))
+def tree(source):
+    return ast.dump(ast.parse(textwrap.dedent(source)))
 
 
 def wrong(mutant):
     """Return what is wrong with a mutant, or None."""
     try:
-        file, changed = planted(mutant, PACKAGE)
-        if ast.dump(ast.parse(changed)) == parsed(file):
+        _, _, there, changed, _ = passage(mutant, PACKAGE)
+        if tree(changed) == tree(there):
             return "it changes nothing"
     except (LookupError, SyntaxError) as problem:
         return str(problem)

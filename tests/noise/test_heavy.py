@@ -30,9 +30,9 @@ def _mixed(z):
 
 @pytest.mark.parametrize("kind", LAWS)
 def test_the_law(kind):
-    """Kolmogorov-Smirnov on 1,500 draws. False alarms: 1 in 1,000 each."""
+    """Kolmogorov-Smirnov on 1,000 draws. False alarms: 1 in 1,000 each."""
     words = source(np.random.default_rng(1))
-    drawn = np.array([heavy.rounded(kind, 5, Fraction(10**9), words) for _ in range(1500)])
+    drawn = np.array([heavy.rounded(kind, 5, Fraction(10**9), words) for _ in range(1000)])
     assert scipy.stats.kstest((drawn - 5) / 1e9, LAWS[kind]).pvalue > 1e-3
 
 
@@ -40,11 +40,11 @@ def test_the_law(kind):
 def test_rounding_to_a_coarse_lattice(kind):
     """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square. False alarms: 1 in 1,000 each."""
     words = source(np.random.default_rng(2))
-    drawn = np.array([heavy.rounded(kind, -3, Fraction(1), words) for _ in range(1500)]) + 3
+    drawn = np.array([heavy.rounded(kind, -3, Fraction(1), words) for _ in range(1000)]) + 3
     edges = np.arange(-4, 4) + 0.5
     chance = np.diff(np.concatenate([[0.0], LAWS[kind](edges), [1.0]]))
     seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
-    assert scipy.stats.chisquare(seen, 1500 * chance).pvalue > 1e-3
+    assert scipy.stats.chisquare(seen, 1000 * chance).pvalue > 1e-3
 
 
 class Scripted:
