@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import itertools
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -219,39 +221,41 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
     """Boxes (m, wanted) and their names from a CSV file, with a header or with figures only."""
-    import pandas as pd
-
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     rule = f"it must have the columns {','.join(columns)} and may have name; without a header, figures in that order"
     if not file.is_file():
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
-        frame = pd.read_csv(file)
-        if all(reads_as_number(str(column)) for column in frame.columns):
-            frame = pd.read_csv(file, header=None)
-            frame.columns = pd.Index(columns if frame.shape[1] == wanted else frame.columns)
-    except (ValueError, OSError) as problem:  # pandas' own errors are ValueErrors
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            rows = [row for row in csv.reader(lines, strict=True) if row]
+    except (ValueError, OSError, csv.Error) as problem:
         raise InputError(f"{name} {str(file)!r} is not readable as CSV ({problem}): {rule}") from None
-    frame.columns = pd.Index([str(column).strip().lower() for column in frame.columns])
-    if not set(columns) <= set(frame.columns):
-        raise InputError(f"{name} {str(file)!r} has the columns {','.join(frame.columns)}: {rule}")
-    figures = frame[columns].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
-    if not len(figures):
+    header = [text.strip().lower() for text in (rows or [columns])[0]]
+    if len(header) == wanted and all(map(reads_as_number, header)):
+        header = columns
+    else:
+        del rows[:1]
+    if not set(columns) <= set(header):
+        raise InputError(f"{name} {str(file)!r} has the columns {','.join(header)}: {rule}")
+    if not rows:
         raise InputError(f"{name} {str(file)!r} is empty: {rule}")
+    if long := next((row for row in rows if len(row) > len(header)), None):
+        raise InputError(f"{name} {str(file)!r} has more values than columns in {','.join(long)!r}: {rule}")
+    texts = {head: column for head, *column in itertools.zip_longest(header, *rows, fillvalue="")}
+    figures = np.array(
+        [[float(text) if reads_as_number(text) else np.nan for text in texts[column]] for column in columns]
+    ).T
     bad = np.flatnonzero(~np.isfinite(figures).all(axis=1))
     if len(bad):
         raise InputError(
             f"{name} {str(file)!r} has {len(bad)} row(s) with missing, non-numeric or infinite corners, "
             f"the first at box {bad[0]}: all must be finite numbers"
         )
-    names = (
-        frame["name"].astype(str).tolist() if "name" in frame.columns else list(map(str, range(len(frame))))
-    )
-    return figures, names
+    return figures, texts.get("name") or list(map(str, range(len(rows))))
 
 
 def reads_as_number(text: str) -> bool:
-    """Whether a text is a number."""
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:
