@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from deltahist.decode import check_level, interval
 from deltahist.domain import Domain
 from deltahist.domain.fitting import boxes_in_degrees, fit
+from deltahist.domain.geometries import LONGITUDE_LATITUDE
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, Series, SortedRelease
 from deltahist.releases.series import PeriodDifference
@@ -104,8 +105,8 @@ def answer(
     [10.0]
     """
     check_level(level)
-    asked, joined = _asked(workload, release.domain)
-    return joined(_frame(answers(release, asked, level, nonnegative), asked))
+    asked, framed = _asked(workload, release.domain)
+    return framed(answers(release, asked, level, nonnegative))
 
 
 def answer_each(
@@ -131,67 +132,60 @@ def answer_each(
     import pandas as pd
 
     check_level(level)
-    asked, joined = _asked(workload, series.domain)
-    found = {
-        step: _frame(answers(release, asked, level, nonnegative), asked)
-        for step, release in series
-        if release is not None
-    }
-    empty = next(iter(found.values())).map(lambda figure: np.nan)
+    asked, framed = _asked(workload, series.domain)
+    found = {step: answers(each, asked, level, nonnegative) for step, each in series if each is not None}
+    empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
     steps = list(found) if series.skipping else series.labels
-    out = pd.concat([joined(found.get(step, empty).assign(step=step)) for step in steps])
+    out = pd.concat([framed(found.get(step, empty)).assign(step=step) for step in steps])
     out.insert(0, "step", out.pop("step"))
     return out.reset_index(drop=True)
 
 
-def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[pd.DataFrame], pd.DataFrame]]:
-    """What is asked as a workload of the domain, and what joins its answers to whatever it was made of.
+def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
+    """What is asked as a workload of the domain, and what makes its answers the frame that belongs to it.
 
     Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners.
     """
+    import pandas as pd
+
     if isinstance(workload, Workload):
-        return workload, lambda found: found
-    geometries, corners = _shapes(workload, domain)
-    if geometries is None:
-        return boxes(corners), lambda found: found
-    fitted, frame = fit(geometries, domain), _own(workload) if hasattr(workload, "columns") else None
-    names = [str(number) for number in range(len(fitted.shapes))]
-    held = np.flatnonzero(fitted.held)
+        names = workload.names if isinstance(workload, Regions) else None
+        index = None if names is None else pd.Index(names, name="region")
+        return workload, lambda found: pd.DataFrame(found, index=index)
+    shapes, crs = _shapes(workload)
+    if shapes is None:
+        corners = np.atleast_2d(np.asarray(list(workload), dtype=np.float64))
+        shapes, crs = boxes_in_degrees(corners, domain), LONGITUDE_LATITUDE
+        if shapes is None:
+            return boxes(corners), pd.DataFrame
+    fitted, frame = fit(shapes, domain, crs), _own(workload) if hasattr(workload, "columns") else None
+    index = pd.Index(map(str, range(len(shapes))), name="region")
 
-    def joined(found: pd.DataFrame) -> pd.DataFrame:
-        out = found.reindex(names)
-        if "step" in found:
-            out["step"] = found["step"].iloc[0]
-        out.index.name = "region"
-        if (fitted.outside > 0).any():
-            out["outside"] = fitted.outside
-        if (fitted.notes != None).any():  # noqa: E711
-            out["note"] = fitted.notes
+    def framed(found: Columns) -> pd.DataFrame:
+        columns = fitted.joined(found)
         # By position: an index may hold a label twice.
-        return out if frame is None else frame.assign(**{str(name): c.to_numpy() for name, c in out.items()})
+        return pd.DataFrame(columns, index=index) if frame is None else frame.assign(**columns)
 
-    return regions(fitted.shapes[held], [names[number] for number in held]), joined
+    held = np.flatnonzero(fitted.held)
+    return regions(fitted.shapes[held], [str(number) for number in held]), framed
 
 
-def _shapes(workload: Any, domain: Domain) -> tuple[gpd.GeoSeries | None, Any]:
-    """What is asked, as geometries (m,), or else as corners of boxes."""
+def _shapes(workload: Any) -> tuple[Any, Any]:
+    """What is asked, as geometries (m,) and their CRS; None if these are corners of boxes."""
     if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
-        return workload.geometry, None
+        return workload.geometry, workload.crs
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
         workload = [workload]  # one geometry
     items = list(workload) if hasattr(workload, "__iter__") else []
     shapes = [item for item in items if hasattr(item, "geom_type")]
     if shapes and all(item is None or hasattr(item, "geom_type") for item in items):
-        import geopandas as gpd
-
-        return gpd.GeoSeries(items), None
+        return items, None
     if isinstance(workload, str) or hasattr(workload, "columns") or not items:  # a frame without geometries
         raise InputError(
             f"workload is {str(workload)[:40]!r}: it must be a workload, a GeoDataFrame, geometries, or corners of "
             "boxes (m, 4), or (m, 2) on a line"
         )
-    corners = np.atleast_2d(np.asarray(items, dtype=np.float64))
-    return boxes_in_degrees(corners, domain), corners
+    return None, None
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
@@ -209,14 +203,6 @@ def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
             stacklevel=4,
         )
     return frame.rename(columns=own).set_geometry(own.get(frame.geometry.name, frame.geometry.name))
-
-
-def _frame(columns: Columns, work: Workload) -> pd.DataFrame:
-    """Return answers as a frame, whose rows have the names of regions."""
-    import pandas as pd
-
-    index = pd.Index(work.names, name="region") if isinstance(work, Regions) else None
-    return pd.DataFrame(columns, index=index)
 
 
 @functools.singledispatch

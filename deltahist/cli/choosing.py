@@ -64,7 +64,8 @@ class AskedQueries:
         if len(given) > 1:
             raise InputError(f"--{given[0]} and --{given[1]} are both given: it must be at most one workload")
         if self.regions is not None:
-            fitted = fit(read_geometries(self.regions, domain, "--regions").geometry, domain)
+            frame = read_geometries(self.regions, domain, "--regions")
+            fitted = fit(frame.geometry, domain, frame.crs)
             shapes = fitted.shapes[fitted.held]
             return lambda on: _within(shapes, on), f"the {len(shapes):,} regions of {self.regions}"
         if self.squares is not None:

@@ -50,22 +50,22 @@ class QueryOptions(Zones):
         import numpy as np
 
         from deltahist import workloads
-        from deltahist.domain.fitting import boxes_in_degrees
+        from deltahist.domain.fitting import boxes_in_degrees, fit
+        from deltahist.domain.geometries import LONGITUDE_LATITUDE
 
         zones = self.read(domain)
         if zones is not None:
             return ask(zones)
         corners, names = options.read_boxes(self.box, self.boxes, domain)
-        asked = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), corners.T, strict=True))}
+        own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), corners.T, strict=True))}
         shapes = boxes_in_degrees(corners, domain)
-        if shapes is not None:
-            import geopandas as gpd
-
-            return ask(gpd.GeoDataFrame(asked, geometry=shapes))
-        found = ask(workloads.boxes(corners))
+        fitted = None if shapes is None else fit(shapes, domain, LONGITUDE_LATITUDE)
+        work = workloads.boxes(corners) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
+        found = {str(name): np.asarray(each) for name, each in ask(work).items()}
+        if fitted is not None:
+            own["geometry"], found = shapes, fitted.joined(found)
         times = len(found["estimate"]) // len(names)
-        own = {name: np.tile(each, times) for name, each in asked.items()}
-        return own | {name: np.asarray(found[name]) for name in map(str, found)}
+        return {name: np.tile(each, times) for name, each in own.items()} | found
 
 
 @spread
@@ -200,17 +200,21 @@ def _corners(domain: Domain) -> list[str]:
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
+    from deltahist.domain.geometries import LONGITUDE_LATITUDE
     from deltahist.releases.tables import SHAPED
 
+    # Boxes in degrees have their shapes with them.
+    shapes = frame.pop("geometry") if "geometry" in frame else None
     corners = frame[_corners(domain)].to_numpy()
     if form == "json":
         frame = frame.drop(columns=_corners(domain))
         frame.insert(1, "box", corners.tolist())
-    elif (form in SHAPED or form == "parquet") and domain.ndim == 2 and not hasattr(frame, "crs"):
+    elif (form in SHAPED or form == "parquet") and domain.ndim == 2:
         import geopandas as gpd
         import shapely
 
-        frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*corners.T), crs=domain.crs)
+        crs = domain.crs if shapes is None else LONGITUDE_LATITUDE
+        frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*corners.T) if shapes is None else shapes, crs=crs)
     return frame
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist.domain.geometries import LONGITUDE_LATITUDE, looks_like_degrees, way_to_map
 from deltahist.domain.operations import Operation, lattice_of, read_crs
 from deltahist.errors import DeltaHistWarning, InputError
 
 if TYPE_CHECKING:
-    import geopandas as gpd
-
     from deltahist.domain.domain import Domain
 
 #: Of a cell's area: less of a region than this on the map is rounding.
@@ -24,7 +22,7 @@ _SPECK = 1e-6
 #: Of the map's longer side: a region that reaches no further outside ends at the edge.
 _SLACK = 1e-9
 #: Of a cell's side: a piece of a side of a box in degrees, which the map bends, is straight but for less than this.
-_BEND = 1e-5
+_BEND = 1e-4
 #: Pieces of a side, at most.
 _MOST_PIECES = 1024
 #: What messages call the geometries.
@@ -53,13 +51,36 @@ class Fitted:
         """(m,) which regions can be answered."""
         return np.array([shape is not None for shape in self.shapes], dtype=bool)
 
+    def joined(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+        """Return columns of answers to the shapes (held,) as columns of all regions (m,), which say what was done.
 
-def fit(regions: gpd.GeoSeries, domain: Domain) -> Fitted:
+        There may be several answers to each, such as one per step, all of them one after another.
+        """
+        held, out = np.flatnonzero(self.held), {}
+        for name, each in columns.items():
+            values = np.asarray(each)
+            if len(held) < len(self.shapes):
+                some = values.reshape(-1, len(held))
+                values = np.full((len(some), len(self.shapes)), np.nan, np.result_type(some, np.float64))
+                values[:, held] = some
+                values = values.ravel()
+            out[name] = values
+        times = len(values) // len(self.shapes)
+        if "step" in out:
+            out["step"] = np.repeat(np.asarray(columns["step"])[:: len(held)], len(self.shapes))
+        if (self.outside > 0).any():
+            out["outside"] = np.tile(self.outside, times)
+        if (self.notes != None).any():  # noqa: E711
+            out["note"] = np.tile(self.notes, times)
+        return out
+
+
+def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     """Regions as polygons on a map: clipped to it, rings that cross themselves repaired, what is neither left out.
 
     Parameters
     ----------
-    regions : (m,) geometries in any CRS; without one, in the domain's coordinates.
+    regions : (m,) shapely geometries. crs : theirs; None for the domain's coordinates.
 
     Raises
     ------
@@ -71,11 +92,11 @@ def fit(regions: gpd.GeoSeries, domain: Domain) -> Fitted:
     DeltaHistWarning
         If some were clipped, repaired, or cannot be answered: how many.
 
-    >>> import geopandas as gpd, shapely, warnings, deltahist as dh
+    >>> import shapely, warnings, deltahist as dh
     >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore")
-    ...     found = fit(gpd.GeoSeries([shapely.box(3, 0, 7, 1), None, shapely.box(0, 0, 1, 1)]), domain)
+    ...     found = fit([shapely.box(3, 0, 7, 1), None, shapely.box(0, 0, 1, 1)], domain)
     >>> found.outside.tolist(), found.notes.tolist()
     ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
     """
@@ -83,13 +104,14 @@ def fit(regions: gpd.GeoSeries, domain: Domain) -> Fitted:
 
     if domain.ndim != 2:
         raise InputError("regions are polygons: they need a 2-D domain")
-    if not len(regions):
+    given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
+    if not len(given):
         raise InputError("there are 0 regions: give at least one")
-    operation = way_to_map(regions.crs, domain, _NAME)
-    shapes, notes = _all_repaired(np.array(regions, dtype=object))
+    operation = way_to_map(crs, domain, _NAME)
+    shapes, notes = _all_repaired(given)
     near = np.ones(len(shapes))
     if operation is not None:
-        shapes, near = _surroundings(shapes, operation, regions.crs, domain)
+        shapes, near = _surroundings(shapes, operation, crs, domain)
         there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
         notes[there & shapely.is_missing(shapes)] = (
             f"not answered: it reaches beyond where {domain.crs} is defined"
@@ -110,13 +132,13 @@ def fit(regions: gpd.GeoSeries, domain: Domain) -> Fitted:
             shapes[at], outside[at], notes[at] = None, 1.0, "not answered: outside the map"
     found = Fitted(shapes, outside, notes)
     if not found.held.any():
-        raise InputError(_none_held(regions, found, domain))
+        raise InputError(_none_held(given, crs, found, domain))
     _tell(found)
     return found
 
 
-def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> gpd.GeoSeries | None:
-    """Boxes (m, 4) as the shapes that they are in longitude and latitude; None unless they surely are in degrees.
+def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
+    """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
 
     That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small. Their
     sides, which are curves on a map, are cut into pieces.
@@ -136,8 +158,6 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> gpd.GeoSer
 
     if shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
         return None
-    import geopandas as gpd
-
     warnings.warn(
         f"the boxes look like degrees, and the map is in {domain.crs}: they are taken as longitudes and latitudes, "
         "with the curved sides that they have on the map",
@@ -151,7 +171,7 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> gpd.GeoSer
     ends = np.array([(0, 1), (2, 1), (2, 3), (0, 3)])
     start, end = (np.take_along_axis(corners[box], ends[(turn + ahead) % 4], axis=1) for ahead in (0, 1))
     rings = shapely.linearrings(start * (1 - part) + end * part, indices=box)
-    return gpd.GeoSeries(shapely.polygons(rings), crs=LONGITUDE_LATITUDE)
+    return np.asarray(shapely.polygons(rings))
 
 
 def _pieces(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
@@ -282,23 +302,25 @@ def _tell(found: Fitted) -> None:
     )
 
 
-def _none_held(regions: gpd.GeoSeries, found: Fitted, domain: Domain) -> str:
+def _none_held(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> str:
     """Why no region can be answered: what is wrong with the first, or where they are instead."""
+    import shapely
+
     number = f"0 of {len(regions):,} regions"
     if not (found.outside == 1).any():
         first = str(found.notes[0]).removeprefix("not answered: ")
         return f"{number} can be answered (the first: {first}): they must be Polygons or MultiPolygons"
-    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (regions.total_bounds, domain.bounds))
-    stated = "without a CRS" if regions.crs is None else f"in {regions.crs.to_string()}"
+    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (shapely.total_bounds(regions), domain.bounds))
+    stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
     return (
         f"{number} are inside the domain, whose bounds are {bounds}: theirs are {theirs} {stated}; "
-        f"{_likely_cause(regions, domain)}"
+        f"{_likely_cause(regions, crs, domain)}"
     )
 
 
-def _likely_cause(regions: gpd.GeoSeries, domain: Domain) -> str:
+def _likely_cause(regions: NDArray[Any], crs: Any, domain: Domain) -> str:
     """What brings some region onto the map: coordinates swapped, another CRS than is stated, or both."""
-    if _reaches(regions, regions.crs, True, domain):
+    if _reaches(regions, crs, True, domain):
         return "with x and y swapped they would be: swap them"
     for swapped in (False, True) if domain.crs is not None else ():
         for code, words in _USUAL.items():
@@ -308,11 +330,10 @@ def _likely_cause(regions: gpd.GeoSeries, domain: Domain) -> str:
     return "is that the place, and the CRS, that is meant?"
 
 
-def _reaches(regions: gpd.GeoSeries, crs: Any, swapped: bool, domain: Domain) -> bool:
+def _reaches(shapes: NDArray[Any], crs: Any, swapped: bool, domain: Domain) -> bool:
     """Whether some region would lie on the map."""
     import shapely
 
-    shapes = np.array(regions, dtype=object)
     if swapped:
         shapes = shapely.transform(shapes, lambda v: v[:, ::-1])
     degrees = looks_like_degrees(shapely.total_bounds(shapes).tolist())

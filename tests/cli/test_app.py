@@ -36,6 +36,7 @@ def folder(tmp_path_factory):
     release.save(folder / "r.parquet")
     places = np.random.default_rng(3).random((50, 2)) * (12, 10)
     pd.DataFrame(places, columns=["x", "y"]).to_csv(folder / "p.csv", index=False)
+    (folder / "boxes.csv").write_text("west,south,east,north\n0.5,1.2,5,6\n")
     return folder
 
 
@@ -53,6 +54,7 @@ def loaded(folder, *line):
     [
         ["inspect", "r.parquet"],
         ["query", "r.parquet", "--box", "1,1,5,6", "--box", "0.5,1.2,5,6"],  # whole cells, and some that are cut
+        ["query", "r.parquet", "--boxes", "boxes.csv"],
     ],
     ids=" ".join,
 )

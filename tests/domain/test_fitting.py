@@ -19,7 +19,7 @@ BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
 def fitted(shapes, domain=PLANE, crs=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        return fit(gpd.GeoSeries(shapes, crs=crs), domain)
+        return fit(shapes, domain, crs)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_what_was_done_is_said_with_numbers():
     with pytest.warns(
         dh.DeltaHistWarning, match="of 4 regions 2 clipped to the map, 1 repaired, 1 not answered"
     ):
-        fit(gpd.GeoSeries(shapes), PLANE)
+        fit(shapes, PLANE)
     with pytest.warns(dh.DeltaHistWarning, match="of 1 regions 1 repaired: the column"):
-        fit(gpd.GeoSeries([BOW_TIE]), PLANE)
+        fit([BOW_TIE], PLANE)
 
 
 def swapped(shapes):
@@ -158,7 +158,7 @@ def test_where_no_region_fits_the_likely_cause_is_tried(crs, swap, stated, cause
     shapes = gpd.GeoSeries([DISTRICT], crs="EPSG:32618").to_crs(crs)
     given = swapped(shapes) if swap else np.array(shapes)
     with pytest.raises(dh.InputError, match=rf"0 of 2 regions are inside the domain, .*{cause}") as raised:
-        fit(gpd.GeoSeries([*given, None], crs=stated), CITY)
+        fit([*given, None], CITY, stated)
     assert ("without a CRS" if stated is None else f"in {stated}") in str(raised.value)
 
 
@@ -166,15 +166,26 @@ def test_other_regions_that_are_no_question():
     with pytest.raises(
         dh.InputError, match=r"0 of 2 regions can be answered \(the first: Point, not a polygon\)"
     ):
-        fit(gpd.GeoSeries([shapely.Point(1, 1), None]), PLANE)
+        fit([shapely.Point(1, 1), None], PLANE)
     with pytest.raises(dh.InputError, match="with x and y swapped"):
-        fit(gpd.GeoSeries([shapely.box(1, 8.5, 2, 9.5)]), PLANE)
+        fit([shapely.box(1, 8.5, 2, 9.5)], PLANE)
     with pytest.raises(dh.InputError, match="there are 0 regions"):
-        fit(gpd.GeoSeries([]), PLANE)
+        fit([], PLANE)
     with pytest.raises(dh.InputError, match="they need a 2-D domain"):
-        fit(gpd.GeoSeries([BOW_TIE]), dh.Domain((0, 1), (4,)))
+        fit([BOW_TIE], dh.Domain((0, 1), (4,)))
     with pytest.raises(dh.InputError, match="a plane without a CRS"):
-        fit(gpd.GeoSeries([BOW_TIE], crs="EPSG:4326"), PLANE)
+        fit([BOW_TIE], PLANE, "EPSG:4326")
+
+
+def test_answers_come_back_to_all_regions_and_steps():
+    found = fitted([shapely.box(1, 1, 2, 2), shapely.box(20, 20, 21, 21), shapely.box(0, 0, 1, 1)])
+    given = {"step": np.array(list("aabb")), "estimate": np.arange(4), "by": np.array(list("xxyy"), object)}
+    columns = found.joined(given)
+    assert columns["step"].tolist() == list("aaabbb")
+    assert columns["estimate"].tolist() == pytest.approx([0, np.nan, 1, 2, np.nan, 3], nan_ok=True)
+    assert columns["by"].tolist()[3::2] == ["y", "y"]
+    assert columns["outside"].tolist() == [0, 1, 0] * 2
+    assert columns["note"].tolist() == [None, "not answered: outside the map", None] * 2
 
 
 CORNERS = np.array([[-74.01, 40.70, -73.95, 40.75], [-74.2, 40.6, -73.7, 40.9]])
@@ -187,7 +198,8 @@ def test_boxes_in_degrees_have_curved_sides_on_the_map():
         CITY.crs
     )
     straight = gpd.GeoSeries(shapely.box(*CORNERS.T), crs="EPSG:4326").to_crs(CITY.crs)
-    off = shapely.hausdorff_distance(found.to_crs(CITY.crs).to_numpy(), fine.to_numpy(), densify=0.1)
+    on_map = gpd.GeoSeries(found, crs="EPSG:4326").to_crs(CITY.crs)
+    off = shapely.hausdorff_distance(on_map.to_numpy(), fine.to_numpy(), densify=0.1)
     assert off.max() < 0.05
     assert shapely.symmetric_difference(straight[1], fine[1]).area > 1e5
 

@@ -9,7 +9,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.domain.geometries import named, read_geometries, read_sources
+from deltahist.domain.geometries import named, read_box_file, read_geometries, read_sources
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 SQUARES = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
@@ -161,3 +161,35 @@ def test_another_column_that_is_called_name_is_kept():
     assert found.columns.tolist() == ["name", "Name_region", "zone", "geometry"]
     assert found["name"].tolist() == ["x", "y", "z"]
     assert found["Name_region"].tolist() == ["a", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "corners", "names"),
+    [
+        ("0,1,2,3\n\n4,5,6,7.5\n", [[0, 1, 2, 3], [4, 5, 6, 7.5]], ["0", "1"]),
+        ('name,North, east ,south,west\n"a,b",3,2,1,0\n007,4,4,2,2\n', [[0, 1, 2, 3], [2, 2, 4, 4]], ["a,b", "007"]),
+    ],
+)
+def test_boxes_are_read_with_their_names(tmp_path, text, corners, names):
+    (tmp_path / "boxes.csv").write_text(text, encoding="utf-8-sig")
+    found = read_box_file(tmp_path / "boxes.csv", 4)
+    assert found[0].tolist() == corners
+    assert found[1] == names
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"west,south,east,north\n", "is empty"),
+        (b"1,2\n", "has the columns 1,2"),
+        (b"west,south,east,north\n0,0,1\n0,0,1,one\n", r"2 row\(s\) .* the first at box 0"),
+        (b"west,south,east,north\n0,0,1,1,5\n", "more values than columns in '0,0,1,1,5'"),
+        (b'west,south,east,north\n0,0,1,"1\n', "not readable as CSV"),
+        (b"west,south,east,north\n0,0,1,\xff\n", "not readable as CSV"),
+    ],
+)
+def test_files_without_boxes_are_refused(tmp_path, content, words):
+    (tmp_path / "boxes.csv").write_bytes(content)
+    with pytest.raises(dh.InputError, match=f"boxes.csv.*{words}"):
+        read_box_file(tmp_path / "boxes.csv", 4)
