@@ -19,7 +19,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist._confined import process
+import deltahist._confined as process
 from deltahist.domain.geometries import read_geometries
 
 PLANE = dh.Domain((0, 0, 10, 10), (10, 10))

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 #: Exit status after a problem that the last line of the standard error stream tells.
 FAILED = 3
-#: What is optional to pyogrio, not needed here, and takes most of its time to import.
+#: Optional modules of pyogrio, not needed here, which take most of the time to import it.
 _OPTIONAL = ("geopandas", "pandas", "pyproj", "shapely")
 #: From this size on a geometry may be nested so deeply that reading it ends the process.
 _LARGE = 1 << 16
@@ -30,7 +30,7 @@ _BUFFER = 1 << 20
 def main() -> None:
     """Read a job from the standard input stream, answer with a description, and on request with batches."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print must not end up among the answers
+    os.dup2(2, 1)  # output of libraries must not end up among the answers
     requests = sys.stdin.buffer
     job = json.loads(requests.readline())
     content = requests.read(job["bytes"]) if job["bytes"] is not None else None
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _limit(seconds: float, memory: int) -> None:
-    """End this process by the system when it has computed for too long, and refuse it more memory than that."""
+    """Have the system end this process after some seconds of computing, and refuse it more memory."""
     try:
         import resource
         import signal
@@ -84,7 +84,7 @@ def _fail(kind: str, problem: BaseException) -> None:
 
 
 def _open(job: dict[str, Any], content: bytes | None) -> IO[bytes]:
-    """The bytes of the file, of the member of the archive that it is, or those that came with the job."""
+    """Open the file, a member of an archive, or the bytes that came with the job."""
     if content is not None:
         return io.BytesIO(content)
     if job["member"] is None:
@@ -113,7 +113,7 @@ class Layers:
         self._path = job["path"] if job["member"] is None else f"/vsizip/{{{job['path']}}}/{job['member']}"
 
     def describe(self) -> dict[str, Any]:
-        """The names of the layers; fields, CRS and number of rows of the one that is chosen, or the only one."""
+        """Return the names of the layers; fields, CRS and number of rows of the chosen or only one."""
         import pyogrio
 
         views = self._views() if self._job["driver"] == "GPKG" else set()
@@ -140,7 +140,7 @@ class Layers:
         }
 
     def batches(self, columns: list[str] | None, geometry: bool, rows: int) -> Iterator[Any]:
-        """Batches of some columns, or all; the geometry, as WKB, is the last and is called "geometry"."""
+        """Yield batches of some columns, or all; the geometry, as WKB, comes last and is called "geometry"."""
         import pyarrow as pa
         from pyogrio.raw import open_arrow
 
@@ -167,7 +167,7 @@ class Layers:
                     yield pa.RecordBatch.from_arrays(arrays, names)
 
     def _views(self) -> set[str]:
-        """The tables of a GeoPackage that are computed as they are read, in small letters.
+        """Return the tables of a GeoPackage that are computed as they are read, in small letters.
 
         Raises OSError if one of them says what the layers are.
         """
@@ -192,7 +192,7 @@ class Layers:
 
 
 def _computed(sql: str) -> bool:
-    """Whether a table is virtual, and not one of the spatial indices that GeoPackages have."""
+    """Return whether a table is virtual, and not one of the spatial indices that GeoPackages have."""
     words = sql.upper().split()
     return (
         words[:2] == ["CREATE", "VIRTUAL"]
@@ -201,7 +201,7 @@ def _computed(sql: str) -> bool:
 
 
 def _checked(column: Any) -> Any:
-    """A column of geometries; those that are nested too deeply end the process here, where that does no harm."""
+    """Return a column of geometries; a geometry nested too deeply ends the process here, where that does no harm."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -223,11 +223,11 @@ class Parquet:
         self._job, self._content = job, content
 
     def describe(self) -> dict[str, Any]:
-        """Nothing: the footer is read where the file is opened."""
+        """Return nothing: the footer is read where the file is opened."""
         return {}
 
     def batches(self, columns: list[str] | None, geometry: bool, rows: int) -> Iterator[Any]:
-        """Batches of some columns, or all."""
+        """Yield batches of some columns, or all."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -256,7 +256,7 @@ class Sheets:
         self._job = job
 
     def describe(self) -> dict[str, Any]:
-        """The names of the sheets, and the first row of the one that is chosen, or the only one."""
+        """Return the names of the sheets, and the first row of the chosen or only one."""
         import openpyxl
 
         warnings.simplefilter("ignore")  # about styles and the like, which are no matter here
@@ -272,7 +272,7 @@ class Sheets:
         return {"layers": sheets, "first": next(self._rows(None), None)}
 
     def batches(self, columns: list[int], skip: int, rows: int) -> Iterator[Any]:
-        """Batches of columns by position, without the first rows."""
+        """Yield batches of columns by position, without the first rows."""
         import pyarrow as pa
 
         held: list[list[str | None]] = []
@@ -288,7 +288,7 @@ class Sheets:
             yield _texts(pa, held, len(columns))
 
     def _rows(self, width: int | None) -> Iterator[list[str | None]]:
-        """Rows that are not empty, up to a width."""
+        """Yield rows that are not empty, up to a width."""
         for row in self._sheet.iter_rows(values_only=True, max_col=width):
             cells = [_as_text(cell) for cell in row]
             if any(cell is not None for cell in cells):
@@ -301,7 +301,7 @@ def _texts(pa: Any, rows: list[list[str | None]], width: int) -> Any:
 
 
 def _as_text(cell: Any) -> str | None:
-    """A cell as a file of text would have it."""
+    """Return a cell as a file of text would have it."""
     if cell is None or cell == "":
         return None
     if isinstance(cell, bool):

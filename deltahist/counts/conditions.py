@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts.columns import is_text, numbers
 from deltahist.counts.inputs import short
+from deltahist.counts.tables import is_text, numbers
 from deltahist.domain.counting import Counting
 from deltahist.errors import InputError, shortened
 

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from deltahist._progress import progress
 from deltahist.counts.arrays import LatticePlaces, Tally, named_rows, user_bound
 from deltahist.counts.conditions import Condition
-from deltahist.counts.inputs import STDIN
 from deltahist.counts.outside import Outside, check_outside, finite_rows
 from deltahist.counts.private import Private, Unshown
-from deltahist.counts.readers import Batch, Source, open_source
+from deltahist.counts.readers import STDIN, Batch, Source, open_source
 from deltahist.counts.tables import TableRequest
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting

@@ -1,32 +1,29 @@
-"""Reading points in batches: whatever the table is, coordinates as floats, users and times as they are."""
+"""Points in batches: a table is found and opened, and its coordinates become floats."""
 
 from __future__ import annotations
 
+import io
+import json
+import sys
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts import layers, tables
 from deltahist.counts.arrays import CHUNK
-from deltahist.counts.columns import from_wkb, numbers
 from deltahist.counts.conditions import Condition
-from deltahist.counts.inputs import find_input, readable
+from deltahist.counts.inputs import HEAD, Input, readable
 from deltahist.counts.private import Unshown
-from deltahist.counts.tables import OpenedTable, TableRequest
-from deltahist.errors import InputError
+from deltahist.counts.tables import FORMATS, OpenedTable, TableRequest, from_wkb, numbers
+from deltahist.errors import InputError, one_of
 
-_OPENERS = {
-    "csv": tables.open_text,
-    "jsonl": tables.open_json_lines,
-    "parquet": tables.open_parquet,
-    "excel": tables.open_excel,
-    "geo": layers.open_layer,
-}
+#: The path that stands for standard input.
+STDIN = Path("-")
 #: Names by which a column that is not read is a coordinate all the same.
 _PLACES = frozenset({
     "x", "y", "lon", "lng", "long", "longitude", "lat", "latitude", "easting", "northing",
@@ -51,15 +48,15 @@ class Batch(Unshown):
 
     @property
     def read(self) -> int:
-        """Rows that were read, chosen or not."""
+        """Number of rows that were read, chosen or not."""
         return (len(self.columns[0]) if self.chosen is None else len(self.chosen)) + self.malformed
 
     def row(self, number: int) -> int:
-        """Place among the rows read, from 0, of one of these rows."""
+        """Return the place, from 0, of one of these rows among the rows read."""
         return number if self.chosen is None else int(np.flatnonzero(self.chosen)[number])
 
     def first_bad(self, good: NDArray[np.bool_]) -> int:
-        """Place among the rows read of the first that cannot be used; malformed ones are taken to come last."""
+        """Return the place of the first unusable row among the rows read; malformed ones are taken to come last."""
         places = [] if good.all() else [self.row(int(np.argmin(good)))]
         return min([*places, *self.unread[:1].tolist()], default=self.read - self.malformed)
 
@@ -83,7 +80,7 @@ def open_source(
     coordinates.
     """
     source = find_input(path, format)
-    table = _OPENERS[source.format](source, request)
+    table = FORMATS[source.format].open(source, request)
     by_geometry = not request.coordinates and table.geometry is not None
     if not by_geometry and len(request.coordinates) != request.axes:
         need = "x and y" if request.axes == 2 else "x only"
@@ -129,7 +126,7 @@ def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
 def _choose(
     condition: Condition, asked: dict[str, Any], columns: list[Any], decimal: str, some: bool
 ) -> tuple[NDArray[np.bool_], list[Any], NDArray[np.int64]]:
-    """The rows that a condition chooses, their columns, and the places of rows that could not be asked."""
+    """Return the rows that a condition chooses, their columns, and the places of rows that it cannot read."""
     import pyarrow as pa
 
     chosen, good = condition.choose(asked, decimal, some=some)
@@ -141,7 +138,7 @@ def _choose(
 
 
 def _position(column: str, table: OpenedTable, name: str) -> int:
-    """Where a column stands that is given by its name, or by its number from 0."""
+    """Return the position of a column that is given by its name, or by its number from 0."""
     names = table.names
     if table.header and names.count(column) == 1:
         return names.index(column)
@@ -185,3 +182,125 @@ def _check_condition(condition: Condition, places: dict[str, int], table: Opened
             raise InputError(
                 f"where is {condition.text!r}: {value!r} stands for a missing value in a file of text; write: is null"
             )
+
+
+# --- finding a table ----------------------------------------------------------------------------------------
+
+
+def find_input(path: Path, format: str | None = None) -> Input:
+    """Return the table that a path names; its ending tells the format unless it is given.
+
+    Raises InputError if it is missing, empty, of an unknown kind, or an archive of no or several tables.
+    """
+    if format is not None:
+        one_of(tuple(FORMATS), format=format)
+    if path == STDIN:
+        return _standard_input(format)
+    if not path.is_file():
+        raise InputError(f"input {str(path)!r} does not exist")
+    if path.stat().st_size == 0:
+        raise InputError(f"input {str(path)!r} is empty: it has no rows")
+    if path.suffix.lower() == ".zip":
+        member = _member(path, format)
+        return Input(path, member, format or _format(member) or "")
+    found = format or _format(path.name)
+    if found is None:
+        packed, plain = (
+            ", ".join(e for kind in FORMATS.values() if kind.streamed == streamed for e in kind.endings)
+            for streamed in (True, False)
+        )
+        raise InputError(
+            f"input {str(path)!r} has the ending {path.suffix.lower()!r}: it must be {packed} (also .gz), {plain}, or "
+            "a .zip of one of them; or give its format, such as format='csv'"
+        )
+    return Input(path, None, found)
+
+
+def _format(name: str) -> str | None:
+    endings = [ending.lower() for ending in PurePosixPath(name).suffixes]
+    gzipped = endings[-1:] == [".gz"]
+    last = "".join(endings[-2:-1] if gzipped else endings[-1:])
+    found = next((name for name, kind in FORMATS.items() if last in kind.endings), None)
+    return None if gzipped and not (found and FORMATS[found].streamed) else found
+
+
+def _member(path: Path, format: str | None) -> str:
+    """Return the name of the one table in an archive, beside a licence or the parts of a shapefile."""
+    with readable(path.name), zipfile.ZipFile(path) as archive:
+        members = [m for m in archive.infolist() if not m.is_dir() and not _hidden(m.filename)]
+    tables = [m for m in members if _format(m.filename) is not None] or (members if format else [])
+    if len(tables) != 1:
+        listed = ", ".join(m.filename[:60] for m in (tables or members)[:20]) or "nothing"
+        what = f"{len(tables):,} tables" if tables else "no table"
+        raise InputError(
+            f"input {path.name!r} is an archive with {what}: it holds {listed}; unpack it, and give one table"
+        )
+    if tables[0].flag_bits & 1:
+        raise InputError(
+            f"input {path.name!r} is an archive with a password: unpack it, and give the table in it"
+        )
+    if tables[0].file_size == 0:
+        raise InputError(f"input {path.name!r} is empty: {tables[0].filename!r} in it has no rows")
+    return tables[0].filename
+
+
+def _hidden(name: str) -> bool:
+    """Return whether an operating system left this member there."""
+    parts = PurePosixPath(name).parts
+    return parts[0] == "__MACOSX" or parts[-1].startswith(".")
+
+
+# --- standard input ---------------------------------------------------------------------------------------
+
+
+def _standard_input(format: str | None) -> Input:
+    if sys.stdin.isatty():
+        raise InputError(
+            "input is '-', standard input, but that is a terminal: lead a table into it, or name a file"
+        )
+    stream = io.BufferedReader(_FullReads(sys.stdin.buffer), HEAD)
+    guess = Input(STDIN, None, format or "csv", stream)
+    with readable(guess.name):
+        head = guess.head()
+    if not head:
+        raise InputError("input '-', standard input, is empty: it has no rows")
+    found = format or _guess(head)
+    streamed = [name for name, kind in FORMATS.items() if kind.streamed]
+    if found not in (*streamed, "parquet"):
+        raise InputError(
+            f"input '-', standard input, holds a table of format {found!r}: it must be "
+            f"{', '.join(streamed)} or parquet; save it to a file, and give its name"
+        )
+    return Input(STDIN, None, found, stream)
+
+
+def _guess(head: bytes) -> str:
+    """Return the format of a table by its first bytes; text unless they say something else."""
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"PK"):
+        return "zip"
+    if head.startswith(b"SQLite format"):
+        return "geo"
+    if not head.lstrip().startswith(b"{"):
+        return "csv"
+    try:
+        first = json.loads(head.lstrip().split(b"\n", 1)[0])
+    except (ValueError, RecursionError):
+        return "geo"
+    return "geo" if str(first.get("type", "")).startswith("Feature") else "jsonl"
+
+
+class _FullReads(io.RawIOBase):
+    """A stream whose reads are as long as they can be, so that one look shows the whole head; it is left open."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from deltahist.counts.arrays import Tally
 from deltahist.counts.files import Reading, read_rows
-from deltahist.counts.inputs import STDIN
 from deltahist.counts.private import Private, Unshown
-from deltahist.counts.readers import Batch
+from deltahist.counts.readers import STDIN, Batch
 from deltahist.domain import Domain
 from deltahist.domain.clock import Clock
 from deltahist.domain.counting import Counting

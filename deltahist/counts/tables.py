@@ -1,4 +1,7 @@
-"""Tables as batches of Arrow columns: text, Parquet, JSON lines, Excel workbooks."""
+"""Tables as batches of Arrow columns. `FORMATS` lists all formats: what opens each, and its endings.
+
+A format is one function here, from an input and a request to an `OpenedTable`, and its line in `FORMATS`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from deltahist._confined import Child
-from deltahist.counts.depth import ShallowJson
-from deltahist.counts.inputs import Input, readable, short
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._confined import DRIVERS, Child, Unreadable
+from deltahist.counts.inputs import Input, ShallowJson, readable, short
 from deltahist.domain.geometries import reads_as_number
 from deltahist.errors import InputError
 
@@ -26,7 +31,7 @@ _ROWS_PER_BYTE = 64
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What is read: columns of coordinates (none: the geometry), of users, of times and of a condition; how.
+    """Columns to read: of coordinates (none: the geometry), of users, of times and of a condition.
 
     `layer` is one of several in a file, and `decimal` the point or comma of numbers in text.
     """
@@ -54,7 +59,7 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table that was opened: what it has, and how its rows are read.
+    """An open table: its columns, and a function that reads its rows.
 
     Parameters
     ----------
@@ -80,7 +85,7 @@ class OpenedTable:
 
 
 def open_text(source: Input, request: TableRequest) -> OpenedTable:
-    """A file of lines with a delimiter."""
+    """Open a file of lines with a delimiter."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -115,7 +120,10 @@ def open_text(source: Input, request: TableRequest) -> OpenedTable:
 
 
 def _first_line(source: Input, request: TableRequest) -> tuple[str, list[str]]:
-    """Delimiter and fields of the first line."""
+    """Return the delimiter and the fields of the first line.
+
+    `csv.Sniffer` takes time in the square of the length, minutes for a text of quotes, and any file may come.
+    """
     with readable(source.name):
         text = io.StringIO(source.head().decode("utf-8-sig", errors="replace"), newline="")
     lines = [line for line in (text.readline() for _ in range(20)) if line.strip()]
@@ -134,7 +142,7 @@ def _first_line(source: Input, request: TableRequest) -> tuple[str, list[str]]:
 
 
 def _names(first: list[str], request: TableRequest) -> tuple[list[str], bool]:
-    """Column names, and whether the first line is a header."""
+    """Return the column names, and whether the first line is a header."""
     stripped = [f.strip() for f in first]
     # With columns by number a header is a line without any number: whether a row counts as one must not depend
     # on its coordinates, and a first row with a bad one is a bad row.
@@ -147,7 +155,7 @@ def _names(first: list[str], request: TableRequest) -> tuple[list[str], bool]:
 
 
 def open_parquet(source: Input, request: TableRequest) -> OpenedTable:
-    """A Parquet file, with its geometry if it says that it has one."""
+    """Open a Parquet file, with its geometry if its metadata name one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -172,7 +180,7 @@ def open_parquet(source: Input, request: TableRequest) -> OpenedTable:
 
 
 def _batches(source: Input, content: Any, file: Any, columns: list[str], rows: int) -> Iterator[Any]:
-    """Batches of columns, read in a process of its own where a few bytes may stand for any number of them."""
+    """Yield batches of columns, from a confined process where a few bytes may stand for any number of values."""
     size = source.path.stat().st_size if source.stream is None else content.size()
     fixed = all(_is_fixed(file.schema_arrow.field(name).type) for name in columns)
     with file:
@@ -188,7 +196,7 @@ def _batches(source: Input, content: Any, file: Any, columns: list[str], rows: i
 
 
 def _is_fixed(kind: Any) -> bool:
-    """Whether values of an Arrow type take a few bytes, all of them alike."""
+    """Return whether all values of an Arrow type take the same few bytes."""
     import pyarrow as pa
 
     types = pa.types
@@ -196,7 +204,7 @@ def _is_fixed(kind: Any) -> bool:
 
 
 def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
-    """The column of geometries that a GeoParquet file names, and their CRS; (None, None) if it is no such file."""
+    """Return the geometry column of a GeoParquet file and its CRS; (None, None) for another Parquet file."""
     said = (file.schema_arrow.metadata or {}).get(b"geo")
     if said is None:
         return None, None
@@ -219,7 +227,7 @@ def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
 
 
 def open_json_lines(source: Input, request: TableRequest) -> OpenedTable:
-    """A file with one JSON object per line; the types of its columns are those of the first lines."""
+    """Open a file with one JSON object per line; the first lines decide the types of its columns."""
     import pyarrow as pa
     import pyarrow.json as pj
 
@@ -254,7 +262,7 @@ def open_json_lines(source: Input, request: TableRequest) -> OpenedTable:
 
 
 def _json_type(field: Any, request: TableRequest) -> Any:
-    """The type to read a column as: 1 may be followed by 1.5, and times are read later, with all their forms."""
+    """Return the type to read a column as: 1.5 may follow 1, and times are parsed later, in all their forms."""
     import pyarrow as pa
 
     kind = field.type
@@ -271,7 +279,7 @@ def _json_type(field: Any, request: TableRequest) -> Any:
 
 
 def open_excel(source: Input, request: TableRequest) -> OpenedTable:
-    """A sheet of a workbook; its cells become text, as they would in a file of text."""
+    """Open a sheet of a workbook; its cells become text, as they would in a file of text."""
     if importlib.util.find_spec("openpyxl") is None:
         raise InputError(
             f"input {source.name!r} is an Excel workbook, and openpyxl, which reads them, is not installed: "
@@ -279,12 +287,7 @@ def open_excel(source: Input, request: TableRequest) -> OpenedTable:
         )
     with readable(source.name):
         child = Child("excel", source.path, member=source.member, layer=request.layer)
-    said = child.description
-    if "first" not in said:
-        raise InputError(
-            f"input {source.name!r} has sheets {', '.join(said['layers'])}"
-            + (": choose one with layer=" if request.layer is None else f", but no {request.layer!r}")
-        )
+    said = _chosen_layer(child, source, request, "sheets")
     if said["first"] is None:
         raise InputError(f"input {source.name!r} is empty: it has no rows")
     names, header = _names([field or "" for field in said["first"]], request)
@@ -294,3 +297,154 @@ def open_excel(source: Input, request: TableRequest) -> OpenedTable:
             yield batch.columns, 0
 
     return OpenedTable(names, read, header)
+
+
+# --- layers of geometries -----------------------------------------------------------------------------------
+
+
+def open_layer(source: Input, request: TableRequest) -> OpenedTable:
+    """Open a layer of a file that GDAL reads."""
+    if source.path.suffix.lower() == ".shp":
+        _check_length(source)
+    try:
+        child = Child("geo", source.path, member=source.member, layer=request.layer)
+    except Unreadable as problem:
+        raise InputError(f"input {source.name!r} cannot be read: {problem}{_hint(source)}") from None
+    said = _chosen_layer(child, source, request, "layers")
+    names = said["names"]
+
+    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+        wanted = [names[i] for i in positions]
+        for batch in child.batches(columns=wanted, geometry=geometry, rows=rows):
+            yield batch.columns, 0
+
+    return OpenedTable(names, read, geometry=-1, crs=said["crs"], rows=said["rows"])
+
+
+def _chosen_layer(child: Child, source: Input, request: TableRequest, parts: str) -> dict[str, Any]:
+    """Return the description of the layer or sheet that is read; raise InputError if none of several is chosen."""
+    said = child.description
+    if len(said) > 1:  # more than the names of the layers
+        return said
+    ask = ": choose one with layer=" if request.layer is None else f", but no {request.layer!r}"
+    raise InputError(f"input {source.name!r} has {parts} {', '.join(said['layers'])}{ask}")
+
+
+def _check_length(source: Input) -> None:
+    """Raise InputError if a shapefile is shorter than it says: its missing points would pass for rows without one."""
+    with source.path.open("rb") as file:
+        header = file.read(28)
+    words = int.from_bytes(header[24:28], "big")
+    if len(header) < 28 or 2 * words > source.path.stat().st_size:
+        raise InputError(f"input {source.name!r} is shorter than it says: was it cut short?")
+
+
+def _hint(source: Input) -> str:
+    """Return a likely cause that GDAL's own message lacks."""
+    suffix = source.path.suffix.lower()
+    if suffix == ".shp":
+        return " (its parts .shx and .dbf must lie beside it)"
+    return " (one object per line? then format='jsonl')" if suffix == ".json" else ""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of tables: what opens it, the endings of its files, and whether they may come as one stream."""
+
+    open: Callable[[Input, TableRequest], OpenedTable]
+    endings: tuple[str, ...]
+    streamed: bool = False
+
+
+FORMATS = {
+    "csv": Format(open_text, (".csv", ".tsv", ".txt", ".dat"), streamed=True),
+    "jsonl": Format(open_json_lines, (".jsonl", ".ndjson"), streamed=True),
+    "parquet": Format(open_parquet, (".parquet", ".pq", ".geoparquet")),
+    "excel": Format(open_excel, (".xlsx", ".xlsm")),
+    "geo": Format(open_layer, tuple(DRIVERS)),
+}
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+def numbers(column: Any, name: str, *, some: bool = False, decimal: str = ".") -> NDArray[np.float64]:
+    """Return floats from an Arrow column of numbers or text; NaN where there is none.
+
+    With a decimal comma, text with a point is no number: whether 1.234 is little or much could only be guessed.
+
+    Raises InputError if the column's type holds no numbers, or, when `some` are expected, no row of it does.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if kind == pa.float64():
+        return _floats(column)
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        out = column.cast(pa.float64(), safe=False)
+        return _floats(out)
+    if not is_text(kind):
+        raise InputError(f"column {name!r} has the type {kind}: coordinates must be numbers")
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column)
+    if decimal == ",":
+        pointed = pc.match_substring(text, ".")
+        text = pc.if_else(pointed, "", pc.replace_substring(text, ",", "."))
+    try:
+        out = text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        import pandas as pd
+
+        out = pd.to_numeric(text.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        if some and np.isnan(out).all():
+            shown = next((str(v)[:40] for v in column.to_pylist() if v), "")
+            raise InputError(
+                f"column {name!r} holds no numbers (it starts with {shown!r}): coordinates must be numbers "
+                f"({_cause(shown, decimal)})"
+            ) from None
+        return out
+    return _floats(out)
+
+
+def _floats(column: Any) -> NDArray[np.float64]:
+    """Return an Arrow column of floats as an array, with NaN where there is none."""
+    import pyarrow as pa
+
+    if column.null_count:
+        column = column.fill_null(np.nan)
+    # Arrow's own way to NumPy would import pandas first.
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return np.asarray(np.from_dlpack(whole), dtype=np.float64)
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether an Arrow type is text."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _cause(shown: str, decimal: str) -> str:
+    other = "," if decimal == "." else "."
+    if other in shown and reads_as_number(shown.replace(other, ".")):
+        return f"written with a decimal {'comma' if other == ',' else 'point'}? then decimal={other!r}"
+    return "is it the right column?"
+
+
+def from_wkb(column: Any, axes: int, name: str) -> list[NDArray[np.float64]]:
+    """Return coordinates from an Arrow column of points as WKB, one array per axis; NaN where there is none.
+
+    Raises InputError if it cannot be read, or holds other geometries; `name` is what messages call the file.
+    """
+    import shapely
+
+    try:
+        points = shapely.from_wkb(column.to_numpy(zero_copy_only=False))
+    except (shapely.errors.GEOSException, TypeError) as problem:
+        raise InputError(f"input {name!r} has an unreadable geometry: {short(problem)}") from None
+    kinds = shapely.get_type_id(points)
+    if not np.isin(kinds, (0, -1)).all():  # -1: missing, a bad row
+        raise InputError(f"input {name!r} has geometries that are not points: each row must be one point")
+    points[shapely.is_empty(points)] = None  # a point without coordinates: a bad row as well
+    return [shapely.get_x(points), shapely.get_y(points)][:axes]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import deltahist as dh
-from deltahist.counts.depth import DEEPEST, ShallowJson
+from deltahist.counts.inputs import DEEPEST, ShallowJson
 
 
 def refused(text, size):

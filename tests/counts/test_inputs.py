@@ -15,7 +15,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.counts import count_file, readers, tables
-from deltahist.counts.inputs import STDIN, find_input
+from deltahist.counts.readers import STDIN, find_input
 from deltahist.counts.tables import TableRequest
 
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10), "EPSG:32618")
