@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import deltahist as dh
-from deltahist.publishers.quantile import smooth_sensitivity
+from deltahist.kinds.quantile import smooth_sensitivity
 
 POINTS = 10_000_000
 

@@ -25,9 +25,9 @@ from .errors import (
     InputError as InputError,
     OutsideBounds as OutsideBounds,
 )
+from .kinds import Quantile as Quantile, QuantileMechanism as QuantileMechanism, load as load
 from .mechanisms import (
     Mechanism as Mechanism,
-    QuantileMechanism as QuantileMechanism,
     SortedMechanism as SortedMechanism,
 )
 from .mechanisms.calibration import sensitivity as sensitivity
@@ -54,11 +54,9 @@ from .publishers.quantile import publish_quantile as publish_quantile, quantile 
 from .publishers.rappor import Clients as Clients
 from .publishers.sorted import publish_sorted as publish_sorted
 from .releases import (
-    Quantile as Quantile,
     Release as Release,
     Series as Series,
     SortedRelease as SortedRelease,
-    load as load,
 )
 from .strategies import Strategy as Strategy, register as register
 from .workloads import Boxes as Boxes

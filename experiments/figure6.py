@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import deltahist as dh
-from deltahist.mechanisms.smooth import smooth_noise
-from deltahist.publishers.quantile import smooth_sensitivity
+from deltahist.kinds.quantile.methods import METHODS as WAYS, Smooth
+from deltahist.kinds.quantile.points import smooth_sensitivity
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)
@@ -24,7 +24,9 @@ def run(out: Path, small: bool) -> Found:
     rng = np.random.default_rng(6)
     repetitions = 30 if small else 300
     numbers = NUMBERS[::3] if small else NUMBERS
-    noise = smooth_noise("smooth-student", dh.Budget(EPSILON))
+    student = WAYS["smooth-student"]
+    assert isinstance(student, Smooth)
+    noise = student.scale(dh.Budget(EPSILON))
     assert noise is not None
     rows: list[dict[str, object]] = []
     for number in numbers:

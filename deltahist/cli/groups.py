@@ -290,7 +290,7 @@ def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
 
 def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
     """A release of any kind; with a warning if it must not be published, or if it takes its time."""
-    from deltahist.releases import load
+    from deltahist.kinds import load
     from deltahist.releases.histogram import MOST_NONNEGATIVE
 
     release = load(path)

@@ -23,8 +23,9 @@ from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.counts import Located
+    from deltahist.kinds import Quantile
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.releases import Quantile, SortedRelease
+    from deltahist.releases import SortedRelease
 
 #: Cells of the line: the lattice has a million steps per cell.
 _CELLS = 1000
@@ -169,7 +170,7 @@ def quantile(
       deltahist quantile log.tsv.gz --x 2 --q 0.5 --bounds -90,90 --delta 0.01 --epsilon 0.5 --out median.json
     """
     from deltahist.domain import Domain
-    from deltahist.mechanisms.quantile import check_quantile
+    from deltahist.kinds.quantile.release import check_quantile
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.publishers.quantile import publish_quantile
 

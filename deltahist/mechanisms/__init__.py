@@ -2,7 +2,6 @@
 
 from deltahist.mechanisms.base import BaseMechanism
 from deltahist.mechanisms.histogram import Mechanism
-from deltahist.mechanisms.quantile import QuantileMechanism
 from deltahist.mechanisms.sorted import SortedMechanism
 
-__all__ = ["BaseMechanism", "Mechanism", "QuantileMechanism", "SortedMechanism"]
+__all__ = ["BaseMechanism", "Mechanism", "SortedMechanism"]

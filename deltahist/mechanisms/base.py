@@ -81,8 +81,6 @@ class BaseMechanism(abc.ABC):
     step: Step | None = None
     #: Which release of a chain of ever finer ones it is for; None for one that cannot be refined.
     chain: Chain | None = None
-    #: Name of the file format of its releases.
-    FORMAT: ClassVar[str]
     #: What is worked out once and depends neither on how rows become numbers nor on the amount that is spent.
     _KEPT: ClassVar[tuple[str, ...]] = ()
 

@@ -66,7 +66,6 @@ class Mechanism(BaseMechanism):
     counting: Counting = POINTS
     step: Step | None = None
     chain: Chain | None = None
-    FORMAT: ClassVar[str] = "deltahist-release"
     _KEPT: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -141,7 +141,6 @@ class SortedMechanism(BaseMechanism):
     group: int | str = "auto"
     counting: Counting = POINTS
     chain: Chain | None = None
-    FORMAT: ClassVar[str] = "deltahist-sorted"
 
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
@@ -280,3 +279,14 @@ def check_all_there(counting: Counting) -> None:
             f"rows may have been left out ({', '.join(counting.dropped)}), and the number of points is public, which "
             "may then depend on a person: count all of them, or publish a histogram"
         )
+
+
+def on_a_line(points: ArrayLike) -> NDArray[Any]:
+    """Return points as (n,) numbers, also of a column (n, 1); InputError on anything else."""
+    array = np.asarray(points)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
+        # Not their shape: with a source their number is private.
+        raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
+    return array

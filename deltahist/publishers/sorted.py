@@ -16,7 +16,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms import SortedMechanism
 from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.sorted import check_all_there, check_membership
+from deltahist.mechanisms.sorted import check_all_there, check_membership, on_a_line
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers.chains import begin
 from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
@@ -100,17 +100,6 @@ def publish_sorted(
     payment = None if account is None else account.pay(mechanism.guarantee)
     noisy = sums + draw(mechanism.law, len(sums), rng)
     return vouched(SortedRelease(mechanism, noisy, payment=payment), rng is None)
-
-
-def on_a_line(points: ArrayLike) -> NDArray[Any]:
-    """Points as (n,) numbers; a column of them (n, 1) will do. InputError on anything else."""
-    array = np.asarray(points)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        # Not their shape: with a source their number is private.
-        raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
-    return array
 
 
 def _places(present: int, near: Neighbourhood, most: int | None) -> int:

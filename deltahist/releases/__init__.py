@@ -1,10 +1,8 @@
 """Releases: what was published, and the files that hold it."""
 
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.files import load
 from deltahist.releases.histogram import Release
-from deltahist.releases.quantile import Quantile
 from deltahist.releases.series import Series
 from deltahist.releases.sorted import SortedRelease
 
-__all__ = ["BaseRelease", "Quantile", "Release", "Series", "SortedRelease", "load"]
+__all__ = ["BaseRelease", "Release", "Series", "SortedRelease"]

@@ -9,7 +9,7 @@ import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,14 @@ class BaseRelease(OfMechanism, abc.ABC):
     values: NDArray[np.int64]
     publishable: bool
     payment: Payment | None
+    #: Name of the file format.
+    FORMAT: ClassVar[str]
+    #: All kinds of releases that are imported, by their formats.
+    KINDS: ClassVar[dict[str, type[BaseRelease]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Enter the kind by its format, so that `load` reads its files."""
+        BaseRelease.KINDS[cls.FORMAT] = cls
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
@@ -107,7 +115,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     def describe(self) -> dict[str, Any]:
         """The complete public description, JSON-ready; with `values` it makes the release again."""
         return {
-            "format": self.mechanism.FORMAT,
+            "format": self.FORMAT,
             "version": VERSION,
             **self.mechanism.describe(),
             "publishable": self.publishable,

@@ -8,18 +8,9 @@ from typing import Any
 
 from deltahist._files import read_described, read_parquet
 from deltahist.errors import DamagedFile
-from deltahist.mechanisms import Mechanism, QuantileMechanism, SortedMechanism
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import Release
-from deltahist.releases.quantile import Quantile
 from deltahist.releases.sorted import SortedRelease
-
-#: Format -> the release that reads files of it.
-_KINDS: dict[str, type[BaseRelease]] = {
-    Mechanism.FORMAT: Release,
-    SortedMechanism.FORMAT: SortedRelease,
-    QuantileMechanism.FORMAT: Quantile,
-}
 
 
 def load(path: str | Path) -> BaseRelease:
@@ -62,6 +53,7 @@ def from_bytes(content: bytes, path: str | Path) -> BaseRelease:
 
 def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
     form = description["format"]
-    if form not in _KINDS:
-        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(_KINDS)}")
-    return _KINDS[form].read(description, file, path)
+    kinds = BaseRelease.KINDS
+    if form not in kinds:
+        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(kinds)}")
+    return kinds[form].read(description, file, path)

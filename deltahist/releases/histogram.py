@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,7 @@ class Release(BaseRelease):
     total: int | None = None
     publishable: bool = field(default=False, init=False)
     payment: Payment | None = None
+    FORMAT: ClassVar[str] = "deltahist-release"
 
     @property
     def strategy(self) -> Strategy:
@@ -158,8 +159,7 @@ class Release(BaseRelease):
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
-        form = Mechanism.FORMAT
-        check_header(description, file, path, form=form, version=VERSION, memory=_BYTES_PER_NUMBER)
+        check_header(description, file, path, form=cls.FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
         if "points outside" in description.get("dropped", ()) and (
             description["neighbourhood"]["sources"] != "boundary"
         ):

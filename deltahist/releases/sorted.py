@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +47,7 @@ class SortedRelease(BaseRelease):
     values: NDArray[np.int64]
     publishable: bool = field(default=False, init=False)
     payment: Payment | None = None
+    FORMAT: ClassVar[str] = "deltahist-sorted"
 
     @property
     def number(self) -> int:
@@ -203,8 +204,7 @@ class SortedRelease(BaseRelease):
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
-        form = SortedMechanism.FORMAT
-        check_header(description, file, path, form=form, version=VERSION, memory=_BYTES_PER_NUMBER)
+        check_header(description, file, path, form=cls.FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
         number, group = whole(number=description["number"]), whole(group=description["group"])
         if max(number, group) > MOST_SUM:
             raise DamagedFile(

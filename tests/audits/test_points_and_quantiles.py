@@ -14,8 +14,8 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.mechanisms.quantile import rate_of
-from deltahist.mechanisms.smooth import smooth_noise
+from deltahist.kinds.quantile import METHODS, PointsAround
+from deltahist.kinds.quantile.methods import rate_of
 from deltahist.mechanisms.sorted import noise_law
 from deltahist.noise import places
 from deltahist.publishers import quantile as publishing, sorted as points
@@ -180,7 +180,7 @@ def law_of(method, data):
     if method == "global":
         cdf = scipy.stats.laplace(x[1], NEAR.radius / float(budget["epsilon"])).cdf
     else:
-        noise = smooth_noise(method, dh.Budget(**budget))
+        noise = METHODS[method].scale(dh.Budget(**budget))
         gaps = np.diff(np.concatenate([[0.0], x, [100.0 * STEP - 1]]))
         local = [max(gaps[1:3]), max(gaps[0] + gaps[1], gaps[1] + gaps[2], gaps[2] + gaps[3])]
         smooth = max(min(NEAR.radius, a) * math.exp(-noise.beta * t) for t, a in enumerate(local))
@@ -306,7 +306,7 @@ def test_halved_noise_is_caught(method, monkeypatch):
         "rounded",
         lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k),
     )
-    monkeypatch.setattr("deltahist.mechanisms.quantile.rate_of", lambda *budget: 2 * rate_of(*budget))
+    monkeypatch.setattr("deltahist.kinds.quantile.methods.rate_of", lambda *budget: 2 * rate_of(*budget))
     assert quantile_audit(method, RELEASES[method])
 
 
@@ -314,7 +314,7 @@ def test_halved_noise_is_caught(method, monkeypatch):
 def test_an_understated_smooth_sensitivity_is_caught(method, monkeypatch):
     """As if only the gap above the quantile counted, at half its length."""
     monkeypatch.setattr(
-        publishing._PointsAround,
+        PointsAround,
         "smooth",
         lambda self, reach, beta, contributions: min(reach, self.longest(0, contributions)) / 2,
     )

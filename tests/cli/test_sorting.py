@@ -13,7 +13,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.mechanisms.quantile import METHODS
+from deltahist.kinds.quantile import METHODS, PointsAround
 from deltahist.releases import SortedRelease
 
 AGES = np.random.default_rng(1).gamma(4, 9, 2000)
@@ -152,14 +152,12 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
     line = [*("--epsilon", "1"), *("--user", "id", "--max-per-user", "3"), *("--method", method)]
     drawn = []
 
-    def record(name):
-        plain = getattr(publishing, name)
-        monkeypatch.setattr(
-            publishing, name, lambda *args, **more: drawn.append((name, args)) or plain(*args, **more)
-        )
+    def record(place, name):
+        plain = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda *args, **more: drawn.append((name, args)) or plain(*args, **more))
 
-    for name in ("draw_place", "draw", "_noisy"):
-        record(name)
+    for place, name in ((publishing, "draw_place"), (publishing, "draw"), (PointsAround, "smooth")):
+        record(place, name)
     assert quantile(folder, *line, "--out", folder / "q.json") == 0
     assert "for each user (3 points)" in capsys.readouterr().out
     said = json.loads((folder / "q.json").read_text())
@@ -170,7 +168,7 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
     elif name == "draw":  # the quantile moves by δ at most, however many points do
         assert args[0].parameter == dh.Neighbourhood(dh.Domain((0, 150), (1000,)), 1).radius
     else:
-        assert args[3] == 3
+        assert args[-1] == 3
 
 
 @pytest.mark.parametrize(
