@@ -17,7 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.hubs import HubVariance
-from deltahist.strategies.doors import joint
+from deltahist.strategies.doors import HubLine, joint
 from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.workloads.cover import RegionCover, counted
 
@@ -87,22 +87,51 @@ def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
 
 
 class Windows:
-    """A table (places, k) whose rows around boxes are looked up, 0 off the grid."""
+    """A table (k, places) whose parts around boxes are looked up, 0 off the grid."""
 
     def __init__(self, table: Field) -> None:
-        self._places = len(table)
         # Before the first cell of a box is its rim; the largest box has another behind all places.
-        self._padded = np.pad(table, ((1, len(table) + 2), (0, 0)))
+        self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
-    def __len__(self) -> int:
-        return self._places
+    def near(self, low: Index, size: int, first: Index | int = 0, number: int | None = None) -> Field:
+        """Return what is at the places from the one before `low` on (queries, number, size), of k from the first on."""
+        (across, along), wide = self._padded.strides, number or len(self._padded)
+        shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
+        windows = np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))
+        return np.asarray(windows[first, low])
 
-    def rows(self, low: Index, size: int, first: Index | int, number: int | None) -> Field:
-        """Rows from the one before `low` on (queries, size, number), and columns from the first on."""
-        (across, along), wide = self._padded.strides, number or self._padded.shape[1]
-        shape = (len(self._padded) - size + 1, self._padded.shape[1] - wide + 1, size, wide)
-        windows = np.lib.stride_tricks.as_strided(self._padded, shape, (across, along, across, along), writeable=False)
-        return np.asarray(windows[low, first])
+
+class _Sums:
+    """Weighted sums along a line, of which few hold a place, and tables of them.
+
+    Parameters
+    ----------
+    weights : of places in sums (sums, places). level : of each sum. tables : each (sums, places).
+    """
+
+    def __init__(self, weights: NDArray[Any], level: Index, *tables: Field) -> None:
+        self._tables = [Windows(table) for table in tables]
+        # The first and the last sum of each level that hold a place.
+        self._levels = []
+        for each in np.unique(level):
+            numbers = np.flatnonzero(level == each)
+            holds = weights[numbers] > 0
+            first, last = np.argmax(holds, axis=0), len(holds) - 1 - np.argmax(holds[::-1], axis=0)
+            self._levels.append((numbers[-1], numbers[0] + first, numbers[0] + last))
+
+    def near(self, start: Index, end: Index, low: Index, size: int) -> tuple[Index, list[Field]]:
+        """Return the sums that hold places from `start` to `end` (queries, s), and what tables have of them, each
+        (queries, s, size), from the place before `low` on.
+        """
+        picked = [np.zeros((len(low), 0), dtype=np.int64)]
+        tables: list[list[Field]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
+        for most, first, last in self._levels:
+            number = int((last[end] - first[start]).max()) + 1
+            begins = np.minimum(first[start], most + 1 - number)
+            picked.append(begins[:, None] + np.arange(number))
+            for out, table in zip(tables, self._tables, strict=True):
+                out.append(table.near(low, size, begins, number))
+        return np.hstack(picked), [np.concatenate(each, axis=1) if len(each) != 2 else each[1] for each in tables]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,36 +175,36 @@ class Around:
             view[:, -1] = 0.0
         return values
 
-    def window(self, table: Windows, axis: int, first: Index | int = 0, number: int | None = None) -> Field:
-        """Rows of a table of places along an axis for each box (queries, wide or tall, k).
-
-        Only so many columns, if a number is given, of each box from its first.
-        """
-        return table.rows(self.low[:, axis], self.shares.shape[1 + axis], first, number)
-
     def between(self, left: Field, right: Field) -> Field:
         """leftᵀ Q right (queries, a, b) of each query Q as a matrix, for left (nx, a) and right (ny, b)."""
-        rows, columns = (self.window(Windows(table), axis) for axis, table in enumerate((left, right)))
-        return np.asarray(rows.swapaxes(1, 2) @ (self.shares @ columns))
+        rows, columns = (
+            Windows(table.T).near(self.low[:, axis], self.shares.shape[1 + axis])
+            for axis, table in enumerate((left, right))
+        )
+        return np.asarray(rows @ (self.shares @ columns.mT))
 
 
-def _total(one: Field, other: Field) -> Field:
+def _total(one: NDArray[Any], other: NDArray[Any]) -> Field:
     """Σ of products over each query."""
-    return np.asarray(np.einsum("kij,kij->k", one, other))
+    return np.asarray(np.vecdot(one.reshape(len(one), -1), other.reshape(len(other), -1)))
 
 
-def _squares(values: Field) -> Field:
-    """Σ of squares over each query, of values that lie side by side."""
-    flat = values.reshape(len(values), -1)
-    return np.asarray(np.vecdot(flat, flat))
+def _squares(values: NDArray[Any]) -> Field:
+    """Σ of squares over each query."""
+    return _total(values, values)
 
 
-def _fourth(values: Field) -> Field:
-    """Σ of fourth powers over each query, of values that lie side by side; changes the values."""
+def _fourth(values: NDArray[Any]) -> Field:
+    """Σ of fourth powers over each query; changes the values."""
     return _squares(np.multiply(values, values, out=values))
 
 
-class _Sums:
+def _pairs(table: NDArray[Any], some: Index) -> NDArray[Any]:
+    """Return the part of a table (sums, sums) between some of the sums (queries, s), as (queries, s, s)."""
+    return np.asarray(table[some[:, :, None], some[:, None, :]])
+
+
+class _LineSums:
     """Sums along the lines of one direction, and what is known by them.
 
     Parameters
@@ -185,47 +214,27 @@ class _Sums:
 
     def __init__(self, lines: Lines, straight: float, diagonal: float, own: Sequence[Cumulants]) -> None:
         noise = np.array(own).reshape(-1, 2)[lines.level] if lines.widths else np.zeros((0, 2))
-        theta = lines.theta
-        leaf = (lines.straight + lines.diagonal * lines.diagonals)[:, None] * theta.T
+        theta, self._places = lines.theta, lines.n
+        leaf = theta * (lines.straight + lines.diagonal * lines.diagonals)
         scale = np.diag(np.array(lines.sums)[lines.level]) if lines.widths else np.zeros((0, 0))
-        #: C is leaf @ inverse (`Lines`).
-        self.inverse = np.linalg.inv(theta @ leaf + scale)
+        #: C is leafᵀ @ inverse (`Lines`).
+        self.inverse = np.linalg.inv(theta @ leaf.T + scale)
         within = theta * (straight + diagonal * lines.diagonals) @ theta.T + np.diag(noise[:, 0])
         self.within = self.inverse @ within @ self.inverse
-        self.fourth = noise[:, 1]
-        #: Of each border its part in sums, and in C before `inverse`.
-        self.tables = Windows(theta.T), Windows(leaf)
-        # The first and the last sum of each level that hold a border.
-        self._held = []
-        for level in np.unique(lines.level):
-            numbers = np.flatnonzero(lines.level == level)
-            holds = lines.weights[numbers] > 0
-            self._held.append((numbers[-1], *(numbers[0] + f(holds) for f in (_first, _last))))
+        self.single, self.fourth = self.inverse.astype(np.float32), noise[:, 1].astype(np.float32)
+        # Of each border its part in C before `inverse`, and in sums.
+        self._sums = _Sums(lines.weights, lines.level, leaf, theta)
 
     def near(self, around: Around, axis: int) -> tuple[Index, Field, Field]:
-        """The sums that hold borders of each box (queries, l), and the `tables` of these borders (queries, tall, l)."""
-        start = np.maximum(around.low[:, axis] - 1, 0)
-        end = np.minimum(around.high[:, axis], len(self.tables[0]) - 1)
-        picked = [np.zeros((len(around), 0), dtype=np.int64)]
-        tables: list[list[Field]] = [[np.zeros((len(around), around.shares.shape[1 + axis], 0))] for _ in self.tables]
-        for most, first, last in self._held:
-            number = int((last[end] - first[start]).max()) + 1
-            begins = np.minimum(first[start], most + 1 - number)
-            picked.append(begins[:, None] + np.arange(number))
-            for out, table in zip(tables, self.tables, strict=True):
-                out.append(around.window(table, axis, begins, number))
-        held, leaf = (np.concatenate(each, axis=2) if len(each) != 2 else each[1] for each in tables)
+        """The sums that hold borders of each box (queries, s), and the parts of these borders in C before `inverse`,
+        and in sums, each (queries, s, wide or tall).
+        """
+        low, size = around.low[:, axis], around.shares.shape[1 + axis]
+        end = np.minimum(around.high[:, axis], self._places - 1)
+        picked, (leaf, held) = self._sums.near(np.maximum(low - 1, 0), end, low, size)
         # Behind the rim of a box there is only room.
-        held *= (np.arange(held.shape[1]) <= (end + 1 - around.low[:, axis])[:, None])[:, :, None]
-        return np.hstack(picked), held, leaf
-
-
-def _first(holds: NDArray[np.bool_]) -> Index:
-    return np.argmax(holds, axis=0)
-
-
-def _last(holds: NDArray[np.bool_]) -> Index:
-    return np.asarray(len(holds) - 1 - np.argmax(holds[::-1], axis=0))
+        held *= (np.arange(size) <= (end + 1 - low)[:, None])[:, None]
+        return picked, leaf, held
 
 
 class RimErrors:
@@ -241,7 +250,7 @@ class RimErrors:
         self, lines: Sequence[Lines], draws: Mapping[str, Cumulants], sums: Sequence[Cumulants]
     ) -> None:
         self._straight, self._diagonal = draws[STRAIGHT], draws[DIAGONAL]
-        self._along = [_Sums(line, self._straight[0], self._diagonal[0], sums) for line in lines]
+        self._along = [_LineSums(line, self._straight[0], self._diagonal[0], sums) for line in lines]
 
     def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
         """Variance (m,) and fourth cumulant (m,), this of the draws in the boxes around queries and of all sums."""
@@ -249,39 +258,98 @@ class RimErrors:
         rising, falling = around.differences((1, 1), (0, 0)), around.differences((1, 0), (0, 1))
         flows = around.differences((1, 0), (0, 0)), around.differences((0, 1), (0, 0))
         total = straight * sum(map(_squares, flows)) + diagonal * (_squares(rising) + _squares(falling))
-        fourth, spread = np.zeros(len(around)), []
+        fourth, factors = np.zeros(len(around)), []
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
             # A falling move counts at the left, respectively lower, end: its row above, or its column to the right.
-            crossing, up, down = (each if axis == 0 else each.swapaxes(1, 2) for each in (own, rising, falling))
-            picked, held, leaf = sums.near(around, 1 - axis)
-            known = crossing @ leaf
-            outer = straight * (crossing @ held) + diagonal * (up @ held)
-            outer += (diagonal if axis == 0 else -diagonal) * (down[:, :, :-1] @ held[:, 1:])
-            pairs = picked[:, :, None], picked[:, None, :]
-            waves = known @ sums.inverse[pairs]
-            total += _total(known @ sums.within[pairs], known) - 2 * _total(outer, waves)
+            crossing, up, down = (each if axis == 0 else each.mT for each in (own, rising, falling))
+            picked, leaf, held = sums.near(around, 1 - axis)
+            known, outer = np.split(crossing @ np.concatenate([leaf, held], axis=1).mT, 2, axis=2)
+            outer = straight * outer + diagonal * (up @ held.mT)
+            outer += (diagonal if axis == 0 else -diagonal) * (down[:, :, :-1] @ held[:, :, 1:].mT)
+            waves = known @ _pairs(sums.inverse, picked)
+            total += _total(known @ _pairs(sums.within, picked), known) - 2 * _total(outer, waves)
             if kurtosis:
-                squares = known @ sums.inverse[picked]
+                squares = known.astype(np.float32) @ sums.single[picked]
                 np.multiply(squares, squares, out=squares)
-                fourth += np.einsum("kij,kij->kj", squares, squares) @ sums.fourth
-            one, other = (waves, held) if axis == 0 else (held, waves)
-            spread.append(one @ other.swapaxes(1, 2))
+                fourth += _total(squares * sums.fourth, squares)
+            factors.append((waves, held))
         # Of each move what its line along y and its line along x spread there; a falling one's are one further.
-        over, up = (each.reshape(len(around), -1) for each in spread)
-        further = over[:, 1:], up[:, around.shares.shape[2] :]
-        size = further[1].shape[1]
-        total += 2 * diagonal * (np.vecdot(over, up) - np.vecdot(further[0][:, :size], further[1]))
+        (over, along_y), (up, along_x) = factors
+        total += 2 * diagonal * _total(over.mT @ along_x.mT, along_y @ up)
+        further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
+        total -= 2 * diagonal * _total(over[:, :-1].mT @ further[0], further[1] @ up[:, :-1])
         if kurtosis:
-            for own, known in zip(flows, spread, strict=True):
-                fourth += self._straight[1] * _fourth(own - known)
-            rising -= over.reshape(rising.shape)
-            rising -= up.reshape(rising.shape)
-            left = falling.reshape(len(around), -1)
-            left[:, :-1] -= further[0]
-            left[:, :size] += further[1]
-            for left in (rising, falling):
-                fourth += self._diagonal[1] * _fourth(around.inside(left, 0, 1))
+            fourth += self._of_draws(around, [*flows, rising, falling], [over, along_y, along_x.mT, up.mT])
         return total, fourth
+
+    def _of_draws(self, around: Around, draws: Sequence[Field], factors: Sequence[Field]) -> Field:
+        """Return the fourth cumulant of the draws in boxes, from what queries see of them, and the factors of what
+        their lines along y and along x spread there.
+        """
+        # Intervals take fourth cumulants to thousandths: single precision is enough, and takes half of the time.
+        fields: list[Any] = [each.astype(np.float32) for each in (*draws, *factors)]
+        east, north, rising, falling = fields[:4]
+        over, up = fields[4] @ fields[5], fields[6] @ fields[7]
+        rising -= over
+        rising -= up
+        falling[:, :, :-1] -= over[:, :, 1:]
+        falling[:, :-1] += up[:, 1:]
+        east -= over
+        north -= up
+        fourth = self._straight[1] * (_fourth(east) + _fourth(north))
+        for left in (rising, falling):
+            fourth += self._diagonal[1] * _fourth(around.inside(left, 0, 1))
+        return fourth
+
+
+class _HubSums:
+    """Sums of hubs along one axis, and what they know of hubs.
+
+    Parameters
+    ----------
+    line : the hubs. variance : K, and trust : T, the axis first (`HubVariance`, `Hubs`).
+    """
+
+    def __init__(self, line: HubLine, variance: Field, trust: Field) -> None:
+        theta, turn = line.weights / line.unit, line.turn
+        self._places, self._sums = line.places, _Sums(theta, line.level, theta)
+        #: What of each sum is in each wave (sums, waves); each wave's sum; K of pairs of sums.
+        self.turn, self.waves, self.known = turn, line.waves.sum(axis=1), (turn * variance[1:, 0]) @ turn.T
+        onto, own, alone = turn * line.squares, joint(trust)[1:, 0], trust[1:, 0]
+        seen = (turn * alone) @ onto.T, onto @ (alone * self.waves)
+        fields = onto, (turn * own) @ turn.T, turn @ (own * self.waves), *seen
+        #: In single precision, what sums see of waves; what T makes of sums, and of ones; what sums see of both.
+        self.onto, self.own, self.own_ones, self.seen, self.seen_ones = (each.astype(np.float32) for each in fields)
+        self.beyond = (trust[1:, 1:] - trust[1:, :1]).astype(np.float32)
+
+    def near(self, around: Around, axis: int) -> tuple[Index, Index, Field]:
+        """Return places in each box of the hubs along an axis (queries, h), the sums that hold some of these
+        (queries, s), and their weights (queries, s, h).
+
+        Before the first, and behind the last hub of a box are places in its rim, where it holds nothing.
+        """
+        low, high = around.low[:, axis], around.high[:, axis]
+        first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
+        hub = first[:, None] + np.arange(-1, int((behind - first).max()) + 1)
+        outside = (hub < first[:, None]) | (hub >= behind[:, None])
+        places = np.where(outside, 0, self._places.take(hub, mode="clip") - low[:, None] + 1)
+        last = np.maximum(behind - 1, 0)
+        some, (weights,) = self._sums.near(np.minimum(first, last), last, first, hub.shape[1])
+        return places, some, weights
+
+    def strips(self, held: Field, some: Index, across: Field, found: Field, alike: Field) -> Field:
+        """Return Σ of fourth powers of what sums along this axis see of each query (queries,).
+
+        Parameters
+        ----------
+        held : what some of the sums hold (queries, s, h). across : weights along the other axis (queries, t, h).
+        found : waves along this axis by sums along the other one (queries, waves, t). alike : taken off all hubs.
+        """
+        factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
+        seen = factors @ np.concatenate([held, across], axis=1)
+        seen -= alike * self.seen_ones[:, None]
+        seen *= np.any(held, axis=1, keepdims=True)
+        return _fourth(seen)
 
 
 class HubErrors:
@@ -295,61 +363,52 @@ class HubErrors:
 
     def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
-        self._waves = [np.ascontiguousarray(line.waves.T) for line in known.hubs.grid.axes]
+        x, y = known.hubs.grid.axes
+        self._axes = _HubSums(x, known.joint, known.hubs.trust), _HubSums(y, known.joint.T, known.hubs.trust.T)
+        self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
         """Variance (m,) and fourth cumulant (m,), this of hubs inside queries, strips through these, and all sums."""
-        hubs, known = self._known.hubs, self._known.joint
-        (at_x, over), (at_y, up) = (self._hubs(around, axis) for axis in (0, 1))
-        share = around.shares[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]
-        # What waves along one axis hold of each row or column of hubs.
-        on_x, on_y = over.mT @ share, share @ up
-        found = over.mT @ on_y
-        variance = known[0, 0] * _total(share, share)
+        hubs, known, (x, y) = self._known.hubs, self._known.joint, self._axes
+        (at_x, some_x, over), (at_y, some_y, up) = (line.near(around, axis) for axis, line in enumerate(self._axes))
+        share = around.shares
+        if not self._everywhere:
+            share = share[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]
+        # What sums along one axis hold of each row or column of hubs; few sums hold some of a box, all waves do.
+        on_x, on_y = over @ share, up @ share.mT
+        turn_x, turn_y = x.turn[some_x], y.turn[some_y]
+        found = turn_x.mT @ (over @ on_y.mT) @ turn_y
+        variance = known[0, 0] * _squares(share)
         variance += _total(found, known[1:, 1:] * found)
         if hubs.grid.strips:
-            variance += _total(on_x, known[1:, :1] * on_x)
-            variance += _total(on_y, known[0, 1:] * on_y)
-        held, (core, ones) = share != 0, self._known.onto_total
+            variance += _total(on_x, _pairs(x.known, some_x) @ on_x)
+            variance += _total(on_y, _pairs(y.known, some_y) @ on_y)
+        (core, ones), alike = self._known.onto_total, np.zeros((len(around), 1, 1))
         # What a query holds of the total is taken off all hubs alike; without noise there is nothing to take off.
         if self._total_known and ones > 0:
             entering = found.reshape(len(found), -1) @ core.ravel()
             variance -= entering**2 / ones
             alike = (entering / ones)[:, None, None]
-            x, y = (waves.sum(axis=0) for waves in self._waves)
-            share, found = share - alike, found - alike * np.multiply.outer(x, y)
-            on_x, on_y = on_x - alike * x[:, None], on_y - alike * y
+            found = found - alike * np.multiply.outer(x.waves, y.waves)
         fourth = np.zeros(len(around))
         if not kurtosis:
             return variance, fourth
-        # Intervals take fourth cumulants to thousandths: single precision is enough, and takes a third of the time.
-        onto = [line.turn * line.squares for line in hubs.grid.axes]
-        fields: list[NDArray[Any]] = [share, found, on_x, on_y, over, up, hubs.trust, joint(hubs.trust), *onto]
-        single: list[Any] = [each.astype(np.float32) for each in fields]
-        share, found, on_x, on_y, over, up, trust, weight, onto_x, onto_y = single
+        # Single precision, as in `RimErrors`.
+        fields: list[NDArray[Any]] = [share, found, on_x, on_y, over, up, turn_x, turn_y, alike]
+        single: list[Any] = [each.astype(np.float32) for each in (*fields, hubs.trust, joint(hubs.trust))]
+        share, found, on_x, on_y, over, up, turn_x, turn_y, alike, trust, weight = single
         # A hub's own draw counts by what is left of the query there, and those of its sums by what they see of that.
-        left = share + over @ (weight[1:, 1:] * found) @ up.mT
+        along_x, along_y = turn_x @ (weight[1:, 1:] * found) @ turn_y.mT @ up, np.zeros_like(on_y)
         if hubs.ratios:
-            fourth += self._sums[0] * _fourth(onto_x @ (trust[1:, 1:] * found) @ onto_y.T / hubs.ratios[0])
+            fourth += self._sums[0] * _fourth(x.onto @ ((trust[1:, 1:] * found) @ y.onto.T) / hubs.ratios[0])
         if hubs.grid.strips:
-            left += over @ (weight[1:, :1] * on_x) + (weight[0, 1:] * on_y) @ up.mT
-            on_x = trust[1:, :1] * on_x + ((trust[1:, 1:] - trust[1:, :1]) * found) @ up.mT
-            on_y = trust[0, 1:] * on_y + over @ ((trust[1:, 1:] - trust[0, 1:]) * found)
-            on_x = onto_x @ on_x * held.any(axis=1)[:, None, :]
-            on_y = on_y @ onto_y.T * held.any(axis=2)[:, :, None]
-            fourth += self._sums[1] * (_fourth(on_x) + _fourth(on_y)) / hubs.ratios[1] ** 4
-        return variance, fourth + self._draws * _fourth(left * held)
-
-    def _hubs(self, around: Around, axis: int) -> tuple[Index, Field]:
-        """Places in each box of the hubs along an axis (queries, h), and their waves (queries, h, k).
-
-        A box with fewer hubs than others has places in its rim, where it holds nothing, and whose waves are nothing.
-        """
-        places, low = self._known.hubs.grid.axes[axis].places, around.low[:, axis]
-        first, behind = (np.searchsorted(places, edge) for edge in (low, around.high[:, axis]))
-        hub = first[:, None] + np.arange(max(1, int((behind - first).max())))
-        beyond = hub >= behind[:, None]
-        hub[beyond] = 0
-        waves = self._waves[axis][hub]
-        waves[beyond] = 0.0
-        return np.where(beyond, 0, places[hub] - low[:, None] + 1), waves
+            along_x += _pairs(x.own, some_x) @ on_x - alike * x.own_ones[some_x][:, :, None]
+            along_y += _pairs(y.own, some_y) @ on_y - alike * y.own_ones[some_y][:, :, None]
+            seen = x.strips(on_x, some_x, up, (x.beyond * found) @ turn_y.mT, alike)
+            seen += y.strips(on_y, some_y, over, (y.beyond * found.mT) @ turn_x.mT, alike)
+            fourth += self._sums[1] * seen / hubs.ratios[1] ** 4
+        left = np.concatenate([over, along_y], axis=1).mT @ np.concatenate([along_x, up], axis=1)
+        left += share
+        left -= alike
+        left *= share != 0
+        return variance, fourth + self._draws * _fourth(left)

@@ -76,9 +76,7 @@ class HubLine:
     @property
     def sums(self) -> int:
         """Number of sums; one of all hubs where there are none to tell apart."""
-        if not self.widths or len(self.places) == 1:
-            return 1
-        return sum(sums_on(len(self.places), w, centred=True) for w in self.widths)
+        return len(self.level)
 
     @functools.cached_property
     def weights(self) -> NDArray[np.int64]:
@@ -87,6 +85,14 @@ class HubLine:
             return np.ones((1, len(self.places)), dtype=np.int64)
         most = self.widths[-1]
         return np.concatenate([most // w * hats(len(self.places), w, centred=True) for w in self.widths])
+
+    @functools.cached_property
+    def level(self) -> NDArray[np.int64]:
+        """Level of each sum (sums,)."""
+        if not self.widths or len(self.places) == 1:
+            return np.zeros(1, dtype=np.int64)
+        numbers = [sums_on(len(self.places), w, centred=True) for w in self.widths]
+        return np.repeat(np.arange(len(self.widths)), numbers)
 
     @property
     def unit(self) -> int:
