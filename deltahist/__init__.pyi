@@ -32,7 +32,6 @@ from .mechanisms import (
 )
 from .mechanisms.calibration import sensitivity as sensitivity
 from .mechanisms.diffusion import DiffusionMechanism as DiffusionMechanism
-from .mechanisms.protection import protection_curve as protection_curve
 from .mechanisms.rappor import Rappor as Rappor
 from .neighbourhood import Neighbourhood as Neighbourhood
 from .networks import Network as Network, PrivacyLevels as PrivacyLevels
@@ -46,6 +45,7 @@ from .planning import (
     frontier as frontier,
     plan as plan,
 )
+from .plots.protection import protection_curve as protection_curve
 from .privacy import Guarantee as Guarantee
 from .publishers import publish as publish
 from .publishers.diffusion import Diffusion as Diffusion

@@ -149,14 +149,14 @@ Sources = Annotated[
 
 def beyond(mechanism: BaseMechanism, asked: bool) -> str:
     """What is promised beyond δ, and whether that was asked for, in one line."""
-    from deltahist.mechanisms.limits import limits_in_words
+    from deltahist.statement import explain_limits
 
     letter, norm = mechanism.letter, mechanism.norm
     if not mechanism.neighbourhood.profile:
         return f"none: any move at all costs {letter} = {mechanism.any_move:.4g}" + (
             "" if asked else " (--limit any:4 allows 4 times what a move within δ may cost)"
         )
-    words = limits_in_words(mechanism.neighbourhood, letter, norm)
+    words = explain_limits(mechanism.neighbourhood, letter, norm)
     if not mechanism.neighbourhood.profile[-1].any:
         words += f"; none for any move at all, which costs {letter} = {mechanism.any_move:.4g}"
     return words if asked else f"{words} (nobody asked for another; --limit any:none lifts it)"

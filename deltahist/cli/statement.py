@@ -28,10 +28,10 @@ def statement(
       deltahist statement city.parquet --out statement.md
       deltahist statement city.parquet
     """
-    from deltahist.releases.page import check_page, page, save_statement
+    from deltahist.releases.page import check_page, render_page, save_statement
 
     if out is None:
-        console.put(page(open_release(release), "text", title), None)
+        console.put(render_page(open_release(release), "text", title), None)
         return
     check_page(out)
     console.check_target(out, release)

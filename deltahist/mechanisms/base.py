@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self, TypeVar
@@ -15,15 +16,16 @@ from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
 from deltahist.errors import InputError, positive
-from deltahist.mechanisms import statement
 from deltahist.mechanisms.chain import Chain
-from deltahist.mechanisms.limits import factor_promised, limits_in_short
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
+from deltahist.statement import list_facts, summarize_limits, write_statement
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
+#: Limits are combined where there are fewer than this: the time it takes grows with each.
+_COMBINED = 4
 
 
 class OfMechanism:
@@ -256,16 +258,16 @@ class BaseMechanism(abc.ABC):
             assert guarantee.epsilon is not None
             cost = f"ε = {float(guarantee.epsilon):g}"
             cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
-        far = limits_in_short(near, self.letter, self.norm)
+        far = summarize_limits(near, self.letter, self.norm)
         return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
 
     def facts(self) -> dict[str, Any]:
         """The privacy statement as data."""
-        return statement.facts(self)
+        return list_facts(self)
 
     def statement(self) -> str:
         """The privacy statement for people: what a release of this mechanism promises."""
-        return statement.statement(self)
+        return write_statement(self)
 
 
 def _percent(share: float) -> str:
@@ -281,6 +283,36 @@ def bound_of(guarantee: Guarantee, steps: int) -> Fraction | float:
     amount = bound.epsilon if bound.epsilon is not None else bound.rho
     assert amount is not None
     return amount
+
+
+def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
+    """Return the factor of the budget that a move over a ground distance costs at most.
+
+    The move is made directly, or as several moves on the way, each within δ or a limit.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
+    >>> [int(factor_promised(near, r)) for r in (1, 2, 10, 11, 19, 30, 80)]
+    [1, 2, 2, 3, 4, 6, 8]
+    """
+    direct = near.factor_within(distance)
+    few = near.profile if len(near.profile) < _COMBINED else ()
+    lengths = [(near.steps_of(limit.distance), limit.factor) for limit in few if not limit.any]
+    on_the_way = max(Fraction(1), _cover(near.steps_of(distance), lengths[::-1], near.radius))
+    return on_the_way if direct is None else min(direct, on_the_way)
+
+
+def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]], delta: int) -> Fraction:
+    """Return the least sum of factors of moves that cover a distance together, all in whole lattice steps.
+
+    The longest lengths come first. Such moves exist: a straight line between two cells may be cut anywhere, and
+    the cells of two cuts are no further apart than the part between is long.
+    """
+    if not lengths:
+        return Fraction(max(0, -(-distance // delta)))
+    (far, factor), *rest = lengths
+    most = max(0, -(-distance // far))
+    return min(n * factor + _cover(distance - n * far, rest, delta) for n in range(most + 1))
 
 
 def budget_description(budget: Budget) -> dict[str, str | None]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist._files import write_whole
 from deltahist.errors import InputError
-from deltahist.mechanisms.limits import length
 from deltahist.plots.drawn import figure_of, own_axes
 from deltahist.plots.pictures import DPI, check_picture
+from deltahist.statement import length
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,10 +21,10 @@ from deltahist.domain.counting import Counting
 from deltahist.errors import DamagedFile, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
-from deltahist.mechanisms.statement import judgement, statement
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.frames import UNBIASED, cells_frame, dataset, geo_frame
+from deltahist.statement import judge, write_statement
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -276,7 +276,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     @property
     def may_be_published(self) -> str:
         """The judgement for people: "yes", or "no: ..." or "only if ..." with the reason."""
-        return judgement(self.mechanism, self.publishable)
+        return judge(self.mechanism, self.publishable)
 
     def facts(self) -> dict[str, Any]:
         """The privacy statement as data."""
@@ -284,7 +284,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def statement(self) -> str:
         """The privacy statement for people."""
-        return statement(self.mechanism, self._known())
+        return write_statement(self.mechanism, self._known())
 
 
 def is_publishable(description: dict[str, Any]) -> bool:

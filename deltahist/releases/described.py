@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.mechanisms.statement import joined, parameters
 from deltahist.releases.frames import columns_of
+from deltahist.statement import BY_DISTANCE, VERDICT, list_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,8 +74,8 @@ def statement_frame(release: BaseRelease) -> pd.DataFrame:
     """The statement as a table of labels and texts, for programs that show tables."""
     import pandas as pd
 
-    rows = joined(parameters(release.mechanism, release.facts()))
-    allowed = ("May be published", [release.may_be_published])
+    rows = [row for row in list_rows(release.mechanism, release.facts()) if row[0] not in (VERDICT, BY_DISTANCE)]
+    allowed = (VERDICT, [release.may_be_published])
     promise = ("Promise", [release.mechanism.promise])
     return pd.DataFrame(
         [(label, " ".join(" ".join(lines).split())) for label, lines in (allowed, promise, *rows)],

@@ -1,31 +1,44 @@
-"""The privacy statement as a page: one file of HTML that needs no other, Markdown, or plain text."""
+"""The privacy statement as a page in plain words: one file of HTML that needs no other, Markdown, or plain text."""
 
 from __future__ import annotations
 
 import html
 import io
+import math
 import re
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltahist import plots
 from deltahist._files import write_whole
+from deltahist.domain.counting import UNPAID
 from deltahist.errors import InputError
-from deltahist.mechanisms.plain import Section, judged, sections
-from deltahist.mechanisms.statement import Row, joined, parameters
+from deltahist.privacy import Guarantee
+from deltahist.statement import (
+    BY_DISTANCE,
+    VERDICT,
+    Facts,
+    length,
+    list_rows,
+    main_limits,
+    name_sources,
+    number,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from deltahist.mechanisms import BaseMechanism
     from deltahist.releases.base import BaseRelease
 
-#: What the suffix of a file says.
+#: Form of a page by the suffix of its file.
 FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 _TITLE = "Privacy statement"
-_TECHNICAL = "Technical parameters"
-#: A line of a list in Markdown that goes on in the next.
-_BREAK = "\\\n  "
+#: A guess that is right more often than this is as good as knowing.
+_KNOWING = 0.9995
 #: Inches of the pictures: about the width of a telephone, so that their letters can be read there.
 _WIDTH, _HEIGHT = 4.6, 3.5
 
@@ -49,19 +62,16 @@ tbody th { font-weight: normal; }
 figure { margin: 1rem 0; max-width: 34rem; }
 figure svg { width: 100%; height: auto; display: block; }
 figcaption { color: var(--pale); font-size: .9rem; }
-dl { font-size: .92rem; } dt { font-weight: 600; margin-top: .5rem; } dd { margin: 0; color: var(--pale); }
-@media (min-width: 44rem) {
-  dl { display: grid; grid-template-columns: 11rem 1fr; gap: .4rem 1rem; } dt { margin: 0; }
-}
+ul { font-size: .92rem; list-style: none; padding: 0; color: var(--pale); }
+li { margin-top: .5rem; } li strong { color: var(--ink); font-weight: 600; }
 @media print {
   body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
-  h2 { break-after: avoid; } table, figure, .judgement, dt { break-inside: avoid; } figure { max-width: 12cm; }
+  h2 { break-after: avoid; } table, figure, .judgement, li { break-inside: avoid; } figure { max-width: 12cm; }
 }
 """.strip()
 
-
 def check_page(path: str | Path) -> str:
-    """The form that a file's suffix asks for; InputError on an unknown one.
+    """Return the form that a file's suffix asks for; raise InputError on an unknown one.
 
     >>> check_page("statement.html")
     'html'
@@ -73,7 +83,7 @@ def check_page(path: str | Path) -> str:
 
 
 def save_statement(release: BaseRelease, path: str | Path, title: str | None = None) -> None:
-    """Write a release's privacy statement to a file; the suffix says in which form.
+    """Write a release's privacy statement to a file, in the form of its suffix.
 
     HTML is one page for the web, for telephones and for print: plain words first, the protection by distance as a table
     and a curve, the map if there is one, the technical parameters last. It refers to no other file. Markdown has the
@@ -90,110 +100,340 @@ def save_statement(release: BaseRelease, path: str | Path, title: str | None = N
     InputError
         On another suffix, or a folder that cannot be written.
     """
-    text = page(release, check_page(path), title)
+    text = render_page(release, check_page(path), title)
     write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def page(release: BaseRelease, form: str, title: str | None = None) -> str:
-    """The statement as "html", "markdown" or "text"; parameters as for `save_statement`.
+def render_page(release: BaseRelease, form: str, title: str | None = None) -> str:
+    """Return the statement as "html", "markdown" or "text"; parameters as for `save_statement`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
-    >>> page(dh.publish(np.ones(4, dtype=int), near, epsilon=1), "markdown", "Four cells").splitlines()[0]
+    >>> render_page(dh.publish(np.ones(4, dtype=int), near, epsilon=1), "markdown", "Four cells").splitlines()[0]
     '# Four cells'
     """
     if form == "text":
         text = release.statement() + "\n"
         return text if title is None else f"{title}\n\n{text}"
     title = _TITLE if title is None else title
-    return (_html if form == "html" else _markdown)(release, title)
-
-
-def _parts(release: BaseRelease, title: str) -> tuple[tuple[str, str], list[Section], list[Row]]:
-    """The judgement, the sections in plain words, and the technical parameters."""
     facts = release.facts()
-    parts = sections(release.mechanism, facts)
-    named = "" if title == _TITLE else f"{title.rstrip('.')}. "
-    cited = f"Cite as: {named}{release.mechanism.promise}. Published with deltahist."
-    last = parts[-1]
-    parts[-1] = Section(last.heading, (*last.paragraphs, cited))
-    return judged(facts), parts, parameters(release.mechanism, facts)
-
-
-def _html(release: BaseRelease, title: str) -> str:
-    (verdict, why), parts, technical = _parts(release, title)
-    kind = verdict.split()[0]  # yes, no, only (if)
-    body = [
-        f"<h1>{html.escape(title)}</h1>",
-        f'<p class="judgement {kind}"><strong>May be published: {verdict}</strong> {html.escape(why)}</p>',
+    text = _write_markdown(release.mechanism, facts, title)
+    if form == "markdown":
+        return text
+    pictures = [_draw_curve(release)]
+    if release.domain.ndim == 2 and release.mechanism.determines_cells is not None:
+        pictures.append(_draw_map(release))
+    lines = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html.escape(title)}</title>",
+        f"<style>\n{_STYLE}\n</style></head>",
+        "<body><main>",
+        # yes, no, only (if)
+        _render_html(text, facts["may_be_published"].partition(":")[0].split()[0], pictures),
+        "</main></body></html>\n",
     ]
-    for part in parts:
-        body += [f"<h2>{html.escape(part.heading)}</h2>", *_html_of(part)]
-        if part.header:
-            body.append(_curve(release))
-            body += (
-                [_map(release)]
-                if release.domain.ndim == 2 and release.mechanism.determines_cells is not None
-                else []
-            )
-    body += [f"<h2>{_TECHNICAL}</h2>", "<dl>"]
-    for label, lines in joined(technical):
-        body.append(
-            f"<dt>{html.escape(label)}</dt><dd>{'<br>'.join(html.escape(t.strip()) for t in lines)}</dd>"
+    return "\n".join(lines)
+
+
+def _render_html(text: str, verdict: str, pictures: Sequence[str]) -> str:
+    """Return the body of a page from its Markdown; its one table gets caption, scopes, and pictures below it."""
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = markdown.parse(text)
+    kinds = [token.type for token in tokens]
+    tokens[kinds.index("paragraph_open")].attrSet("class", f"judgement {verdict}")
+    for place, kind in enumerate(kinds):
+        if kind == "th_open":
+            tokens[place].attrSet("scope", "col")
+        elif kind == "td_open" and kinds[place - 1] == "tr_open":
+            tokens[place].attrSet("scope", "row")
+            tokens[place].tag = tokens[place + 2].tag = "th"
+    start, end = kinds.index("table_open"), kinds.index("table_close")
+    caption = tokens[start - 3 : start]
+    caption[0].tag = caption[-1].tag = "caption"
+    below = [Token("html_block", "", 0, content=f"{picture}\n") for picture in pictures]
+    tokens[start - 3 : end + 1] = [tokens[start], *caption, *tokens[start + 1 : end + 1], *below]
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
+
+
+def _write_markdown(mechanism: BaseMechanism, facts: Facts, title: str) -> str:
+    named = "" if title == _TITLE else f"{title.rstrip('.')}. "
+    verdict = facts["may_be_published"].partition(": ")[0]
+    header, *table = (list(map(_escape, row)) for row in _distance_table(facts))
+    table = [header, ["---", *["---:"] * (len(header) - 1)], *table]
+    rows = [row for row in list_rows(mechanism, facts) if row[0] not in (VERDICT, BY_DISTANCE)]
+    blocks = [
+        f"# {_escape(title)}",
+        f"**May be published: {verdict}.** {_escape(explain_verdict(facts))}",
+        "## Who is protected, and how strongly",
+        *map(_escape, _explain_protection(mechanism, facts)),
+        "## Protection by distance",
+        _escape(_explain_table(facts)),
+        "\n".join(f"| {' | '.join(row)} |" for row in table),
+        "## What was done with the rows",
+        *map(_escape, _explain_rows(mechanism, facts)),
+        "## Using and citing these figures",
+        *map(_escape, _explain_use(facts)),
+        _escape(f"Cite as: {named}{mechanism.promise}. Published with deltahist."),
+        "## Technical parameters",
+        "\n".join(
+            f"- **{_escape(label)}**: " + "\\\n  ".join(_escape(line.strip()) for line in lines)
+            for label, lines in rows
+        ),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _escape(text: str) -> str:
+    """Return Markdown that shows a text as written."""
+    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", text).replace("\n", " ")
+
+
+def explain_verdict(facts: Facts) -> str:
+    """Return the reason why a release may be published, or may not, at length."""
+    if not facts["publishable"]:
+        return (
+            "The noise came from a seeded generator, so that whoever knows or guesses the seed can take it away "
+            "again, or no publisher of this toolkit drew the numbers. Such a file is for trials only."
         )
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{html.escape(title)}</title>",
-            f"<style>\n{_STYLE}\n</style></head>",
-            "<body><main>",
-            *body,
-            "</dl>",
-            "</main></body></html>\n",
-        ]
+    if facts["weak_protection"] is not None:
+        return f"Hardly anybody is protected: {facts['weak_protection']}."
+    return (
+        "The noise came from the operating system's cryptographic generator, nobody can draw it again, and its size is "
+        "what the promise below needs. Whether that promise is strong enough for these people is for the publisher to "
+        "answer."
     )
 
 
-def _html_of(part: Section) -> list[str]:
-    if not part.header:
-        return [f"<p>{html.escape(text)}</p>" for text in part.paragraphs]
-    caption = "".join(f"<caption>{html.escape(text)}</caption>" for text in part.paragraphs)
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in part.header)
-    rows = [
-        f'<tr><th scope="row">{html.escape(first)}</th>'
-        + "".join(f"<td>{html.escape(c)}</td>" for c in rest)
-        + "</tr>"
-        for first, *rest in part.rows
+def bound_guess(facts: Facts, cost: float | None, deltas: float) -> float | None:
+    """Return how often a guess between two places is right at most, if both are equally likely beforehand.
+
+    Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP alone implies, whatever the noise: half of one and
+    the total variation distance, by the inequalities of Pinsker and of Bretagnolle and Huber. None without a promise.
+
+    Parameters
+    ----------
+    cost : ε, or ρ, of a move between the places; None if nothing is promised so far. deltas : their distance in δ.
+
+    >>> round(bound_guess({"rho": None}, 1.0, 1.0), 3)
+    0.731
+    """
+    if cost is None:
+        return None
+    if facts["rho"] is not None:
+        return 0.5 + 0.5 * math.sqrt(min(cost / 2, -math.expm1(-cost)))
+    fails = Fraction(0)
+    if facts.get("probability"):
+        own = Guarantee(Fraction(facts["epsilon"]), probability=Fraction(facts["probability"]))
+        try:
+            fails = own.times(max(1, math.ceil(deltas - 1e-9))).probability
+        except InputError:
+            return None
+    return Guarantee(Fraction(cost), probability=fails).certainty
+
+
+def _of_100(share: float | None) -> str:
+    if share is None or share > _KNOWING:
+        return "nearly always"
+    return f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"  # rounded up: it is a bound
+
+
+def _right(share: float | None) -> str:
+    found = _of_100(share)
+    return f"right in {found} cases at most" if found[0].isdigit() else f"perhaps right {found}"
+
+
+def _guess_presence(facts: Facts) -> float | None:
+    """Return how often a guess at whether somebody is in the data at all is right at most."""
+    return bound_guess(facts, facts["appear_anywhere"], facts["protection"][-1]["deltas"])
+
+
+def _explain_protection(mechanism: BaseMechanism, facts: Facts) -> list[str]:
+    near, points = mechanism.neighbourhood, facts["points_per_user"]
+    delta = length(facts["delta"], facts["unit"])
+    kind = "place" if mechanism.domain.ndim == 2 else "value"
+    whose = f"the {kind} of a point" if points is None else f"a person's {kind}{'s' if points > 1 else ''}"
+    if points is None:
+        who = (
+            "Every single point is protected, such as one visit. A person with several points is protected for each of "
+            "them, and less for all of them together."
+        )
+    elif points > 1:
+        who = f"All {kind}s that were kept of a person, up to {points:,}, are protected together."
+    else:
+        who = f"The one {kind} that was kept of each person is protected."
+    nearest = facts["protection"][0]
+    strength = (
+        f"Suppose that somebody knows everything but {whose}, and holds two possibilities for equally likely that are "
+        f"no more than {delta} apart (the length that is called δ below). Whatever they do with what is published, "
+        f"their guess is {_right(bound_guess(facts, nearest['exact'], nearest['deltas']))}; tossing a coin is right in "
+        f"50. Over longer distances the protection is weaker{_explain_limits(mechanism, facts)}: the table says how "
+        "much."
+    )
+    if near.fixed_membership:
+        there = f"Only {kind}s are hidden: who is in the data, and how many they are, is taken to be known."
+    else:
+        there = (
+            f"Being in the data at all is hidden as well as a {kind} is, for whoever is within {delta} of "
+            f"{name_sources(near)}. For others a guess at whether they are there is {_right(_guess_presence(facts))}."
+        )
+    paragraphs = [who, strength, there, _explain_other_releases(mechanism)]
+    if not facts["publishable"]:
+        seeded = (
+            "This file keeps nothing of the following, which is what the same would promise with noise that nobody can "
+            "draw again."
+        )
+        return [seeded, *paragraphs]
+    return paragraphs
+
+
+def _explain_limits(mechanism: BaseMechanism, facts: Facts) -> str:
+    """Return the consequence of limits for guesses; empty without limits."""
+    guesses = []
+    for limit in main_limits(mechanism.neighbourhood, 1 if facts["rho"] is None else 2):
+        far, cost = limit["distance"], (limit["times"] or 0) * (facts["epsilon"] or facts["rho"])
+        deltas = facts["protection"][-1]["deltas"] if far is None else far / facts["delta"]
+        apart = "however far apart they are" if far is None else f"up to {length(far, facts['unit'], 6)} apart"
+        guesses.append(f"{_right(bound_guess(facts, cost, deltas))} {apart}")
+    return f", but limited (a guess is {', '.join(guesses)})" if guesses else ""
+
+
+def _explain_other_releases(mechanism: BaseMechanism) -> str:
+    adds = "If more is published about the same people, what can be learnt about them adds up."
+    step, chain = mechanism.step, mechanism.chain
+    if chain is not None and chain.name and chain.copied is None:
+        return (
+            f"This is release {chain.number} of a chain of ever finer releases of the same data, {chain.name}: all "
+            f"releases of it up to this one together promise what this one does. {adds}"
+        )
+    if chain is not None and chain.copied is not None:
+        return (
+            "This is a more private copy of a finer release of the same data: whoever has both, or several copies of "
+            f"it, may learn what the finer one allows, and no more. {adds}"
+        )
+    if step is None:
+        return adds
+    unit, whole = step.budget.unit, float(step.budget.amount)
+    together = bound_guess({"rho": whole if unit == "rho" else None}, whole, 1.0)
+    return (
+        f"This is step {step.label} of a stream of releases: {step.words}. So with all of them a guess at one whose "
+        f"data differ within {step.window:,} steps, by no more than δ in each, is {_right(together)}. About whoever "
+        "comes for longer more can be learnt, and from anything else that is published as well."
+    )
+
+
+def _explain_table(facts: Facts) -> str:
+    letter, more = "ε" if facts["rho"] is None else "ρ", " and the limits" if facts["limits"] else ""
+    return (
+        f"How often a guess between two possibilities that are so far apart is right at most. {letter} is what the "
+        f"difference costs: exactly, and by the rule of {letter} for every δ{more}; with 0 nothing could be learnt."
+    )
+
+
+def _distance_table(facts: Facts) -> list[tuple[str, ...]]:
+    """Return the protection by distance: a row of headings, then a row for each distance."""
+    letter = "ε" if facts["rho"] is None else "ρ"
+    table: list[tuple[str, ...]] = [
+        ("Distance", "A guess is right in", letter, f"{letter} {'promised' if facts['limits'] else 'by rule'}")
     ]
-    return [f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>", *rows, "</tbody></table>"]
+    for row in facts["protection"]:
+        cost, bound = ("none" if row[k] is None else f"{row[k]:.4g}" for k in ("exact", "bound"))
+        share = bound_guess(facts, row["exact"], row["deltas"])
+        table.append((length(row["distance"], facts["unit"]), _of_100(share), cost, bound))
+    table[-1] = (f"{table[-1][0]}, anywhere at all", *table[-1][1:])
+    if "appear_anywhere" in facts:
+        table.append(("being there or not", _of_100(_guess_presence(facts)), f"{facts['appear_anywhere']:.4g}", ""))
+    return table
 
 
-def _curve(release: BaseRelease) -> str:
-    figure, ax = _figure()
+def _explain_rows(mechanism: BaseMechanism, facts: Facts) -> list[str]:
+    """Return paragraphs about what was done with the rows of the data."""
+    counting, dropped = mechanism.counting, facts["dropped"]
+    done = []
+    if counting.where is not None:
+        done.append(
+            f"Only rows where {counting.where} were taken. Which rows these are is taken to be known: the condition "
+            "hides nothing that it asks for."
+        )
+    if counting.user:
+        kept = f"{counting.contributions:,} rows were" if counting.contributions > 1 else "1 row was"
+        done.append(f"Of each person at most {kept} kept, chosen without looking at places.")
+    if "bad rows" in dropped:
+        done.append("Rows whose coordinates could not be used were left out.")
+    if UNPAID in dropped:
+        done.append(
+            "Every person has a budget of their own, from which each of their records was paid for; records of people "
+            "who could not pay were left out."
+        )
+    if counting.projection is not None:
+        done.append(f"All coordinates came to the map by one operation: {counting.projection.name}.")
+    cells = " × ".join(f"{n:,}" for n in facts["cells"])
+    size = " × ".join(number(c, 6) for c in facts["cell_size"])
+    where = "left out" if "points outside" in dropped else "counted in the nearest cell"
+    done.append(f"The map has {cells} cells of {size} {facts['unit']}; points outside it were {where}.")
+    if facts["total_public"]:
+        total = "" if facts["total"] is None else f", {facts['total']:,},"
+        done.append(f"The number of points{total} is published exactly; it is taken to be known.")
+    else:
+        done.append("The number of points is not published.")
+    errors = [n["std"] for n in facts["noise"] if n["std"] is not None]
+    if not errors:
+        return [*done, f"One number was published: {facts['noise'][0]['law']}."]
+    least, most = min(errors), max(errors)
+    spread = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+    numbers = "1 number was" if facts["values"] == 1 else f"{facts['values']:,} numbers were"
+    done.append(
+        f"{numbers} published, with random whole-number noise of a standard deviation of {spread} "
+        f"{facts['noise'][0].get('unit', 'points')} in each. Nothing else was."
+    )
+    return done
+
+
+def _explain_use(facts: Facts) -> list[str]:
+    text = [
+        "Whatever is computed from these figures is protected as they are: no calculation takes the noise away. Pass "
+        "them on together with this statement.",
+    ]
+    if facts["determines_cells"] is not None and "unit" not in facts["noise"][0]:  # counts, not coordinates
+        text.append(
+            "Every figure is an estimate and comes with a standard error; state both. Unbiased estimates of small or "
+            "empty areas can be below zero: leave them so when adding up, or the sum will be too large. Non-negative "
+            "ones are usually nearer to the truth, but sums of many are a little off; files and maps say which they "
+            "show. A single cell can be mostly noise; larger areas are known better."
+        )
+    if facts["determines_cells"] is False:
+        text.append("The numbers do not determine every cell; answers say which share was not measured.")
+    return text
+
+
+def _draw_curve(release: BaseRelease) -> str:
+    figure, ax = _make_figure()
     plots.plot_protection(release, ax)
     what = "Curve of what a move costs against its distance; the table above has its values."
-    return _in_page(figure, "curve", what, "What a move costs, by its distance.")
+    return _embed(figure, "curve", what, "What a move costs, by its distance.")
 
 
-def _map(release: BaseRelease) -> str:
-    figure, ax = _figure()
+def _draw_map(release: BaseRelease) -> str:
+    figure, ax = _make_figure()
     release.plot(ax)
     what = "Map of the published estimates of points per cell."
     kind = release.estimator(release.draws_nonnegative())
-    return _in_page(figure, "map", what, f"The published map. Estimates: {kind}.")
+    return _embed(figure, "map", what, f"The published map. Estimates: {kind}.")
 
 
-def _figure() -> tuple[Figure, Axes]:
+def _make_figure() -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="compressed")
     return figure, figure.subplots()
 
 
-def _in_page(figure: Figure, name: str, what: str, caption: str) -> str:
-    """A figure as SVG within a page: its letters stay text, and its names are its own."""
+def _embed(figure: Figure, name: str, what: str, caption: str) -> str:
+    """Return a figure as SVG within a page: letters stay text, and names are the figure's own."""
     from matplotlib import rc_context
 
     file = io.StringIO()
@@ -208,25 +448,3 @@ def _in_page(figure: Figure, name: str, what: str, caption: str) -> str:
     drawing = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", drawing, count=1)
     drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{html.escape(what)}" ', 1)
     return f"<figure>\n{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>"
-
-
-def _markdown(release: BaseRelease, title: str) -> str:
-    (verdict, why), parts, technical = _parts(release, title)
-    blocks = [f"# {_plain(title)}", f"**May be published: {verdict}.** {_plain(why)}"]
-    for part in parts:
-        blocks += [f"## {part.heading}", *map(_plain, part.paragraphs)]
-        if part.header:
-            rule = ["---", *["---:"] * (len(part.header) - 1)]
-            blocks.append(
-                "\n".join(f"| {' | '.join(map(_plain, row))} |" for row in (part.header, rule, *part.rows))
-            )
-    lines = [
-        f"- **{_plain(label)}**: {_BREAK.join(_plain(t.strip()) for t in texts)}"
-        for label, texts in joined(technical)
-    ]
-    return "\n\n".join([*blocks, f"## {_TECHNICAL}", "\n".join(lines)]) + "\n"
-
-
-def _plain(text: str) -> str:
-    """Text that Markdown takes for text."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text).replace("\n", " ")

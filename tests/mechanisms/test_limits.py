@@ -1,82 +1,38 @@
-"""What is promised beyond δ: in the statement, in its data, on its page and along the curve."""
+"""Costs of moves over a distance: exact ones are those of the worst move, and limits together promise what they say."""
 
 import math
 
 import numpy as np
 import pytest
+from examples import STRATEGIES, random_domain
 
 import deltahist as dh
-from deltahist.mechanisms.limits import factor_promised, limits_in_words
-from deltahist.releases.page import page
+from deltahist.mechanisms.base import factor_promised
+from deltahist.mechanisms.calibration import explicit_edge_cost
 
 DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
-LIMITS = [("4km", 2), (math.inf, 4)]
 
 
-def made(near, **budget):
-    counts = np.ones(near.domain.shape, dtype=int)
-    return dh.publish(counts, near, dh.strategies.Cumulative(near.domain), **(budget or {"epsilon": 0.5}))
-
-
-def test_the_statement_has_the_limits():
-    release = made(dh.Neighbourhood(DOMAIN, "1km", limits=LIMITS))
-    text, facts = release.statement(), release.facts()
-    assert "Limits              a move over up to 4 km costs at most 2 ε, any move at all at most 4 ε" in text
-    assert "ε promised" in text
-    assert facts["limits"] == [
-        {"distance": 4000.0, "factor": 2.0, "times": 2.0},
-        {"distance": None, "factor": 4.0, "times": 4.0},
-    ]
-    rows = [(row["distance"], row["bound"]) for row in facts["protection"]]
-    assert rows[:4] == [(1000, 0.5), (2000, 1), (4000, 1), (5000, 1.5)]
-    assert [bound for _, bound in rows[4:]] == [2, 2]
-    assert all(row["exact"] <= row["bound"] for row in facts["protection"])
-    line = "ε = 0.5 for each point moving up to 1000 m, at most 2 ε up to 4 km, at most 4 ε however far"
-    assert release.mechanism.promise == line
-    assert f"promise: {line}" in repr(release)
-
-
-def test_without_limits_nothing_is_said_of_them():
-    release = made(dh.Neighbourhood(DOMAIN, "1km"))
-    assert "Limits" not in release.statement()
-    assert "ε bound" in release.statement()
-    assert release.facts()["limits"] == []
-    assert release.mechanism.promise.endswith("moving up to 1000 m")
-    # Having said that there are none makes no other promise.
-    free = made(dh.Neighbourhood(DOMAIN, "1km", limits=()))
-    assert free.mechanism.statement() == release.mechanism.statement()
-
-
-def test_factors_of_rho_are_squared():
-    release = made(dh.Neighbourhood(DOMAIN, "1km", limits=LIMITS), rho=0.1)
-    assert "a move over up to 4 km costs at most 4 ρ, any move at all at most 16 ρ" in release.statement()
-    assert release.facts()["protection"][-1]["bound"] == pytest.approx(1.6)
-    assert [limit["times"] for limit in release.facts()["limits"]] == [4, 16]
-
-
-def test_arrivals_are_limited_by_their_distance():
-    near = dh.Neighbourhood(DOMAIN, "1km", "boundary", LIMITS)
-    words = (
-        "a move over up to 4 km, or appearing within 4 km of the domain's boundary, costs at most 2 ε; any move at "
-        "all, or appearing anywhere, at most 4 ε"
-    )
-    assert limits_in_words(near, "ε", 1) == words
-    release = dh.publish(np.ones(DOMAIN.shape, dtype=int), near, "identity", epsilon=1)
-    assert words in release.statement()
-    assert release.facts()["appear_anywhere"] <= 4
-
-
-def test_of_many_steps_a_few_are_named():
-    near = dh.Neighbourhood(DOMAIN, "1km", limits="proportional")
-    assert len(near.profile) > 50
-    words = limits_in_words(near, "ε", 1)
-    assert words.startswith(f"as a function of the distance, in {len(near.profile)} steps: a move over up to ")
-    assert words.count("at most") == 4
-    assert "any move at all" in words
-    facts = made(near).facts()
-    assert len(facts["limits"]) == len(near.profile)
-    assert len(facts["protection"]) <= 8
-    assert made(near).mechanism.promise.count("at most") == 1
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_cost_of_a_distance_is_that_of_its_worst_move(name):
+    rng = np.random.default_rng([9, len(name)])
+    for case in range(10):
+        domain = random_domain(rng)
+        near = dh.Neighbourhood(domain, float(rng.integers(1, 3)) * max(domain.cell))
+        A = STRATEGIES[name](rng, domain)
+        budget = {"epsilon": 1.0} if case % 2 else {"rho": 1.0}
+        release = dh.publish(np.ones(domain.shape, dtype=int), near, A, **budget)
+        norm = 1 if case % 2 else 2
+        own = explicit_edge_cost(A, near, norm)
+        for times in (1, 1.5, 3, 10):
+            distance = times * near.delta_ground
+            exact, bound = release.mechanism.cost_within(distance)
+            steps = int(np.ceil(times))
+            assert bound == (steps if norm == 1 else steps**2)
+            assert exact <= bound
+            if own:
+                wide = explicit_edge_cost(A, near.moves_within(distance), norm)
+                assert exact == min(wide / own, bound)
 
 
 def test_limits_together_promise_what_their_moves_do():
@@ -85,34 +41,6 @@ def test_limits_together_promise_what_their_moves_do():
     assert {r: int(factor_promised(near, r)) for r in steps} == steps
     rising = [factor_promised(near, r) for r in np.linspace(0.1, 90, 400)]
     assert rising == sorted(rising)
-
-
-@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.2}])
-def test_the_curve_jumps_at_limits(budget):
-    release = made(dh.Neighbourhood(DOMAIN, "1km", limits=[("3.3km", 2), ("any", 4)]), **budget)
-    curve = dh.protection_curve(release, 12)
-    assert 3300.0 in curve["distance"]
-    assert (curve["exact"] <= curve["bound"] * (1 + 1e-12)).all()
-    assert (np.diff(curve["bound"]) >= 0).all()
-    at = dict(zip(curve["distance"].tolist(), curve["bound"].tolist(), strict=True))
-    amount, norm = (1, 1) if "epsilon" in budget else (0.2, 2)
-    assert at[3300.0] == pytest.approx(2**norm * amount)
-    assert curve["bound"][-1] == pytest.approx(4**norm * amount)
-
-
-def test_the_page_says_what_limits_mean_for_guesses():
-    near = dh.Neighbourhood(DOMAIN, "1km", limits=LIMITS)
-    text = page(made(near), "markdown")
-    assert (
-        "the protection is weaker, but limited (a guess is right in 73.2 of 100 cases at most up to 4 km apart, right "
-        "in 88.1 of 100 cases at most however far apart they are): the table says how much."
-    ) in text
-    assert "| ε | ε promised |" in text
-    assert "and the limits" in text
-    assert "promised, with limits" in page(made(near), "html")
-    plain = page(made(near.with_limits(None)), "markdown")
-    assert "the protection is weaker: the table says how much." in plain
-    assert "| ε | ε by rule |" in plain
 
 
 def test_limits_as_they_may_be_written():
@@ -157,8 +85,9 @@ def test_a_promise_on_the_way_counts_whole_lattice_steps_as_well():
 
 
 def test_distances_that_are_none():
-    mechanism = made(dh.Neighbourhood(DOMAIN, "1km")).mechanism
-    assert mechanism.cost_within(float("inf")) == mechanism.cost_within(mechanism.neighbourhood.diameter)
+    near = dh.Neighbourhood(DOMAIN, "1km")
+    mechanism = dh.Mechanism(near, dh.strategies.Cumulative(DOMAIN), dh.Budget(epsilon=0.5))
+    assert mechanism.cost_within(float("inf")) == mechanism.cost_within(near.diameter)
     for distance in (float("nan"), 0, -1, float("-inf")):
         with pytest.raises(dh.InputError, match="distance is"):
             mechanism.cost_within(distance)

@@ -76,3 +76,29 @@ def test_a_map_smaller_than_delta_has_a_curve(make):
     ax = plot_protection(make(np.ones((1, 1), dtype=np.int64)))
     bound, exact = (line.get_ydata() for line in ax.lines[:2])
     assert (exact <= bound).all()
+
+
+def test_the_curve_rises_to_the_diameter():
+    domain = dh.Domain((0, 0, 1, 1), (64, 64))
+    near = dh.Neighbourhood(domain, 1 / 64)
+    mechanism = dh.Mechanism(near, dh.strategies.ShiftedGrids(domain, width=8, shift=1), dh.Budget(1))
+    curve = dh.protection_curve(mechanism, points=25)
+    assert (np.diff(curve["exact"]) >= 0).all()
+    assert (curve["exact"] <= curve["bound"]).all()
+    assert curve["exact"][0] == 1
+    assert 1 < curve["exact"][-1] < curve["bound"][-1]
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.2}])
+def test_the_curve_jumps_at_limits(budget):
+    domain = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
+    near = dh.Neighbourhood(domain, "1km", limits=[("3.3km", 2), ("any", 4)])
+    mechanism = dh.Mechanism(near, dh.strategies.Cumulative(domain), dh.Budget(**budget))
+    curve = dh.protection_curve(mechanism, 12)
+    assert 3300.0 in curve["distance"]
+    assert (curve["exact"] <= curve["bound"] * (1 + 1e-12)).all()
+    assert (np.diff(curve["bound"]) >= 0).all()
+    at = dict(zip(curve["distance"].tolist(), curve["bound"].tolist(), strict=True))
+    amount, norm = (1, 1) if "epsilon" in budget else (0.2, 2)
+    assert at[3300.0] == pytest.approx(2**norm * amount)
+    assert curve["bound"][-1] == pytest.approx(4**norm * amount)

@@ -1,0 +1,421 @@
+"""The privacy statement: facts as data, the same in rows of words, and the rows as text."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from deltahist.domain.counting import UNPAID
+from deltahist.domain.crs import scales, unit_of, words
+from deltahist.neighbourhood import Neighbourhood
+
+if TYPE_CHECKING:
+    from deltahist.mechanisms.base import BaseMechanism
+
+#: A label and its lines.
+Row: TypeAlias = tuple[str, list[str]]
+Facts: TypeAlias = dict[str, Any]
+
+VERDICT, BY_DISTANCE = "May be published", "Protection by distance"
+#: Limits that are named one by one; of more of them a few are.
+MOST_NAMED = 4
+#: Distances, in δ, at which the statement says what protection is left.
+_MULTIPLES = (1, 2, 5, 10)
+#: Distances that differ by less are one.
+_LESS = 1 - 1e-6
+_PLACES = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
+#: Groups of noisy numbers that the statement lists.
+_MOST_GROUPS = 12
+
+
+def list_facts(mechanism: BaseMechanism) -> Facts:
+    """Return the statement as JSON-ready data; entries that only a release has (such as its total) are None."""
+    near, domain, guarantee = mechanism.neighbourhood, mechanism.domain, mechanism.guarantee
+    counting, norm = mechanism.counting, 1 if guarantee.rho is None else 2
+    # A geometry's vertices are rounded to the lattice as well as the points.
+    steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
+    torn = 0.0 if counting.projection is None else counting.projection.jump
+    facts: Facts = {
+        "mechanism": mechanism.words,
+        "domain": domain.describe(),
+        "cells": list(domain.shape),
+        "cell_size": [domain.ground(c) for c in domain.cell],
+        "unit": domain.unit,
+        "neighbour_relation": _explain_relation(mechanism),
+        "delta": near.delta_ground,
+        "delta_cells": list(near.delta_cells),
+        "lattice_steps_lost": steps_lost,
+        "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step) + torn),
+        "projection": None if counting.projection is None else counting.projection.describe(),
+        "sources": near.describe()["sources"],
+        "unit_of_privacy": counting.unit,
+        "points_per_user": counting.contributions if counting.user else None,
+        "epsilon": None if guarantee.epsilon is None else float(guarantee.epsilon),
+        "rho": None if guarantee.rho is None else float(guarantee.rho),
+        "limits": list_limits(near, norm),
+        "protection": [_cost_within(mechanism, r) for r in [*list_distances(near), near.diameter]],
+        "total_public": mechanism.total_known,
+        "total": None,
+        "dropped": list(counting.dropped),
+        "where": counting.where,
+        "noise": mechanism.noise_rows(),
+        "determines_cells": mechanism.determines_cells,
+        "digest": None,
+        "publishable": None,
+        "may_be_published": None,
+        "account": None,
+        "kept_by": None,
+        "weak_protection": mechanism.weakness,
+        "values": mechanism.size,
+    }
+    if mechanism.chain is not None:
+        facts["chain"] = mechanism.chain.describe()
+    if mechanism.step is not None:
+        facts |= {"step": mechanism.step.label, "window": mechanism.step.describe()}
+    if guarantee.probability:
+        facts["probability"] = float(guarantee.probability)
+    if guarantee.rho is not None:
+        facts["epsilon_at_1e-6"] = mechanism.approximate(1e-6)
+    if not near.fixed_membership:
+        facts["appear_anywhere"] = float(mechanism.cost_under(near.anywhere()))
+    return facts
+
+
+def _cost_within(mechanism: BaseMechanism, distance: float) -> dict[str, float | None]:
+    exact, bound = mechanism.cost_within(distance)
+    return {
+        "distance": distance,
+        "deltas": distance / mechanism.neighbourhood.delta_ground,
+        "exact": None if exact == math.inf else float(exact),
+        "bound": None if bound == math.inf else float(bound),
+    }
+
+
+def _explain_relation(mechanism: BaseMechanism) -> str:
+    near, counting = mechanism.neighbourhood, mechanism.counting
+    who, recorded = "one point", "where it is recorded"
+    if counting.user and counting.contributions == 1:
+        who = "the one kept point of one user"
+    elif counting.user:
+        who = f"all kept points (at most {counting.contributions}) of one user"
+        recorded = "where they are recorded"
+    move = f"{who} may be anywhere within {number(near.delta_ground)} {near.domain.unit} of {recorded}"
+    if near.fixed_membership:
+        return f"{move}; who is in the data is fixed"
+    return f"{move}, or may be absent if within that distance of {name_sources(near)}"
+
+
+def write_statement(mechanism: BaseMechanism, known: Facts | None = None) -> str:
+    """Return the privacy statement as plain text; `known` are the facts that a release adds."""
+    facts = list_facts(mechanism) | (known or {})
+    lines = ["Privacy statement", "================="]
+    if facts["weak_protection"] is not None:
+        lines = [f"WEAK PROTECTION: {facts['weak_protection']}", "", *lines]
+    for label, (first, *rest) in list_rows(mechanism, facts):
+        lines += [f"{label:<18}  {first}", *(f"  {line}" for line in rest)]
+    return "\n".join(lines)
+
+
+def judge(mechanism: BaseMechanism, publishable: bool) -> str:
+    """Return whether a release may be published, with the reason: "yes", "no: ..." or "only if ..."."""
+    if not publishable:
+        return "no: noise from a seeded generator, or numbers that no publisher of this toolkit drew"
+    weak = mechanism.weakness
+    return "yes" if weak is None else f"only if everybody in the data accepts weak protection: {weak}"
+
+
+def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+    """Return all rows of the statement, in their order; a mechanism's own facts make no row about a release."""
+    rows = [
+        *_publication_rows(mechanism, facts),
+        *_promise_rows(mechanism, facts),
+        (BY_DISTANCE, _distance_lines(facts)),
+        *_people_rows(facts),
+        ("Noise", _noise_lines(facts["noise"])),
+    ]
+    if facts["determines_cells"] is False:
+        rows.append(("Resolution", ["the numbers do not determine every cell; answers state what is unresolved"]))
+    if facts["may_be_published"] is not None:  # a release's; a mechanism has not been paid for
+        rows.append(("Account", [facts["kept_by"] or _explain_no_account(mechanism, facts)]))
+        if facts["digest"] is not None:
+            rows.append(("SHA-256", [facts["digest"]]))
+        rows.append((VERDICT, [facts["may_be_published"]]))
+    return rows
+
+
+def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+    domain, unit, counting = mechanism.domain, facts["unit"], mechanism.counting
+    plural = "s" if facts["values"] > 1 else ""
+    outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
+    if domain.crs and outside != "dropped":
+        outside += ", δ for them being a length on the map"
+    bounds = ", ".join(number(b) for b in domain.bounds)
+    rows = [
+        ("What is published", [f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']})"]),
+        ("Map", _map_lines(mechanism, facts)),
+        ("Bounds", [f"{bounds} (extended outwards to whole cells; points outside are {outside})"]),
+    ]
+    if counting.projection is not None:
+        lines = [f"one operation for all points: {counting.projection.name}"]
+        if counting.projection.jump:
+            far = number(domain.ground(counting.projection.jump), 3)
+            lines.append(f"it tears near points up to {far} {unit} apart, as measured: so much less is δ")
+        rows.append(("Way to the map", lines))
+    return rows
+
+
+def _map_lines(mechanism: BaseMechanism, facts: Facts) -> list[str]:
+    domain = mechanism.domain
+    cells = f"{' × '.join(str(n) for n in facts['cells'])} cells of"
+    size = f"{' × '.join(number(c) for c in facts['cell_size'])} {facts['unit']}"
+    if domain.crs is None:
+        return [f"{cells} {size}"]
+    if domain.grid is None:
+        return [f"{cells} {size}, {domain.crs}", words(domain)]
+    side, unit = number(domain.grid), unit_of(domain.crs)
+    least, largest = (number(domain.grid / scale, 5) for scale in reversed(scales(domain)))
+    return [
+        f"{cells} {side} × {side} {unit} of the map, {domain.crs}, on the grid of their multiples",
+        f"on the ground a side is {least} to {largest} m: ground metres are in δ alone",
+        words(domain),
+    ]
+
+
+def _promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+    cells = " × ".join(number(c) for c in facts["delta_cells"])
+    lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
+    if facts["projection"] is not None and facts["projection"]["jump"]:
+        lost += " and the way to the map"
+    raw = f"for raw coordinates {facts['delta_guaranteed']:.10g}: {lost} less"
+    rows = [
+        ("Neighbours", [facts["neighbour_relation"]]),
+        ("δ", [f"{number(facts['delta'])} {facts['unit']} = {cells} cells ({raw})"]),
+        ("Unit of privacy", _unit_lines(mechanism)),
+        ("Guarantee", _guarantee_lines(facts)),
+    ]
+    letter, norm = ("ε", 1) if facts["rho"] is None else ("ρ", 2)
+    if facts["limits"]:
+        rows.append(("Limits", [explain_limits(mechanism.neighbourhood, letter, norm)]))
+    if (step := mechanism.step) is not None:
+        steps = "one step" if step.window == 1 else f"{step.window:,} steps in a row"
+        lines = [
+            f"step {step.label} of a stream: {step.words};",
+            f"that is the guarantee of all releases for data that differ within {steps};",
+            f"for data that differ in more it is, at most, {'; '.join(step.beyond)}",
+        ]
+        rows.append(("Stream", lines))
+    if mechanism.chain is not None:
+        rows.append(("Chain", [mechanism.chain.words(letter)]))
+    return rows
+
+
+def _unit_lines(mechanism: BaseMechanism) -> list[str]:
+    number = mechanism.counting.contributions
+    if not mechanism.counting.user:
+        return ["one point"]
+    lines = [
+        f"one user, at most {f'{number:,} points, all moving at once' if number > 1 else '1 point'}",
+        "the guarantee is about the points that were kept; which ones is chosen without looking at places",
+    ]
+    if not mechanism.neighbourhood.fixed_membership:
+        lines += [
+            "a record more or less of a user can exchange others that are kept, far from any source too:",
+            "that is protected like appearing, vanishing or moving anywhere, not like absence near a source",
+        ]
+    return lines
+
+
+def _guarantee_lines(facts: Facts) -> list[str]:
+    if facts["rho"] is not None:
+        epsilon = f"ε = {facts['epsilon_at_1e-6']:.3g} but for a probability of 10⁻⁶"
+        return [f"ρ = {number(facts['rho'])} zero-concentrated, which is {epsilon}"]
+    ratio = math.exp(min(facts["epsilon"], 700.0))
+    kind = f"but for a probability of {facts['probability']:g}" if "probability" in facts else "(pure)"
+    return [
+        f"ε = {number(facts['epsilon'])} {kind}: whatever is concluded from the release is at most "
+        f"e^ε = {ratio:.3g} times likelier",
+        "under one of two neighbouring data sets than under the other",
+    ]
+
+
+def _distance_lines(facts: Facts) -> list[str]:
+    letter = "ε" if facts["rho"] is None else "ρ"
+    bound = f"{letter} {'promised' if facts['limits'] else 'bound'}"
+    lines = [
+        "what a move over r costs: the further, the weaker the protection",
+        f"{'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {bound:>10}",
+    ]
+    for row in facts["protection"]:
+        far = f"{number(row['distance'], 6)} {facts['unit']}"
+        exact, bound = ("nothing" if row[k] is None else f"{row[k]:.4g}" for k in ("exact", "bound"))
+        lines.append(f"{far:>14}  {row['deltas']:>8.4g}  {exact:>10}  {bound:>10}")
+    lines[-1] += "  the domain's diameter: any move at all"
+    if "appear_anywhere" in facts:
+        cost = f"{letter} = {facts['appear_anywhere']:.4g}"
+        lines.append(f"appearing, vanishing or moving anywhere costs {cost}")
+    return lines
+
+
+def _people_rows(facts: Facts) -> list[Row]:
+    """Return the rows about the number of points, and about the records that were left out."""
+    dropped = facts["dropped"]
+    if facts["total_public"]:
+        total = "" if facts["total"] is None else f"{facts['total']:,}, "
+        who = f"{total}published exactly: membership is fixed, so the number hides nothing"
+    elif facts["sources"] is None:
+        who = "not published: rows were dropped, and how many may depend on a person"
+    else:
+        who = f"not published: who takes part is protected{'' if UNPAID in dropped else ' near the sources'}"
+    rows = [("Number of points", [who])]
+    if facts["where"] is not None:
+        more = ", nor how many rows meet it" if facts["total_public"] else ""
+        lines = [
+            f"only those where {facts['where']}",
+            "which rows these are is taken as fixed, wherever their points lie: places are protected,",
+            f"what the condition asks for is not{more}",
+        ]
+        rows.append(("Rows", lines))
+    if "bad rows" in dropped:
+        lines = [
+            "rows without usable coordinates, user or time were dropped: the guarantee is for data",
+            "sets in which the same rows are unusable; the number of points is therefore not given",
+        ]
+        rows.append(("Dropped rows", lines))
+    if "points outside" in dropped:
+        rows.append(("Dropped points", ["points outside the bounds were dropped; the boundary is a source"]))
+    if UNPAID in dropped:
+        lines = [
+            "each person has one, from which each of their records was paid for as stated above;",
+            "records of people who could not pay were left out",
+        ]
+        rows.append(("Budgets", lines))
+    return rows
+
+
+def _noise_lines(noise: list[dict[str, Any]]) -> list[str]:
+    first = noise[0]
+    if first["std"] is None:
+        return [first["law"]]
+    law = f"{first['law']}, exact on the integers, standard deviation per number"
+    if len(noise) == 1:
+        unit = f" {first['unit']}" if "unit" in first else ""
+        return [f"{law} {first['std']:.4g}{unit}"]
+    lines = [f"{law}:", *(f"{each['std']:>10.4g}  {each['rows']}" for each in noise[:_MOST_GROUPS])]
+    if len(noise) > _MOST_GROUPS:
+        lines.append(f"... and {len(noise) - _MOST_GROUPS} more groups of rows")
+    return lines
+
+
+def _explain_no_account(mechanism: BaseMechanism, facts: Facts) -> str:
+    if UNPAID in facts["dropped"]:
+        return "one of each person, which keeps the sum of all that was asked of their records"
+    chain = mechanism.chain
+    if chain is not None and chain.copied is not None:
+        apart = "the release that it is a copy of, and other copies of that"
+    else:
+        apart = f"{'those of its chain and ' if chain is not None else ''}more private copies of it"
+    adds = "every further release about the same people adds its own to this one"
+    return f"none: nobody keeps the sum; {adds}, but {apart}"
+
+
+def number(value: float, digits: int = 10) -> str:
+    """Return a number as text, rounded to some digits.
+
+    >>> number(12345.6), number(12345.6, 3), number(0.5)
+    ('12,345.6', '12,300', '0.5')
+    """
+    return f"{float(f'{value:.{digits}g}'):,}".removesuffix(".0")
+
+
+def length(value: float, unit: str, digits: int = 3) -> str:
+    """Return a length with its unit as text.
+
+    >>> length(2000, "m"), length(1, "units")
+    ('2 km', '1 unit')
+    """
+    if unit == "m" and value >= 1000:
+        return f"{number(value / 1000, digits)} km"
+    return f"{number(value, digits)} {unit.removesuffix('s') if value == 1 else unit}"
+
+
+def name_sources(near: Neighbourhood) -> str:
+    """Return the name of the places at which people may appear or vanish."""
+    return _PLACES.get(near.sources, "") if isinstance(near.sources, str) else "the source geometry"
+
+
+def list_limits(near: Neighbourhood, norm: int) -> list[dict[str, float | None]]:
+    """Return each limit: its ground distance (None for any move), its factor, and the same as times of ε, or of ρ."""
+    domain = near.domain
+    return [
+        {
+            "distance": None if limit.any else domain.ground(domain.length(limit.distance)),
+            "factor": float(limit.factor),
+            "times": float(limit.factor**norm),
+        }
+        for limit in near.profile
+    ]
+
+
+def choose_limits(near: Neighbourhood, norm: int) -> list[dict[str, float | None]]:
+    """Return the limits that are named: all of a few, or some of many, the last one always."""
+    limits = list_limits(near, norm)
+    if len(limits) <= MOST_NAMED:
+        return limits
+    return [limits[round(k * (len(limits) - 1) / (MOST_NAMED - 1))] for k in range(MOST_NAMED)]
+
+
+def main_limits(near: Neighbourhood, norm: int) -> list[dict[str, float | None]]:
+    """Return the limits that fit into a line: all of a few, or the longest."""
+    limits = list_limits(near, norm)
+    return limits if len(limits) < MOST_NAMED else limits[-1:]
+
+
+def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
+    """Return a sentence of the most that moves beyond δ, and arrivals, cost.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)])
+    >>> explain_limits(near, "ε", 1), explain_limits(near.with_sources("left"), "ρ", 2)
+    ('a move over up to 3 units costs at most 2 ε, any move at all at most 4 ε',
+     'a move over up to 3 units, or appearing within 3 units of the left end, costs at most 4 ρ; any move at all, or
+     appearing anywhere, at most 16 ρ')
+    """
+    parts: list[str] = []
+    for limit in choose_limits(near, norm):
+        who, arrival = "any move at all", "or appearing anywhere"
+        if limit["distance"] is not None:
+            far = length(limit["distance"], near.domain.unit, 6)
+            who, arrival = f"a move over up to {far}", f"or appearing within {far} of {name_sources(near)}"
+        who += "" if near.fixed_membership else f", {arrival},"
+        verb = "" if parts else " costs"
+        parts.append(f"{who}{verb} at most {number(limit['times'] or 0, 6)} {letter}")
+    many = len(near.profile) > MOST_NAMED
+    lead = f"as a function of the distance, in {len(near.profile):,} steps: " if many else ""
+    return lead + (", " if near.fixed_membership else "; ").join(parts)
+
+
+def summarize_limits(near: Neighbourhood, letter: str, norm: int) -> str:
+    """Return the main limits as the end of a line that names δ; empty without limits.
+
+    >>> import deltahist as dh
+    >>> summarize_limits(dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)]), "ε", 1)
+    ', at most 2 ε up to 3 units, at most 4 ε however far'
+    """
+    summary = ""
+    for limit in main_limits(near, norm):
+        far = limit["distance"]
+        where = "however far" if far is None else f"up to {length(far, near.domain.unit, 6)}"
+        summary += f", at most {number(limit['times'] or 0, 6)} {letter} {where}"
+    return summary
+
+
+def list_distances(near: Neighbourhood) -> list[float]:
+    """Return some multiples of δ and the distances of limits below the diameter, in ground units.
+
+    >>> import deltahist as dh
+    >>> list_distances(dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)]))
+    [1.0, 2.0, 3.0, 5.0]
+    """
+    limits = [limit["distance"] for limit in choose_limits(near, 1)]
+    every = sorted([k * near.delta_ground for k in _MULTIPLES] + [r for r in limits if r is not None])
+    return [r for r, after in zip(every, [*every[1:], math.inf], strict=True) if r < min(near.diameter, after * _LESS)]
