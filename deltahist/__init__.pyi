@@ -12,8 +12,7 @@ from .budget import Budget as Budget
 from .budgets import allocation as allocation
 from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
 from .budgets.ledger import Ledger as Ledger
-from .budgets.paying import Account as Account
-from .budgets.window import Window as Window
+from .budgets.window import Account as Account, Window as Window
 from .checks import check_strategy as check_strategy
 from .counts import count as count, count_file as count_file
 from .counts.databases import count_table as count_table

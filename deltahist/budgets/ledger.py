@@ -7,15 +7,15 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budgets.costs import TotalAccount
 from deltahist.budgets.databases import database
-from deltahist.budgets.keys import KeyedRequest, as_json, check_text, differences
+from deltahist.budgets.rules import ATTO, Cost, Rule
 from deltahist.budgets.standing import Standing, audit
-from deltahist.errors import InputError
+from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
     from deltahist.budget import Budget, Charge
@@ -66,17 +66,17 @@ class Ledger:
 
     @classmethod
     def exists(cls, where: str | Path) -> bool:
-        """Whether there is a ledger at a path or URL; none is made."""
+        """Return whether there is a ledger at a path or URL; none is made."""
         return database(where).exists()
 
     @property
     def path(self) -> Path | None:
-        """Its file; None if it is in a database of a server."""
+        """The file; None for a database of a server."""
         return self._database.path
 
     @property
     def place(self) -> str:
-        """Its path or URL, for people: without a password."""
+        """The path or URL, without a password."""
         return self._database.place
 
     def open(
@@ -103,7 +103,7 @@ class Ledger:
         InputError
             Unless exactly one limit is given, of at least a billionth; if the account has another one.
         """
-        self.account(check_text(account=account), TotalAccount.of(epsilon, rho, probability).rule)
+        self.account(check_text(account=account), Rule.of(epsilon, rho, probability).describe())
 
     def charge(
         self,
@@ -177,51 +177,52 @@ class Ledger:
     def _pay(
         self, account: str, amount: Any, draw: Callable[[Charge], Any] | None, key: str | None, request: Any
     ) -> tuple[Charge, Any]:
-        """What was charged, and the answer: nothing leaves before the commit."""
+        """Charge, draw and keep; return the charge and the answer once both are committed."""
         if key is not None:
             check_text(key=key)
         elif request is not None:
             raise InputError("request is given without a key, under which it would be kept: give both, or none")
         words = as_json(request, "request")
         with self.transaction() as change:
-            total = TotalAccount.kept(change, account)
-            cost = total.cost(account, amount)
+            rule = Rule.of_total(change, account)
+            cost = rule.cost(account, amount)
+            charge = rule.paid(cost)
             asked = None if key is None else KeyedRequest(account, key, cost, draw is not None, words)
             known = None if asked is None else asked.answered(change)
             if known is not None:
-                return total.charge(cost), known[0]
-            charge = total.pay(change, account, cost)
+                return charge, known[0]
+            rule.charge(change, account, cost)
             answer = None if draw is None else as_json(draw(charge), "what was drawn")
             if asked is not None:
                 asked.keep(change, answer)
         return charge, answer
 
     def spent(self, account: str) -> Fraction:
-        """What an account has spent so far; that of a window of steps in its last window."""
-        return self._told(account).spent
+        """Return what an account has spent so far; a window of steps, in its last window."""
+        return self._public_standing(account).spent
 
     def left(self, account: str) -> Fraction:
-        """What an account may still spend."""
-        return self._told(account).left
+        """Return what an account may still spend."""
+        return self._public_standing(account).left
 
-    def _told(self, account: str) -> Standing:
+    def _public_standing(self, account: str) -> Standing:
         standing = self.standing(account)
         if standing.kind == "purses":
             raise InputError(f"account {account!r} holds people's own budgets: nothing is told of what they have spent")
         return standing
 
     def standing(self, account: str) -> Standing:
-        """Unit, limit and sums of an account; InputError if it is not there."""
+        """Return unit, limit and sums of an account; InputError if it is not there."""
         with self._database.read() as found:
             return Standing.of(found, account)
 
     def standings(self) -> list[Standing]:
-        """All accounts, as they stand at one moment."""
+        """Return all accounts, as they stand at one moment."""
         with self._database.read() as found:
             return [Standing.of(found, name) for name in found.rules()]
 
     def problems(self) -> list[str]:
-        """What is wrong with it, in words: an audit, which changes nothing."""
+        """Return what is wrong with the ledger, in words: an audit, which changes nothing."""
         with self._database.read() as found:
             return [*self._database.problems(), *audit(found)]
 
@@ -257,28 +258,28 @@ class Ledger:
                 self._database.discard()
 
     def accounts(self) -> dict[str, dict[str, Any]]:
-        """All accounts with their rules."""
+        """Return all accounts with their rules."""
         with self._database.read() as found:
             return found.rules()
 
     def charges(self, name: str) -> dict[int, int]:
-        """Billionths charged at each step that is still kept."""
+        """Return the billionths charged at each step that is still kept."""
         with self._database.read() as found:
             return found.charges(name)
 
     def fact(self, name: str, key: str) -> Any:
-        """Something else that was stored with an account; None if it was not."""
+        """Return a value that was stored with an account; None if there is none."""
         with self._database.read() as found:
             return found.fact(name, key)
 
     def store(self, name: str, key: str, value: Any) -> None:
-        """Store something else with an account."""
+        """Store a value (JSON) with an account."""
         with self.transaction() as change:
             change.store(name, key, value)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Accounts]:
-        """All or nothing, alone: durable when the block ends, undone if it raises."""
+        """Change accounts, all or nothing and alone: durable when the block ends, undone if it raises."""
         mine = (os.getpid(), self.place)
         if mine in _within():
             raise InputError(
@@ -309,3 +310,104 @@ def _within() -> set[tuple[int, str]]:
         _THREAD.within = set()
     found: set[tuple[int, str]] = _THREAD.within
     return found
+
+
+# ---------------------------------------------------------------------------------- requests under keys
+
+#: Characters of a key or a name.
+_LONGEST = 200
+
+
+def check_text(**given: Any) -> str:
+    """Return the one keyword's value, a text of 1 to 200 printable characters; InputError for anything else.
+
+    >>> check_text(key="map of May")
+    'map of May'
+    """
+    ((name, value),) = given.items()
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST or not value.isprintable():
+        shown = repr(value) if len(repr(value)) < 80 else repr(value)[:77] + "..."
+        raise InputError(f"{name} is {shown}: it must be a text of 1 to {_LONGEST} printable characters")
+    return value
+
+
+@dataclass(frozen=True)
+class KeyedRequest:
+    """A request to an account under a key: the same request under the same key is answered once, and charged once.
+
+    Parameters
+    ----------
+    drawn : whether an answer is drawn for it. words : of who asks (JSON).
+    """
+
+    account: str
+    key: str
+    cost: Cost
+    drawn: bool
+    words: Any = None
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """The request as a ledger keeps it (JSON)."""
+        failing = {"probability_atto": self.cost.atto} if self.cost.atto else {}
+        return {"amount_nano": self.cost.nano, **failing, "drawn": self.drawn, "request": self.words}
+
+    def answered(self, accounts: Accounts) -> tuple[Any] | None:
+        """Return the answer that is kept under the key; None if the key is new.
+
+        Raises InputError if the key was used for another request.
+        """
+        found = accounts.answered(self.account, self.key)
+        if found is None:
+            return None
+        before, answer = found
+        if _text(before) != _text(self.kept):
+            raise InputError(
+                f"key {self.key!r} of account {self.account!r} was used for another request: "
+                f"{differences(before, json.loads(_text(self.kept)))}; nothing was charged; take a new key for a new "
+                "question"
+            )
+        return (answer,)
+
+    def keep(self, accounts: Accounts, answer: Any) -> None:
+        """Keep the answer under the key."""
+        accounts.keep_answer(self.account, self.key, self.kept, answer)
+
+
+def as_json(value: Any, what: str) -> Any:
+    """Return a value as it comes back from JSON; InputError unless it can be written as such.
+
+    >>> as_json({"cells": (1, 2)}, "request")
+    {'cells': [1, 2]}
+    """
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InputError(
+            f"{what} cannot be kept: {problem}; it must be JSON (numbers of Python, texts, lists, dictionaries)"
+        ) from None
+
+
+def _text(value: Any) -> str:
+    # Texts are compared: in Python 1, 1.0 and True are equal.
+    return json.dumps(value, sort_keys=True)
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
+    """Return in words where two rules or requests differ."""
+    out = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            if _text(old) != _text(new):
+                out.append(differences(old, new, f"{prefix}{key}."))
+        elif _text(old) != _text(new):
+            name = prefix + key.removesuffix("_nano").removesuffix("_atto")
+            out.append(f"{name} was {_shown(key, old)}, is {_shown(key, new)}")
+    return ", ".join(out)
+
+
+def _shown(key: str, value: Any) -> str:
+    scale = {"_nano": NANO, "_atto": ATTO}.get(key[-5:])
+    text = f"{value / scale:.9g}" if scale and isinstance(value, int) else json.dumps(value)
+    return text if len(text) < 80 else text[:77] + "..."

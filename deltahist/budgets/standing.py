@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budgets.chains import CHAIN, ChainCharge
-from deltahist.budgets.costs import ATTO, TotalAccount, rule_of
-from deltahist.budgets.nano import held
-from deltahist.budgets.purse_log import PurseState
+from deltahist.budgets.purse_log import PurseState as PurseLog
+from deltahist.budgets.rules import ATTO, CHAIN, ChainCharge, Rule, failed_so_far, rule_of, spent_within
 from deltahist.errors import NANO, DamagedFile, InputError
-from deltahist.neighbourhood.profile import ANY, limits_of
 
 if TYPE_CHECKING:
     from deltahist.budgets.accounts import Accounts
@@ -47,36 +44,35 @@ class Standing:
 
     @classmethod
     def of(cls, accounts: Accounts, name: str) -> Standing:
-        """What a transaction sees; InputError if there is no such account, or one of a kind that is not known."""
-        rule = rule_of(accounts, name)
-        kind = rule.get("kind")
+        """Return how an account stands; InputError if it is not there, or of a kind that is not known."""
+        kept = rule_of(accounts, name)
+        kind = kept.get("kind")
         if kind not in _KINDS:
             raise InputError(
                 f"account {name!r} is of kind {kind!r}, which this program does not know (a newer version's?): update "
                 "it"
             )
         if kind == "purses":
-            return cls(name, kind, rule["unit"])
-        unit = "epsilon" if "epsilon_nano" in rule else "rho"
-        limit, steps, charges = Fraction(rule[f"{unit}_nano"], NANO), rule.get("length"), accounts.charges(name)
+            return cls(name, kind, kept["unit"])
+        rule, charges = Rule.read(kept), accounts.charges(name)
         last = max(charges, default=0)
-        spent = Fraction(held(charges, last, steps), NANO)
-        lasting = tuple(
-            (length, limit * factor, Fraction(held(charges, last, length), NANO))
-            for length, factor in _lasting(rule)
+        own, *lasting = (
+            (length, Fraction(limit, NANO), Fraction(spent_within(charges, last, length), NANO))
+            for length, limit in rule.spans
         )
-        if rule.get("probability_atto") is None:
-            return cls(name, kind, unit, limit, spent, steps, lasting=lasting)
-        failed = Fraction(TotalAccount.kept(accounts, name).failed(accounts, name), ATTO)
-        return cls(name, kind, unit, limit, spent, None, Fraction(rule["probability_atto"], ATTO), failed)
+        steps, limit, spent = own
+        probability = failed = None
+        if rule.failing is not None:
+            probability, failed = Fraction(rule.failing, ATTO), Fraction(failed_so_far(accounts, name), ATTO)
+        return cls(name, kind, rule.unit, limit, spent, steps, probability, failed, tuple(lasting))
 
     @property
     def left(self) -> Fraction:
-        """What may still be spent, of whichever limit leaves the least."""
+        """The amount that may still be spent, of whichever limit leaves the least."""
         return min(limit - spent for _, limit, spent in ((self.steps, self.limit, self.spent), *self.lasting))
 
     def describe(self) -> dict[str, Any]:
-        """JSON-ready, for a report; of purses no figures."""
+        """Return the standing as JSON, for a report; of purses no figures."""
         about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": self.steps}
         if self.kind == "purses":
             return {**about, "kind": self.kind}
@@ -91,21 +87,13 @@ class Standing:
         return about | {"probability": float(self.probability), "probability_spent": float(self.failed)}
 
 
-def _lasting(rule: dict[str, Any]) -> list[tuple[int | None, Fraction]]:
-    """Limits of longer changes in the rule of a window: steps, None for all there are, and times its limit."""
-    return [
-        (None if steps == ANY else int(steps), Fraction(factor))
-        for steps, factor in limits_of(rule.get("limits", []))
-    ]
-
-
 def _most(charges: Mapping[int, int], length: int | None) -> Fraction:
-    """The most that so many steps in a row have spent; all steps when None."""
-    return Fraction(max((held(charges, step, length) for step in charges), default=0), NANO)
+    """Return the most that `length` steps in a row have spent; all steps when None."""
+    return Fraction(max((spent_within(charges, step, length) for step in charges), default=0), NANO)
 
 
 def audit(accounts: Accounts) -> Iterator[str]:
-    """What cannot be right in a ledger: one line for each thing.
+    """Yield what cannot be right in a ledger: one line for each fault.
 
     No account has spent more than its limit, in any window; no charge is negative; all that chains and keys paid for
     was charged; nobody has two purses; every row belongs to an account, and every account is of a kind that is known.
@@ -127,13 +115,13 @@ def audit(accounts: Accounts) -> Iterator[str]:
 
 
 def _purses(accounts: Accounts, standing: Standing) -> Iterator[str]:
-    state = PurseState()
+    log = PurseLog()
     try:
-        state.read_all(standing.account, accounts.entries(standing.account))
+        log.read_all(standing.account, accounts.entries(standing.account))
     except DamagedFile as problem:
         yield str(problem)
-    if state.twice:
-        yield f"account {standing.account!r} has {state.twice:,} purses of people who have another one"
+    if log.twice:
+        yield f"account {standing.account!r} has {log.twice:,} purses of people who have another one"
 
 
 def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
@@ -156,7 +144,7 @@ def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:
                 times = float(limit / standing.limit)
                 yield f"{who} has spent {float(most):.10g} in {steps}, more than {times:g} times its limit"
         return
-    nano = sum(ChainCharge.of(value).nano for value in accounts.facts(standing.account, CHAIN).values())
+    nano = sum(ChainCharge(**value).nano for value in accounts.facts(standing.account, CHAIN).values())
     atto = 0
     for request in accounts.requests(standing.account):
         nano += request.get("amount_nano", 0)

@@ -1,8 +1,8 @@
-"""Sustainable publishing: no window of δ steps may spend more than its budget (2014, Theorem 2)."""
+"""Accounts that pay for releases: a window of steps (2014, Theorem 2), or a total for all that is ever published."""
 
 from __future__ import annotations
 
-import math
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budget import Budget, Charge
-from deltahist.budgets.chains import CHAIN, ChainCharge
-from deltahist.budgets.nano import allowed, as_said, charged, exceeded, held
-from deltahist.errors import NANO, InputError, is_number, whole
-from deltahist.neighbourhood.profile import Limit, describe_limits, read_lasting
+from deltahist.budget import Charge, Payment
+from deltahist.budgets.rules import ChainCharge, Cost, Rule, ceil_nano, read_amount
+from deltahist.errors import NANO, InputError, is_number
+from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
     from deltahist.budgets.ledger import Ledger
@@ -71,38 +70,32 @@ class Window:
     ledger: Ledger | str | Path | None = None
     name: str = "window"
     about: Mapping[str, Any] | None = None
-    limits: Iterable[tuple[float, Any]] | tuple[Limit, ...] = ()
-    _memory: dict[int, int] = field(default_factory=dict, init=False, repr=False)
-    _chains: dict[str, ChainCharge] = field(default_factory=dict, init=False, repr=False)
-    _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    limits: Iterable[tuple[Any, Any]] = ()
+    rule: Rule = field(init=False, repr=False)
+    _keeper: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.length is not None:
-            object.__setattr__(self, "length", whole(length=self.length))
-        Budget(self.epsilon, self.rho)
-        if self.limit < (self.length or 1):
-            raise InputError(
-                f"{self.unit} is {self._budget!r}: it must be at least a billionth for each of {self.length or 1:,} "
-                "steps"
-            )
-        object.__setattr__(self, "limits", read_lasting(self.limits, self.length))
-        if isinstance(self.ledger, str | Path):
+        rule = Rule.of(self.epsilon, self.rho, None, self.length, self.limits)
+        keeper: Any = self.ledger
+        if isinstance(keeper, str | Path):
             from deltahist.budgets.ledger import Ledger  # SQLAlchemy takes long to import
 
-            object.__setattr__(self, "ledger", Ledger(self.ledger))
-        if self.ledger is not None:
-            about = {} if self.about is None else {"about": dict(self.about)}
-            self._ledger.account(self.name, {**self._rule, **about})
+            keeper = Ledger(keeper)
+        read = {"rule": rule, "length": rule.length, "limits": rule.longer, "ledger": keeper}
+        for name, value in {**read, "_keeper": _Memory() if keeper is None else keeper}.items():
+            object.__setattr__(self, name, value)
+        about = {} if self.about is None else {"about": dict(self.about)}
+        self._keeper.account(self.name, {**rule.describe(), **about})
 
     @property
     def unit(self) -> str:
         """ "epsilon" or "rho"."""
-        return "epsilon" if self.rho is None else "rho"
+        return self.rule.unit
 
     @property
     def limit(self) -> int:
         """Budget of a window in billionths."""
-        return allowed(**{self.unit: self._budget})
+        return self.rule.limit
 
     @property
     def equal(self) -> Fraction:
@@ -114,7 +107,7 @@ class Window:
         if self.length is None:
             raise InputError(f"account {self.name!r} is a total: no share of it can be spent for ever")
         shares = []
-        for length, limit in self._windows:
+        for length, limit in self.rule.spans:
             if length is None:
                 most = limit * self.length // self.limit
                 raise InputError(
@@ -131,19 +124,16 @@ class Window:
         return max(self._charges(), default=None)
 
     def spent(self, step: int) -> Fraction:
-        """What the window that ends at a step has spent."""
-        return Fraction(held(self._charges(), _step(step), self.length), NANO)
+        """Return the sum of the window that ends at a step."""
+        return Fraction(self.rule.spent(self._charges(), _step(step)), NANO)
 
     def available(self, step: int) -> Fraction:
-        """What may still be charged at a step: 0 at steps before the last charged one."""
-        charges, step = self._charges(), _step(step)
-        if charges and step < max(charges):
-            return Fraction(0)
-        return Fraction(min(limit - held(charges, step, n) for n, limit in self._windows), NANO)
+        """Return what may still be charged at a step: 0 at steps before the last charged one."""
+        return Fraction(self.rule.left(self._charges(), _step(step)), NANO)
 
     def check(self, step: int, amount: float | Fraction) -> None:
         """Raise as `charge` would, and charge nothing."""
-        self._allow(self._charges(), _step(step), charged(amount=amount), amount)
+        self.rule.allow(self._charges(), _step(step), ceil_nano(amount=amount), self.name)
 
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
@@ -161,18 +151,17 @@ class Window:
         """
         return self.charge_and_sum(step, amount)[0]
 
-    def charge_and_sum(self, step: int, amount: float | Fraction) -> tuple[Charge, Fraction]:
-        """Charge an amount, and say what its window had spent just then: a later step forgets earlier ones."""
-        step = _step(step)
-        if not is_number(amount) or not amount > 0:
-            raise InputError(f"amount is {amount!r} at step {step}: it must be a finite number above zero")
-        nano = charged(amount=amount)
-        return Charge(Fraction(nano, NANO), self.unit), self._charge(step, nano, amount)
+    def charge_and_sum(self, step: int, amount: float | Fraction | Guarantee) -> tuple[Charge, Fraction]:
+        """Charge an amount, and return it with the sum of its window just then: a later step forgets earlier ones."""
+        step, cost = _step(step), self.rule.cost(self.name, amount)
+        with self._transaction() as change:
+            spent = self.rule.charge(change, self.name, cost, step)
+        return self.rule.paid(cost), Fraction(spent, NANO)
 
     def charge_up_to(
-        self, amount: float | Fraction, chain: str, token: str | None, source: str | None = None
+        self, amount: float | Fraction | Guarantee, chain: str, token: str | None, source: str | None = None
     ) -> Fraction:
-        """Charge what a chain of releases lacks, and say what has been spent then.
+        """Charge what a chain of releases lacks, and return what has been spent then.
 
         Parameters
         ----------
@@ -190,125 +179,198 @@ class Window:
                 f"account {self.name!r} is the window of a stream: a chain of releases is paid by a total "
                 "(`Account.total`)"
             )
-        return self._charge(0, charged(amount=amount), amount, (chain, token, source))
+        nano = self.rule.cost(self.name, amount).nano
+        with self._transaction() as change:
+            paid = ChainCharge.kept(change, self.name, chain)
+            following = paid.charged(nano, token, source, chain)
+            spent = self.rule.charge(change, self.name, Cost(paid.due(nano)))
+            following.keep(change, self.name, chain)
+        return Fraction(spent, NANO)
 
     def settle(self, chain: str, token: str, source: str | None = None) -> None:
         """Keep which state of a chain is its last one, before its release is handed out; `source` is where it came of.
 
         Raises InputError if another one came first.
         """
-        if self.ledger is None:
-            with self._turn:
-                self._chains[chain] = self.paid(chain).settled(token, source, chain)
-            return
-        with self._ledger.transaction() as change:
-            known = ChainCharge.of(change.fact(self.name, _fact(chain)))
-            change.store(self.name, _fact(chain), known.settled(token, source, chain).describe())
+        with self._keeper.transaction() as change:
+            ChainCharge.kept(change, self.name, chain).settled(token, source, chain).keep(change, self.name, chain)
 
     def paid(self, chain: str) -> ChainCharge:
-        """What has been charged for a chain."""
-        if self.ledger is None:
-            return self._chains.get(chain, ChainCharge())
-        return ChainCharge.of(self._ledger.fact(self.name, _fact(chain)))
+        """Return what has been charged for a chain."""
+        return ChainCharge.kept(self._keeper, self.name, chain)
 
-    def _charge(
-        self, step: int, nano: int, amount: Any, chain: tuple[str, str | None, str | None] | None = None
-    ) -> Fraction:
-        """Charge billionths, or those that a chain lacks (its name, state and source); what has been spent then."""
-        if self.ledger is None:
-            with self._turn:
-                if chain is not None:
-                    name, token, source = chain
-                    paid = self.paid(name)
-                    after, nano = paid.charged(nano, token, source, name), paid.due(nano)
-                self._allow(self._memory, step, nano, amount)
-                if chain is not None:
-                    self._chains[name] = after
-                before = held(self._memory, step, self.length)
-                self._memory[step] = self._memory.get(step, 0) + nano
-                if self._longest is not None:
-                    for old in [s for s in self._memory if s <= step - self._longest]:
-                        del self._memory[old]
-            return Fraction(before + nano, NANO)
-        with self._ledger.transaction() as change:
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """Begin a change of the account, alone and durable; InputError if it has become another one."""
+        with self._keeper.transaction() as change:
             # It may have been closed, and opened with another limit, since this one looked.
-            rule = change.rule(self.name) or {}
-            if any(rule.get(key) != self._rule.get(key) for key in {*self._rule, "limits"}):
+            kept, rule = change.rule(self.name) or {}, self.rule.describe()
+            if any(kept.get(key) != rule.get(key) for key in {*rule, "limits"}):
                 raise InputError(
-                    f"account {self.name!r} of {self._ledger.place!r} is not what it was when it was opened "
+                    f"account {self.name!r} of {self._keeper.place!r} is not what it was when it was opened "
                     "(closed meanwhile?): nothing was charged; open it again"
                 )
-            if chain is not None:
-                name, token, source = chain
-                paid = ChainCharge.of(change.fact(self.name, _fact(name)))
-                change.store(self.name, _fact(name), paid.charged(nano, token, source, name).describe())
-                nano = paid.due(nano)
-            charges = change.charges(self.name)
-            self._allow(charges, step, nano, amount)
-            before = held(charges, step, self.length)
-            change.charge(self.name, step, nano)
-            if self._longest is not None:
-                change.forget(self.name, step - self._longest)
-        return Fraction(before + nano, NANO)
+            yield change
 
-    def _allow(self, charges: Mapping[int, int], step: int, nano: int, amount: Any) -> None:
-        """Raise unless the amount fits. Later windows hold less of the past, so that those that end here decide."""
-        if charges and step < max(charges):
-            raise InputError(
-                f"step is {step}, but step {max(charges)} has been charged already: steps must not go back (late, or "
-                "out of order?)"
-            )
-        for length, limit in self._windows:
-            before = held(charges, step, length)
-            if before + nano > limit:
-                said = f"amount is {float(as_said(amount=amount)):.10g}"
-                who = f"account {self.name!r} has"
-                if self.length is not None:
-                    said = f"{said} at step {step}"
-                    who = "all steps have" if length is None else f"steps {step - length + 1} to {step} have"
-                raise exceeded(said, who, before, limit)
-
-    @property
-    def _windows(self) -> Iterator[tuple[int | None, int]]:
-        """Steps in a row, None for all there are, with the billionths that they may spend together."""
-        yield self.length, self.limit
-        for steps, factor in self.limits:
-            yield None if steps == math.inf else int(steps), math.floor(self.limit * factor)
-
-    @property
-    def _longest(self) -> int | None:
-        """Steps whose charges are kept; None for all."""
-        lengths = [length for length, _ in self._windows]
-        return None if None in lengths else max(length for length in lengths if length is not None)
-
-    def _charges(self) -> Mapping[int, int]:
-        return self._memory if self.ledger is None else self._ledger.charges(self.name)
-
-    @property
-    def _rule(self) -> dict[str, Any]:
-        """What a ledger keeps of it, beside what is published."""
-        kind = {"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}
-        limits = {"limits": describe_limits(self.limits)} if self.limits else {}  # type: ignore[arg-type]
-        return {**kind, f"{self.unit}_nano": self.limit, **limits}
-
-    @property
-    def _ledger(self) -> Ledger:
-        assert not isinstance(self.ledger, str | Path | None)
-        return self.ledger
-
-    @property
-    def _budget(self) -> float | Fraction:
-        budget = self.epsilon if self.rho is None else self.rho
-        assert budget is not None
-        return budget
+    def _charges(self) -> dict[int, int]:
+        found: dict[int, int] = self._keeper.charges(self.name)
+        return found
 
 
-def _fact(chain: str) -> str:
-    """Where a ledger keeps what is paid for a chain."""
-    return CHAIN + chain
+class _Memory:
+    """An account in memory, with what a window asks of a ledger and of its transactions."""
+
+    place = "memory"
+
+    def __init__(self) -> None:
+        self._kept: dict[int, int] = {}
+        self._facts: dict[str, Any] = {}
+        self._turn = threading.Lock()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[_Memory]:
+        with self._turn:
+            yield self
+
+    def account(self, name: str, rule: dict[str, Any]) -> None:
+        self._rule = rule
+
+    def rule(self, name: str) -> dict[str, Any]:
+        return self._rule
+
+    def charges(self, name: str) -> dict[int, int]:
+        return dict(self._kept)
+
+    def charge(self, name: str, step: int, nano: int) -> None:
+        self._kept[step] = self._kept.get(step, 0) + nano
+
+    def forget(self, name: str, step: int) -> None:
+        for old in [at for at in self._kept if at <= step]:
+            del self._kept[old]
+
+    def fact(self, name: str, key: str) -> Any:
+        return self._facts.get(key)
+
+    def store(self, name: str, key: str, value: Any) -> None:
+        self._facts[key] = value
 
 
 def _step(step: Any) -> int:
     if not is_number(step) or step != step or abs(step) >= _FARTHEST or step != int(step):
         raise InputError(f"step is {step!r}: it must be a whole number")
     return int(step)
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """What pays for a release: `publish(..., account=account)` charges it, durably, before any noise is drawn.
+
+    `Account.total` is one for repeated publishing: all releases that it pays for add up to at most its limit, so that
+    together they are that private for the people whom all of them are about. `Account(window, step)` is one for a
+    step of a stream.
+
+    Parameters
+    ----------
+    window : the accountant. step : where in it is charged; of no matter for a total.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> account = Account.total(epsilon=3, name="checkins")
+    >>> release = dh.publish(np.ones(8, dtype=int), near, epsilon=1, account=account)
+    >>> account.spent, account.left, release.payment.account
+    (Fraction(1, 1), Fraction(2, 1), 'checkins')
+    """
+
+    window: Window
+    step: int = 0
+    #: What it has paid for since it was made.
+    payments: list[Payment] = field(default_factory=list, init=False, repr=False)
+
+    @classmethod
+    def total(
+        cls,
+        epsilon: float | Fraction | None = None,
+        *,
+        rho: float | Fraction | None = None,
+        ledger: Ledger | str | Path | None = None,
+        name: str = "total",
+    ) -> Account:
+        """Return an account of all that is ever published: a window without end.
+
+        Parameters
+        ----------
+        epsilon, rho : the limit, one of them.
+        ledger : a Ledger, or the path or URL of one, which is made if it does not exist; in memory when None.
+        name : of the account in the ledger.
+
+        Raises
+        ------
+        InputError
+            Unless exactly one limit is given, of at least a billionth; on a ledger that is damaged, or an account
+            that was opened with another limit.
+        """
+        return cls(Window(None, epsilon, rho, ledger=ledger, name=name))
+
+    @property
+    def name(self) -> str:
+        """Name of the account in its ledger."""
+        return self.window.name
+
+    @property
+    def limit(self) -> Fraction:
+        """What may be spent, of a window in each of its windows."""
+        return Fraction(self.window.limit, NANO)
+
+    @property
+    def spent(self) -> Fraction:
+        """What has been spent so far, of a window in the one that ends at the step."""
+        return self.window.spent(self.step)
+
+    @property
+    def left(self) -> Fraction:
+        """What may still be spent."""
+        return self.window.available(self.step)
+
+    def paid(self, chain: str) -> Fraction:
+        """Return what has been charged for a chain so far."""
+        return Fraction(self.window.paid(chain).nano, NANO)
+
+    def settle(self, chain: str, token: str, source: str | None = None) -> None:
+        """Keep which state of a chain is its last one, and of which it came; InputError if another one came first."""
+        self.window.settle(chain, token, source)
+
+    def pay(
+        self,
+        guarantee: Guarantee,
+        *,
+        chain: str | None = None,
+        token: str | None = None,
+        source: str | None = None,
+    ) -> Payment:
+        """Charge what a release promises, and return what has been spent then.
+
+        Whatever happens afterwards, it stays charged. For a release of a chain only what it costs more than those
+        before it is charged; `token` names the state that is refined (None for the first release), `source` the one
+        that it came of.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the account has less left. Nothing is charged then.
+        InputError
+            If the account keeps ε and the release needs ρ or a failure probability, or the other way round; if the
+            state is not the last one of its chain.
+        """
+        if chain is None:
+            _, spent = self.window.charge_and_sum(self.step, guarantee)
+        else:
+            spent = self.window.charge_up_to(guarantee, chain, token, source)
+        self.payments.append(Payment(self.name, self.window.unit, self.limit, spent, self.window.length))
+        return self.payments[-1]
+
+
+def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
+    """Return amounts as an account will charge them: a float as the decimal that it prints as; as given without one."""
+    if account is None:
+        return amounts
+    return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}

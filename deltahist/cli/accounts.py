@@ -15,7 +15,7 @@ from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
     from deltahist.budgets.databases import Database
-    from deltahist.budgets.paying import Account
+    from deltahist.budgets.window import Account
     from deltahist.releases import BaseRelease
 
 #: Of the units of budgets.
@@ -143,7 +143,7 @@ class Keeping:
 
     def _open(self, unit: str) -> Account:
         """The account, with the limit that is given or that it has."""
-        from deltahist.budgets.paying import Account
+        from deltahist.budgets.window import Account
 
         assert self.account is not None
         rule = self._rule()

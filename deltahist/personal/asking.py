@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.budgets.costs import Cost
-from deltahist.budgets.keys import KeyedRequest, check_text
-from deltahist.budgets.nano import charged
+from deltahist.budgets.ledger import KeyedRequest, check_text
 from deltahist.budgets.purses import Turn
+from deltahist.budgets.rules import Cost, ceil_nano
 from deltahist.counts.sql.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Expression, Query
@@ -192,7 +191,7 @@ def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -
     # Public tables that are joined have names that differ from run to run: what they hold stands for them.
     for name, rows in carried_tables(expression).items():
         text = text.replace(name, _digest(repr(rows.to_pydict())))
-    cost = Cost(charged(**{terminal.unit: terminal.amount}))
+    cost = Cost(ceil_nano(**{terminal.unit: terminal.amount}))
     return KeyedRequest(account, key, cost, drawn=True, words={**terminal.describe(), "records": _digest(text)})
 
 

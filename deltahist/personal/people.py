@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.nano import allowed
 from deltahist.budgets.purses import Purses, Turn
+from deltahist.budgets.rules import floor_nano
 from deltahist.errors import NANO, InputError
 from deltahist.personal.database import Database
 from deltahist.personal.names import all_different, names_of, owners_named
@@ -262,7 +262,7 @@ class People:
             )
         # One for all is read once, not for each person.
         amounts = np.asarray(given, dtype=object).ravel().tolist()
-        different = {amount: allowed(**{self.purses.unit: amount}) for amount in set(amounts)}
+        different = {amount: floor_nano(**{self.purses.unit: amount}) for amount in set(amounts)}
         for amount, nano in different.items():
             if nano < 1:
                 raise InputError(f"{self.purses.unit} is {amount!r}: a budget must be at least a billionth")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.budgets.nano import charged
+from deltahist.budgets.rules import ceil_nano
 from deltahist.counts.private import Private
 from deltahist.counts.sql.texts import check_column
 from deltahist.domain.counting import UNPAID, Counting
@@ -114,7 +114,7 @@ class Map(Terminal["MapAnswer"]):
             mechanism.cost_under(appearing) if math.isnan(r) else mechanism.cost_within(min(max(r, least), most))[0]
             for r in radii.tolist()
         ]
-        prices = [charged(amount=min(cost, _TOO_MUCH // NANO)) for cost in costs]
+        prices = [ceil_nano(amount=min(cost, _TOO_MUCH // NANO)) for cost in costs]
         return np.array(prices, dtype=np.int64)
 
     def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:

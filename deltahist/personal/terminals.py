@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.budgets.nano import as_said, charged
+from deltahist.budgets.rules import ceil_nano, read_amount
 from deltahist.decode import interval
 from deltahist.decode.moments import Moments
 from deltahist.errors import InputError, positive
@@ -74,7 +74,7 @@ class Terminal(ABC, Generic[_Given]):
         for name in ("epsilon", "rho"):
             said = getattr(self, name)
             if said is not None:
-                object.__setattr__(self, name, as_said(**{name: positive(**{name: said})}))
+                object.__setattr__(self, name, read_amount(**{name: positive(**{name: said})}))
         Budget(self.epsilon, self.rho)
 
     @property
@@ -89,7 +89,7 @@ class Terminal(ABC, Generic[_Given]):
 
     def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
         """Billionths that one derived record costs a person, for each radius (c,) that persons have; NaN is none."""
-        return np.full(len(radii), charged(**{self.unit: self.amount}), dtype=np.int64)
+        return np.full(len(radii), ceil_nano(**{self.unit: self.amount}), dtype=np.int64)
 
     def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:
         """Whether people with a radius of their own, of whom only places are hidden, may take part: if nothing that is

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Payment
-from deltahist.budgets.paying import Account
+from deltahist.budgets.window import Account
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.base import vouched

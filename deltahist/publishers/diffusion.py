@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.budgets.nano import allowed
+from deltahist.budgets.rules import floor_nano
 from deltahist.errors import NANO, InputError, fits_memory
 from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.diffusion import DiffusionMechanism
@@ -189,7 +189,7 @@ class Diffusion:
         if requester is not None:
             level = int(self.mechanism.levels([owner], [requester])[0])
         else:
-            level = allowed(epsilon=epsilon)
+            level = floor_nano(epsilon=epsilon)
             if level < 1:
                 raise InputError(f"epsilon is {epsilon!r}: it must be a billionth at least")
         return self._signal(str(owner), row, level)

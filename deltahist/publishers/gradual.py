@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.budgets.paying import Account, amounts_for
+from deltahist.budgets.window import Account, amounts_for
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism, SortedMechanism
 from deltahist.mechanisms.base import vouched

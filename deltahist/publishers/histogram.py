@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Payment
-from deltahist.budgets.nano import allowed
-from deltahist.budgets.paying import Account, amounts_for
+from deltahist.budgets.rules import floor_nano
+from deltahist.budgets.window import Account, amounts_for
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counts.private import Private, how_made
 from deltahist.errors import InputError, fits_memory
@@ -181,7 +181,7 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
     if (
         account is None
         or paying != (step.number, step.window, step.budget.unit)
-        or account.window.limit != allowed(**{step.budget.unit: step.budget.amount})
+        or account.window.limit != floor_nano(**{step.budget.unit: step.budget.amount})
         or account.window.limits != step.limits
     ):
         raise InputError(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from deltahist.budget import Budget
-from deltahist.budgets.paying import Account, amounts_for
+from deltahist.budgets.window import Account, amounts_for
 from deltahist.counts.private import how_made
 from deltahist.errors import InputError
 from deltahist.kinds.quantile import PointsAround, Quantile, QuantileMechanism

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
-from deltahist.budgets.paying import Account, amounts_for
+from deltahist.budgets.window import Account, amounts_for
 from deltahist.counts.private import how_made
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from deltahist.budget import Budget
-from deltahist.budgets.keys import differences
-from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.paying import Account
-from deltahist.budgets.window import Window
+from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets.window import Account, Window
 from deltahist.counts import count_file
 from deltahist.counts.files import choice_notes, look_through
 from deltahist.counts.private import Private

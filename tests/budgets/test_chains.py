@@ -3,7 +3,7 @@
 import pytest
 
 import deltahist as dh
-from deltahist.budgets.chains import ChainCharge
+from deltahist.budgets.rules import ChainCharge
 
 CHAIN = "c" * 32
 

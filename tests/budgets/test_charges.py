@@ -10,8 +10,8 @@ import pytest
 import deltahist as dh
 from deltahist.budget import Budget, Charge
 from deltahist.budgets import accounts as tables
-from deltahist.budgets.costs import ATTO
 from deltahist.budgets.ledger import Ledger
+from deltahist.budgets.rules import ATTO
 
 LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
 

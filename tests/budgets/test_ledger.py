@@ -9,9 +9,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.budgets import databases
-from deltahist.budgets.keys import differences
-from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.nano import allowed, as_said, charged
+from deltahist.budgets.ledger import Ledger, differences
+from deltahist.budgets.rules import ceil_nano, floor_nano, read_amount
 from tests.budgets.processes import SERVER
 
 
@@ -157,10 +156,10 @@ def test_a_ledger_goes_to_other_processes_by_its_path(ledger):
 
 
 def test_billionths():
-    assert charged(epsilon=0.1) == allowed(epsilon=0.1) == 10**8
-    assert charged(epsilon=1e-10) == 1
-    assert allowed(epsilon=1e-10) == 0
-    assert 3 * charged(epsilon=as_said(epsilon=1) / 3) == 10**9 + 2
+    assert ceil_nano(epsilon=0.1) == floor_nano(epsilon=0.1) == 10**8
+    assert ceil_nano(epsilon=1e-10) == 1
+    assert floor_nano(epsilon=1e-10) == 0
+    assert 3 * ceil_nano(epsilon=read_amount(epsilon=1) / 3) == 10**9 + 2
     for bad in (float("nan"), -1, 1e10, "1", None):
         with pytest.raises(dh.InputError, match="epsilon is"):
-            as_said(epsilon=bad)
+            read_amount(epsilon=bad)

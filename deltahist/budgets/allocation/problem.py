@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budgets.nano import allowed
+from deltahist.budgets.rules import floor_nano
 from deltahist.errors import NANO, InputError, positive, whole
 
 Array = NDArray[np.float64]
@@ -64,7 +64,7 @@ def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
     length = whole(length=length)
     positive(epsilon=epsilon)
     positive(power=power)
-    limit = allowed(epsilon=epsilon)
+    limit = floor_nano(epsilon=epsilon)
     if limit < length:
         raise InputError(
             f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps"
