@@ -1,28 +1,24 @@
-"""Very many small accounts in one: a purse for each person, kept as a log that is read forward."""
+"""Very many small accounts in one: a purse for each person of an account of vectors."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budgets.accounts import Accounts, Entry
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.packing import pack
-from deltahist.budgets.purse_log import MARK, MOST, PurseState, can_pay, charging, opening
+from deltahist.budgets.purse_log import MARK, MOST, PurseLog, can_pay, pack, pack_charge, pack_purses
 from deltahist.errors import NANO, InputError, one_of
 
-#: Purses that one entry tells of.
+#: Purses of one entry.
 _PAGE = 1 << 20
 
 
-@dataclass(frozen=True, eq=False)
 class Purses:
     """Limits of persons, and what each has spent, in one account of a ledger.
 
@@ -54,18 +50,13 @@ class Purses:
     >>> folder.cleanup()
     """
 
-    ledger: Ledger | str | Path
-    name: str
-    unit: str = "epsilon"
-    # A turn within a turn comes as far as the ledger, which refuses it.
-    _lock: Any = field(default_factory=threading.RLock, init=False, repr=False)
-    _known: list[PurseState] = field(default_factory=list, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        one_of(("epsilon", "rho"), unit=self.unit)
-        if not isinstance(self.ledger, Ledger):
-            object.__setattr__(self, "ledger", Ledger(self.ledger))
-        self._book.account(self.name, self._rule)
+    def __init__(self, ledger: Ledger | str | Path, name: str, unit: str = "epsilon") -> None:
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self.name, self.unit = name, one_of(("epsilon", "rho"), unit=unit)
+        # A turn within a turn comes as far as the ledger, which refuses it.
+        self._lock = threading.RLock()
+        self._log = PurseLog()
+        self.ledger.account(name, self._rule)
 
     def join(
         self, limits: ArrayLike, radii: ArrayLike | None = None, marks: NDArray[np.bytes_] | None = None
@@ -87,37 +78,27 @@ class Purses:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Turn]:
-        """All purses, alone: what is changed is durable when the block ends, and undone if it raises.
+        """Hold all purses, alone: changes are durable when the block ends, and undone if it raises.
 
         Raises DamagedFile if the log contradicts itself.
         """
         with self._lock:
-            with self._book.transaction() as accounts:
+            with self.ledger.transaction() as accounts:
                 if accounts.rule(self.name) != self._rule:
                     raise InputError(
                         f"account {self.name!r} is not what it was when it was opened (closed meanwhile?): nothing was "
                         "charged; open it again"
                     )
-                self._read(accounts.entries(self.name, self._state.last))
-                turn = Turn(accounts, self.name, self._state)
+                self._read(accounts.entries(self.name, self._log.last))
+                turn = Turn(accounts, self.name, self._log)
                 yield turn
             self._read(turn.entered)
 
-    @property
-    def _state(self) -> PurseState:
-        return self._known[0] if self._known else PurseState()
-
     def _read(self, entries: Sequence[Entry]) -> None:
-        """Bring what is known up to date. If that breaks off, nothing is known, and all is read again."""
-        state = self._state
-        self._known.clear()
-        state.read_all(self.name, entries)
-        self._known.append(state)
-
-    @property
-    def _book(self) -> Ledger:
-        assert isinstance(self.ledger, Ledger)
-        return self.ledger
+        """Read entries on. If that breaks off, nothing is known, and all is read again."""
+        log, self._log = self._log, PurseLog()
+        log.read(self.name, entries)
+        self._log = log
 
     @property
     def _rule(self) -> dict[str, str]:
@@ -135,16 +116,16 @@ class Turn:
     asked : whether there was a charge before, to whomever.
     """
 
-    def __init__(self, accounts: Accounts, name: str, state: PurseState) -> None:
-        self.accounts, self._name, self._state = accounts, name, state
+    def __init__(self, accounts: Accounts, name: str, log: PurseLog) -> None:
+        self.accounts, self._name, self._log = accounts, name, log
         self.entered: list[Entry] = []
-        self.limits, self.spent, self.which, self.marks = state.limits, state.spent, state.which, state.marks
-        self.classes = np.array(list(state.classes), dtype=np.float64)
+        self.limits, self.spent, self.which, self.marks = log.limits, log.spent, log.which, log.marks
+        self.classes = np.array(list(log.classes), dtype=np.float64)
         self._joined = 0
-        self.asked = state.asked
+        self.asked = log.asked
 
     def charge(self, times: ArrayLike, price: int | ArrayLike) -> NDArray[np.bool_]:
-        """Charge whoever can pay, and say who could: the others are not charged.
+        """Charge whoever can pay, and return who could: the others are not charged.
 
         Parameters
         ----------
@@ -169,17 +150,17 @@ class Turn:
             raise ValueError("prices and multipliers must not be negative, nor prices above 10^9")
         each = prices if len(prices) == 1 else prices[self.which]
         payers = (times > 0) & can_pay(self.limits - self.spent, times, each)
-        self._enter("charge", int(prices.max(initial=0)), charging(np.where(payers, times, 0), prices))
+        self._enter("charge", int(prices.max(initial=0)), pack_charge(np.where(payers, times, 0), prices))
         return payers
 
     def find(self, marks: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """Numbers (m,) of the persons with these marks when the turn began; -1 for those whom there were not."""
-        return self._state.find(marks)
+        """Return the numbers (m,) of the persons with these marks when the turn began; -1 for unknown ones."""
+        return self._log.find(marks)
 
     def join(
         self, limits: ArrayLike, radii: ArrayLike | None = None, marks: NDArray[np.bytes_] | None = None
     ) -> range:
-        """As `Purses.join`, within the turn."""
+        """Open purses as `Purses.join` does, within the turn."""
         limits = np.asarray(limits, dtype=np.int64)
         radii = np.full(len(limits), np.nan) if radii is None else np.asarray(radii, dtype=np.float64)
         marks = np.zeros(len(limits), f"S{MARK}") if marks is None else np.asarray(marks, f"S{MARK}")
@@ -200,27 +181,27 @@ class Turn:
         first = len(self.limits) + self._joined
         for start in range(0, len(limits), _PAGE):
             part = slice(start, start + _PAGE)
-            data = opening(limits[part], np.zeros_like(limits[part]), radii[part], marks[part])
+            data = pack_purses(limits[part], np.zeros_like(limits[part]), radii[part], marks[part])
             self._enter("join", len(limits[part]), data)
         self._joined += len(limits)
         return range(first, first + len(limits))
 
     def _enter(self, kind: str, nano: int, data: bytes) -> None:
-        if not self.entered and self._state.is_long:
-            self._begin_anew()
-        last = self.entered[-1].number if self.entered else self._state.last
+        if not self.entered and self._log.is_long:
+            self._rewrite_log()
+        last = self.entered[-1].number if self.entered else self._log.last
         self._keep(Entry(last + 1, kind, nano, data))
 
-    def _begin_anew(self) -> None:
-        """Tell all purses again, and forget how they came to be."""
-        state = self._state
-        self._keep(Entry(state.last + 1, "begin", int(state.asked), pack(self.classes)))
+    def _rewrite_log(self) -> None:
+        """Write all purses as they are, and drop the entries that led there."""
+        log = self._log
+        self._keep(Entry(log.last + 1, "begin", int(log.asked), pack(self.classes)))
         radii = self.classes[self.which] if len(self.classes) else np.zeros(0)
         for start in range(0, len(self.limits), _PAGE):
             part = slice(start, start + _PAGE)
-            data = opening(self.limits[part], self.spent[part], radii[part], self.marks[part])
+            data = pack_purses(self.limits[part], self.spent[part], radii[part], self.marks[part])
             self._keep(Entry(self.entered[-1].number + 1, "join", len(self.limits[part]), data))
-        self.accounts.drop_entries(self._name, state.last)
+        self.accounts.drop_entries(self._name, log.last)
 
     def _keep(self, entry: Entry) -> None:
         self.accounts.enter(self._name, entry)

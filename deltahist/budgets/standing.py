@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budgets.purse_log import PurseState as PurseLog
+from deltahist.budgets.purse_log import PurseLog
 from deltahist.budgets.rules import ATTO, CHAIN, ChainCharge, Rule, failed_so_far, rule_of, spent_within
 from deltahist.errors import NANO, DamagedFile, InputError
 
@@ -117,11 +117,11 @@ def audit(accounts: Accounts) -> Iterator[str]:
 def _purses(accounts: Accounts, standing: Standing) -> Iterator[str]:
     log = PurseLog()
     try:
-        log.read_all(standing.account, accounts.entries(standing.account))
+        log.read(standing.account, accounts.entries(standing.account))
     except DamagedFile as problem:
         yield str(problem)
-    if log.twice:
-        yield f"account {standing.account!r} has {log.twice:,} purses of people who have another one"
+    if log.duplicates:
+        yield f"account {standing.account!r} has {log.duplicates:,} purses of people who have another one"
 
 
 def _account(accounts: Accounts, standing: Standing) -> Iterator[str]:

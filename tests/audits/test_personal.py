@@ -107,13 +107,13 @@ def _multiplier_ignored(patch):
 
 def _charges_forgotten(patch):
     """Every question finds the purses full."""
-    read = purse_log.PurseState.read
+    read = purse_log.PurseLog._read
 
     def forgetful(self, entry):
         read(self, entry)
         self._columns[1][:] = 0
 
-    patch.setattr(purse_log.PurseState, "read", forgetful)
+    patch.setattr(purse_log.PurseLog, "_read", forgetful)
 
 
 def _noise_halved(patch):

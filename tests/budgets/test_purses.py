@@ -10,7 +10,7 @@ import deltahist as dh
 from deltahist.budgets import purse_log, purses as module
 from deltahist.budgets.accounts import Entry
 from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.packing import pack
+from deltahist.budgets.purse_log import pack, unpack
 from deltahist.budgets.purses import Purses
 from tests.budgets.processes import SERVER
 
@@ -101,7 +101,7 @@ def test_an_error_leaves_everything_as_it_was(purses, change):
 
 def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     purses.join([5, 6])
-    whole = purse_log.PurseState._charge
+    whole = purse_log.PurseLog._charge
 
     def half_way(state, *columns):
         whole(state, *columns)
@@ -110,7 +110,7 @@ def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     def charge():
         with purses.turn() as turn:
             turn.charge([1, 1], 2)
-            monkeypatch.setattr(purse_log.PurseState, "_charge", half_way)
+            monkeypatch.setattr(purse_log.PurseLog, "_charge", half_way)
 
     with pytest.raises(KeyboardInterrupt):
         charge()
@@ -287,3 +287,45 @@ def test_who_joins_in_a_turn_pays_from_the_next_one_on(purses):
         turn.charge([1], 1)
         assert turn.join([7]) == range(1, 2)
     assert held(purses)[:2] == ([5, 7], [1, 0])
+
+
+# ---------------------------------------------------------------------------------- columns as bytes
+
+KINDS = ("int64", "uint8 uint16")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 3, 1_000])
+def test_columns_come_back(length, compress):
+    columns = np.arange(length) - 5, np.arange(length, dtype=np.uint16)
+    again = unpack(pack(*columns, compress=compress), KINDS)
+    assert [c.dtype for c in again] == [np.int64, np.uint16]
+    assert all((a == b).all() for a, b in zip(again, columns, strict=True))
+    assert not any(c.flags.writeable for c in again)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "does not say"),
+        (b"[]\n", "does not say"),
+        (b'{"plain": 3}\n', "does not say"),
+        (b'{"plain": [], "zlib": []}\n', "does not say"),
+        (b'{"other": [["int64", 1]]}\n12345678', "does not know"),
+        (b'{"plain": [["float64", 1]]}\n12345678', "does not know"),
+        (b'{"plain": [["int64", -1]]}\n', "does not know"),
+        (b'{"plain": [["int64", 0], ["uint8", 0], ["uint8", 0]]}\n', "does not know"),
+        (b'{"plain": []}\n', "does not know"),
+        (b'{"plain": [["int64", 2]]}\n12345678', "8 bytes instead of 16"),
+        (b'{"zlib": [["int64", 1]]}\nno such', "7 bytes instead of 8"),
+    ],
+)
+def test_other_bytes_are_refused(data, why):
+    with pytest.raises(ValueError, match=why):
+        unpack(data, KINDS, optional=1)
+
+
+def test_what_swells_is_not_swollen():
+    honest = pack(np.zeros(1_000_000, dtype=np.int64), compress=True)
+    with pytest.raises(ValueError, match="81 bytes instead of 80"):
+        unpack(honest.replace(b"1000000", b"10"), KINDS[:1])
