@@ -26,7 +26,14 @@ _STATE = "postgres.json"
 @pytest.fixture
 def postgres_url(tmp_path_factory):
     """The address of an empty database of its own."""
-    server = _server(_shared(tmp_path_factory.getbasetemp()))
+    with new_database(tmp_path_factory.getbasetemp()) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def new_database(folder):
+    """Make a database for a while; `folder` is that of the run."""
+    server = _server(_shared(folder))
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')

@@ -494,7 +494,8 @@ _ENGINES: dict[tuple[URL, str], Engine] = {}
 _INHERITED: list[dict[tuple[URL, str], Engine]] = []
 #: Threads of this process wait for a change of a SQLite file.
 _TURNS: dict[Path, threading.Lock] = {}
-_MOST_ENGINES = 64
+#: Files whose statements stay compiled.
+_MOST_FILES = 64
 
 
 def _engine(url: URL, use: str) -> Engine:
@@ -513,7 +514,8 @@ def _engine(url: URL, use: str) -> Engine:
             options["pool_pre_ping"] = True
         # Another thread may have been faster: one of the two stays.
         found = _ENGINES.setdefault((url, use), create_engine(url, **options))
-        for oldest in list(_ENGINES)[:-_MOST_ENGINES]:
+        # Engines of files hold no connections: the oldest may go.
+        for oldest in [key for key in list(_ENGINES) if key[1] == "file"][:-_MOST_FILES]:
             _ENGINES.pop(oldest, None)
     return found
 

@@ -1,20 +1,37 @@
 """What tests of the ledger and of its databases begin with."""
 
+import postgres
+import psycopg
 import pytest
 
 from deltahist.budgets import databases
 from deltahist.budgets.ledger import Ledger
 
 
+@pytest.fixture(scope="session")
+def shared_url(tmp_path_factory):
+    """The address of a database that tests share, one after another."""
+    with postgres.new_database(tmp_path_factory.getbasetemp()) as url:
+        yield url
+
+
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
 def where(request, tmp_path):
-    """The path or the URL of a ledger that is not there yet."""
+    """The path or the URL of a ledger that is not there yet, in every database."""
     if request.param == "SQLite":
         yield tmp_path / "city.ledger"
         return
-    yield request.getfixturevalue("postgres_url")
+    url = request.getfixturevalue("shared_url")
+    yield url
     for engine in databases._ENGINES.values():
         engine.dispose()
+    with psycopg.connect(url, autocommit=True) as connection:
+        # What a process that was killed had begun would be waited for.
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND datname = current_database()"
+        )
+        connection.execute(f"DROP SCHEMA IF EXISTS {databases.SCHEMA} CASCADE")
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ CHARGES = st.tuples(
 
 
 @pytest.fixture
-def purses(where):
-    return Purses(where, "people")
+def purses(tmp_path):
+    return Purses(tmp_path / "city.ledger", "people")
 
 
 def held(purses):
@@ -89,7 +89,8 @@ def test_arrays_of_a_turn_are_read_only(purses):
 
 
 @pytest.mark.parametrize("change", [lambda turn: turn.charge([1, 1], 1), lambda turn: turn.join([3])])
-def test_an_error_leaves_everything_as_it_was(purses, change):
+def test_an_error_leaves_everything_as_it_was(where, change):
+    purses = Purses(where, "people")
     purses.join([5, 6])
     before = held(purses)
     with pytest.raises(KeyError, match="here"):
@@ -256,7 +257,8 @@ def _charge(path, times):
             turn.charge(np.ones(len(turn.limits), dtype=int), 1)
 
 
-def test_processes_and_threads_take_turns(purses, where):
+def test_processes_and_threads_take_turns(where):
+    purses = Purses(where, "people")
     purses.join([25, 10**9])
     work = {"target": _charge, "args": (where, 10)}
     workers = [SERVER.Process(**work), SERVER.Process(**work), threading.Thread(**work)]

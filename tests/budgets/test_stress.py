@@ -13,11 +13,11 @@ from tests.budgets.processes import SERVER
 
 
 def test_sixty_four_clients(where):
-    served = stress.many_clients(where, 400, processes=2, threads=32)
+    served = stress.many_clients(where, 200, processes=2, threads=32)
     assert served.faults == ()
-    assert (served.requests, served.answered) == (400, 256)
-    assert served.refused >= 64
-    assert "256 answered" in served.words
+    assert (served.requests, served.answered) == (200, 128)
+    assert served.refused > 20
+    assert "128 answered" in served.words
 
 
 def test_a_client_that_fails_is_not_waited_for(tmp_path, monkeypatch):
@@ -30,10 +30,10 @@ def test_a_client_that_fails_is_not_waited_for(tmp_path, monkeypatch):
 
 
 def test_clients_that_are_killed(where, tmp_path):
-    served = stress.killed(where, tmp_path, 24)
+    served = stress.killed(where, tmp_path, 12)
     assert served.faults == ()
-    assert served.answered > 5
-    assert len(list(tmp_path.glob("*.told"))) == 24
+    assert served.answered > 2
+    assert len(list(tmp_path.glob("*.told"))) == 12
 
 
 def test_whoever_dies_in_a_transaction_leaves_no_trace(where):
