@@ -11,9 +11,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-#: Simulated noise fields at most; below a quarter of them spectra are smoothed more.
-_MOST_FIELDS = 100
-#: Numbers of simulated noise are drawn to learn its spectrum, in 4 to 100 fields.
+#: Simulated noise fields at most; below half of them spectra are smoothed more.
+_MOST_FIELDS = 40
+#: Numbers of simulated noise are drawn to learn its spectrum, in 4 to 40 fields.
 _MOST_DRAWN = 1 << 25
 #: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
 #: frequency that the trusted variance should have.
@@ -96,7 +96,7 @@ def simulated_metric(
     power /= fields
     origin = 0.0 if total_known else power.flat[0]
     power.flat[0] = power.flat[min(1, size - 1)]  # the origin is apart: neighbours must not feel it
-    power = scipy.ndimage.uniform_filter(power, 3 if fields > _MOST_FIELDS // 4 else 5, mode="reflect")
+    power = scipy.ndimage.uniform_filter(power, 3 if fields > _MOST_FIELDS // 2 else 5, mode="reflect")
     power = np.maximum(power, _LEAST * power.mean())
     power.flat[0] = origin
     return trusted(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))

@@ -174,7 +174,7 @@ def _settled(
         own[metric.inside], gain[metric.inside] = here, given
         rest = pulled + gain - own * (start + change) - precision.of_noise(change)
         # What is still to be found needs no more than single precision.
-        change = change + precision.solve(own, rest.astype(np.float32), _SOLVED * precision.free(own))
+        change = change + precision.solver(own, np.float32)(rest.astype(np.float32), _SOLVED * precision.free(own))
         mean = (start + change)[metric.inside]
         left = scipy.ndimage.gaussian_filter(np.minimum(cell.variance, alone), _ALIKE, mode="reflect")
         spread = np.exp((1 - _DAMPED) * np.log(spread) + _DAMPED * spread_left(np.log(left)))
@@ -223,13 +223,14 @@ def _errors(
     out = np.empty((DRAWS, *residual.shape), dtype=np.float32)
     spans = _boxes(residual.shape, rng)
     unbiased, rest = np.empty((2, DRAWS, _BOXES))
+    # Single precision is far below what so few draws can tell.
+    solve, within = precision.solver(own, np.float32), _DRAWN * precision.free(own)
     batch = max(1, min(DRAWS, _AT_A_TIME // own.size))
     for first in range(0, DRAWS, batch):
         number = min(batch, DRAWS - first)
         drawn = np.stack([noise(rng) for _ in range(number)])
         right = precision.of_noise(drawn) + root * rng.normal(size=drawn.shape)
-        # Single precision is far below what so few draws can tell.
-        solved = precision.solve(own, right.astype(np.float32), _DRAWN * precision.free(own))
+        solved = solve(right.astype(np.float32), within)
         out[first : first + number] = solved[(slice(None), *metric.inside)]
         for i in range(number):
             part = drawn[i][metric.inside]

@@ -184,7 +184,7 @@ def test_residuals_as_drawn_have_no_excess_and_bias_has():
     for _ in range(25):
         drawn = noise(rng)
         right = precision.of_noise(drawn) + np.sqrt(cells) * rng.normal(size=drawn.shape)
-        residual = drawn - precision.solve(cells, right, 1e-6)
+        residual = drawn - precision.solver(cells, right.dtype)(right, 1e-6)
         found.append([module._errors(precision, cells, noise, r)[1] for r in (residual, residual + bias)])
     fair, biased = np.array(found).T
     # Beyond two standard errors, and the residual's law is skew: one in twenty, eight of 25 once in 20,000.
