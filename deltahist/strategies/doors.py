@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, whole
@@ -123,7 +122,7 @@ class HubLine:
 
     def onto_sums(self, hubs: NDArray[Any], axis: int) -> NDArray[Any]:
         """Weighted sums of what is at hubs along an axis, the last one or that before it, in parts of `unit`."""
-        return _along(axis, hubs, self.weights)
+        return exact_product(hubs, self.weights, axis)
 
     def onto_waves(self, hubs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
         """How much of each wave is in numbers at hubs along an axis."""
@@ -136,16 +135,8 @@ class HubLine:
 
     def of_sums(self, sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
         """At each hub along an axis the sums that it is in, by their weights."""
-        return _along(axis, sums / self.unit, self.weights.T)
-
-
-def _along(axis: int, values: NDArray[Any], weights: NDArray[np.int64]) -> NDArray[Any]:
-    """values (..., x, y) times weights (p, n), few of which are not zero, along x or y."""
-    if axis == _Y:
-        return exact_product(values, weights)
-    if values.ndim == 2:
-        return np.asarray(scipy.sparse.csr_array(weights) @ values)
-    return exact_product(values.mT, weights).mT
+        each = self.weights / self.unit
+        return np.asarray(sums @ each if axis == _Y else each.T @ sums)
 
 
 @dataclass(frozen=True, eq=False)

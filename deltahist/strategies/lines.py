@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 #: Names of kinds of draws: noise on moves across one border, and across two.
@@ -37,10 +36,22 @@ def hats(n: int, width: int, centred: bool = False) -> NDArray[np.int64]:
     return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
 
 
-def exact_product(values: NDArray[Any], weights: NDArray[np.int64] | scipy.sparse.csr_array) -> NDArray[Any]:
-    """values (..., n) times weights (p, n), few of which are not zero, along the last axis; exact in whole numbers."""
-    flat = values.reshape(-1, values.shape[-1])
-    return np.asarray((scipy.sparse.csr_array(weights) @ flat.T).T.reshape(*values.shape[:-1], -1))
+def exact_product(values: NDArray[Any], weights: NDArray[np.int64], axis: int = -1) -> NDArray[Any]:
+    """values (..., n) times weights (p, n) along the last axis, or the last but one; exact in whole numbers.
+
+    In each row of weights few are not zero, and stand together: only these are multiplied.
+    """
+    shape = list(values.shape)
+    shape[axis] = len(weights)
+    out = np.empty(shape, dtype=np.result_type(values, weights))
+    for i, row in enumerate(weights):
+        places = np.flatnonzero(row)
+        some = slice(places[0], places[-1] + 1) if places.size else slice(0)
+        if axis == -1:
+            out[..., i] = values[..., some] @ row[some]
+        else:
+            out[..., i, :] = row[some] @ values[..., some, :]
+    return out
 
 
 def strips(flow: NDArray[Any]) -> Iterator[tuple[slice, slice]]:
@@ -93,10 +104,6 @@ class Lines:
         )
 
     @functools.cached_property
-    def _sparse(self) -> scipy.sparse.csr_array:
-        return scipy.sparse.csr_array(self.weights)
-
-    @functools.cached_property
     def level(self) -> NDArray[np.int64]:
         """Level of each sum (p,)."""
         return np.repeat(np.arange(len(self.widths)), [sums_on(self.n, w, self.centred) for w in self.widths])
@@ -128,7 +135,7 @@ class Lines:
 
     def surplus(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """s − Θ T (..., lines, p) for flows T (..., lines, n), in the sums' units, exact in whole numbers."""
-        return np.concatenate(sums, axis=-1) - exact_product(flow, self._sparse)
+        return np.concatenate(sums, axis=-1) - exact_product(flow, self.weights)
 
     def correction(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """C (s − Θ T) (..., lines, n); of whole numbers, rounded so that sums from the line's start are nearest."""
