@@ -11,10 +11,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-#: Simulated noise fields at most; below half of them spectra are smoothed more.
-_MOST_FIELDS = 40
-#: Numbers of simulated noise are drawn to learn its spectrum, in 4 to 40 fields.
-_MOST_DRAWN = 1 << 25
+#: Simulated noise fields at least and at most, from which a spectrum is learnt; below a quarter of the most it is
+#: smoothed more.
+_FIELDS = (4, 100)
+#: Fields times the side of a square map: the larger it is, the more waves are alike that are next to each other.
+_FIELDS_TIMES_SIDE = 6400
 #: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
 #: frequency that the trusted variance should have.
 _TILT, _TRUSTED_POWER = (0.5, 1.5), 1.5
@@ -89,14 +90,14 @@ def simulated_metric(
 ) -> Metric:
     """The metric of noise that `field` draws on a grid, in cosines."""
     size = math.prod(grid)
-    fields = int(np.clip(_MOST_DRAWN // size, 4, _MOST_FIELDS))
+    fields = int(np.clip(_FIELDS_TIMES_SIDE / math.sqrt(size), *_FIELDS))
     power = np.zeros(grid)
     for _ in range(fields):
         power += scipy.fft.dctn(field(), norm="ortho", workers=-1) ** 2
     power /= fields
     origin = 0.0 if total_known else power.flat[0]
     power.flat[0] = power.flat[min(1, size - 1)]  # the origin is apart: neighbours must not feel it
-    power = scipy.ndimage.uniform_filter(power, 3 if fields > _MOST_FIELDS // 2 else 5, mode="reflect")
+    power = scipy.ndimage.uniform_filter(power, 3 if fields > _FIELDS[1] // 4 else 5, mode="reflect")
     power = np.maximum(power, _LEAST * power.mean())
     power.flat[0] = origin
     return trusted(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
