@@ -54,7 +54,7 @@ class AskedQueries:
         """
         from deltahist import workloads
         from deltahist.domain.fitting import fit
-        from deltahist.domain.geometries import read_geometries
+        from deltahist.domain.geometries import read_shapes
 
         given = [
             name
@@ -64,8 +64,8 @@ class AskedQueries:
         if len(given) > 1:
             raise InputError(f"--{given[0]} and --{given[1]} are both given: it must be at most one workload")
         if self.regions is not None:
-            frame = read_geometries(self.regions, domain, "--regions")
-            fitted = fit(frame.geometry, domain, frame.crs)
+            drawn, crs = read_shapes(self.regions, domain, "--regions")
+            fitted = fit(drawn, domain, crs)
             shapes = fitted.shapes[fitted.held]
             return lambda on: _within(shapes, on), f"the {len(shapes):,} regions of {self.regions}"
         if self.squares is not None:

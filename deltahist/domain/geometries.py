@@ -7,7 +7,7 @@ import io
 import itertools
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deltahist._confined import DRIVERS, Child
 from deltahist.domain.extents import looks_like_degrees
-from deltahist.domain.operations import Operation
+from deltahist.domain.operations import Operation, read_crs
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,21 +81,44 @@ def read_geometries(
         If the file is missing or unreadable, has no geometries, or has several layers and none is chosen.
     """
     file = Path(file)
+    frame = _read(file, name, layer, _from_layer)
+    crs = _stated(frame.geometry.to_numpy(), frame.crs, file, domain, name)
+    return frame if crs is frame.crs else frame.set_crs(crs, allow_override=True)
+
+
+def read_shapes(
+    file: str | Path, domain: Domain, name: str = "file", layer: str | None = None
+) -> tuple[NDArray[Any], Any]:
+    """Return the geometries (m,) of `read_geometries` alone, and their CRS, mostly without pandas and geopandas."""
+    file = Path(file)
+    found = _read(file, name, layer, _shapes_of)
+    shapes, crs = found if isinstance(found, tuple) else (found.geometry.to_numpy(), found.crs)
+    return shapes, _stated(shapes, crs, file, domain, name)
+
+
+def _stated(shapes: NDArray[Any], crs: Any, file: Path, domain: Domain, name: str) -> Any:
+    """Return the CRS of a file's geometries; None if it says degrees that they cannot be.
+
+    Raises InputError if there are no geometries.
+    """
+    import shapely
+
+    if (shapely.is_missing(shapes) | shapely.is_empty(shapes)).all():
+        raise InputError(f"{name} {str(file)!r} has no geometries")
+    degrees = crs is not None and crs.is_geographic
+    plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
+    return None if degrees and (plain or not looks_like_degrees(shapely.total_bounds(shapes).tolist())) else crs
+
+
+def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any]) -> Any:
+    """The frame of a GeoParquet file, or what is made of a layer.
+
+    Raises InputError if the file is missing, unreadable, or has several layers and none is chosen.
+    """
+    from shapely.errors import ShapelyError
+
     if not file.is_file():
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
-    frame = _read(file, name, layer)
-    if (frame.geometry.isna() | frame.geometry.is_empty).all():
-        raise InputError(f"{name} {str(file)!r} has no geometries")
-    degrees = frame.crs is not None and frame.crs.is_geographic
-    plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
-    if degrees and (plain or not looks_like_degrees(frame.total_bounds.tolist())):
-        return frame.set_crs(None, allow_override=True)
-    return frame
-
-
-def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
-    """The frame of a file, or of one of its layers."""
-    from shapely.errors import ShapelyError
 
     suffix = file.suffix.lower()
     try:
@@ -110,7 +133,7 @@ def _read(file: Path, name: str, layer: str | None) -> gpd.GeoDataFrame:
                 child = Child("geo", file, member=_member(file, suffix), layer=layer, spatial=True)
                 layers = child.description["layers"]
                 if "names" in child.description:
-                    return _from_layer(child)
+                    return make(child)
                 if not layers:
                     raise ValueError("it is a table without geometries")
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, ShapelyError) as problem:
@@ -161,16 +184,29 @@ def _from_parquet(child: Child) -> gpd.GeoDataFrame:
 def _from_layer(child: Child) -> gpd.GeoDataFrame:
     """The frame of a layer that GDAL reads in the process."""
     import geopandas as gpd
+
+    values, shapes = _columns(child, None)
+    frame = values.to_pandas(date_as_object=False)
+    return _with_gaps(gpd.GeoDataFrame(frame, geometry=shapes, crs=child.description["crs"]), values.schema)
+
+
+def _shapes_of(child: Child) -> tuple[NDArray[Any], Any]:
+    """The geometries (m,) of a layer that GDAL reads in the process, and their CRS."""
+    crs = child.description["crs"]
+    return _columns(child, [])[1], None if crs is None else read_crs(crs)
+
+
+def _columns(child: Child, names: list[str] | None) -> tuple[Any, NDArray[Any]]:
+    """Columns of a layer, all or some, as an Arrow table, and its geometries (m,)."""
     import pyarrow as pa
     import shapely
 
-    table = pa.Table.from_batches(_some(child.batches(columns=None, geometry=True, rows=_ROWS)))
+    table = pa.Table.from_batches(_some(child.batches(columns=names, geometry=True, rows=_ROWS)))
     last = table.num_columns - 1
-    geometry = shapely.from_wkb(table.column(last).to_numpy())
     values = table.select(list(range(last)))
     values.validate(full=True)  # texts that are none would be found at any time later
-    frame = values.to_pandas(date_as_object=False)
-    return _with_gaps(gpd.GeoDataFrame(frame, geometry=geometry, crs=child.description["crs"]), values.schema)
+    # As a list: Arrow's own way to NumPy would import pandas first.
+    return values, shapely.from_wkb(np.array(table.column(last).to_pylist(), dtype=object))
 
 
 def _some(batches: Iterator[Any]) -> list[Any]:

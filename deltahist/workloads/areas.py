@@ -91,7 +91,7 @@ def _parts(
     owner = owner[edge]
     at = np.floor((start + end) / 2).astype(np.int64)
     (v0, u0), (v1, u1) = (start - at - 0.5).T, (end - at - 0.5).T
-    i, j = (at - corner[owner]).T
+    i, j = (at - corner.take(owner, axis=0)).T
     # A piece along the box's eastern side has no width.
     inside = i < wide[owner, 0]
     flat = (before[owner] + i * wide[owner, 1] + j)[inside]
@@ -100,7 +100,7 @@ def _parts(
     crossed = np.zeros(behind[-1], dtype=bool)
     crossed[flat] = True
     held = np.flatnonzero(crossed)
-    place = np.empty(behind[-1], dtype=np.int64)
+    place = np.empty(behind[-1], dtype=np.int32)
     place[held] = np.arange(len(held))
     number = place[flat]
 
@@ -174,14 +174,18 @@ def _cut(
     for axis in (0, 1):
         number = crossed[:, axis]
         edge = np.repeat(np.arange(len(start)), number)
-        line = first[edge, axis] + np.arange(len(edge)) - np.repeat(np.cumsum(number) - number, number)
+        # In the direction of each edge, so that three lists are in order, which sorting makes use of.
+        back = along[:, axis] < 0
+        step = np.where(back, -1, 1)
+        begin = first[:, axis] + np.where(back, number - 1, 0) - step * (np.cumsum(number) - number)
+        line = begin.take(edge) + step.take(edge) * np.arange(len(edge))
         edges.append(edge)
-        times.append((line - start[edge, axis]) / along[edge, axis])
+        times.append((line - start[:, axis].take(edge)) / along[:, axis].take(edge))
     edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
     # Places of one edge that are nearer to each other than this sum can tell differ by rounding.
-    order = np.argsort(edge + time)
+    order = np.argsort(edge + time, kind="stable")
     edge, time = edge[order], time[order]
-    place = start[edge] + time[:, None] * along[edge]
+    place = start.take(edge, axis=0) + time[:, None] * along.take(edge, axis=0)
     until = np.empty_like(place)
     until[:-1] = place[1:]
     until[np.append(edge[1:] != edge[:-1], True)] = end

@@ -1,6 +1,7 @@
 """A command imports what it needs, and nothing besides that takes long to import."""
 
 import gc
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,16 @@ def test_what_only_reads_a_release_needs_numpy_and_arrow(folder, line):
 )
 def test_who_plans_or_publishes_waits_for_nothing_that_is_not_used(folder, line):
     assert not HEAVY & loaded(folder, *line)
+
+
+def test_cells_chosen_for_regions_wait_for_no_frame(folder):
+    zones = {"type": "Polygon", "coordinates": [[[1, 1], [60, 1], [60, 50], [1, 50], [1, 1]]]}
+    feature = {"type": "Feature", "properties": {"name": "a"}, "geometry": zones}
+    (folder / "zones.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    line = ["--bounds", "0,0,70,60", "--delta", "1", "--epsilon", "1", "--regions", "zones.geojson", "--points", "900"]
+    assert not (HEAVY - {"pyproj"}) & loaded(
+        folder, "publish", "p.csv", "--x", "x", "--y", "y", *line, "--crs", "none", "--out", "chosen.parquet"
+    )
 
 
 def test_a_table_of_numbers_waits_for_little_of_scipy_and_arrow(folder):

@@ -9,7 +9,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.domain.geometries import named, read_box_file, read_geometries, read_sources
+from deltahist.domain.geometries import named, read_box_file, read_geometries, read_shapes, read_sources
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 SQUARES = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
@@ -193,3 +193,18 @@ def test_files_without_boxes_are_refused(tmp_path, content, words):
     (tmp_path / "boxes.csv").write_bytes(content)
     with pytest.raises(dh.InputError, match=f"boxes.csv.*{words}"):
         read_box_file(tmp_path / "boxes.csv", 4)
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32618"])
+@pytest.mark.parametrize("ending", ["gpkg", "geojson", "parquet"])
+def test_shapes_alone_are_those_of_the_frame(tmp_path, ending, crs):
+    whole = gpd.GeoDataFrame({"zone": list("abc")}, geometry=SQUARES, crs=crs)
+    file = tmp_path / f"zones.{ending}"
+    if ending == "parquet":
+        whole.to_parquet(file)
+    else:
+        whole.to_file(file)
+    frame = read_geometries(file, PLANE)
+    shapes, stated = read_shapes(file, PLANE)
+    assert shapes.tolist() == frame.geometry.tolist()
+    assert stated == frame.crs
