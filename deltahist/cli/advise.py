@@ -115,10 +115,9 @@ def _users(file: Path) -> dict[int, int]:
     """Numbers of users by their number of points, from a public table or from a release."""
     from deltahist.planning import advice
     from deltahist.releases import Release
-    from deltahist.releases.activity import users_by_points
 
     if file.suffix.lower() == ".parquet":
-        return users_by_points(Release.load(file))
+        return advice.read_released_users(Release.load(file))
     return advice.read_users(file, "--points-per-user")
 
 

@@ -147,12 +147,12 @@ def deliver(table: Table, domain: Domain, form: str, out: Path | None, *, boxes:
         return
     import pandas as pd
 
-    from deltahist.releases.tables import encoded
+    from deltahist.releases.tables import encode_table
 
     frame = pd.DataFrame(table) if isinstance(table, dict) else table
     if boxes:
         frame = _with_boxes(frame, domain, form)
-    content = encoded(frame, form, domain)
+    content = encode_table(frame, form, domain)
     if out is None:
         console.put(content.decode(), None)
     else:

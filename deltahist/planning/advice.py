@@ -27,6 +27,8 @@ from deltahist.workloads import AllRanges, Regions, Workload, random_squares
 if TYPE_CHECKING:
     import pandas as pd
 
+    from deltahist.releases import Release
+
 #: Usual δ by what shall be hidden (docs/choosing.md).
 USES: Mapping[str, tuple[str, ...]] = {
     "visit": ("100m", "250m", "500m"),
@@ -196,6 +198,40 @@ def read_users(file: str | Path, name: str = "file") -> dict[int, int]:
     except (OSError, ValueError, KeyError, OverflowError) as problem:
         said = " ".join(str(problem).split())[:200]
         raise InputError(f"{name} is {str(file)!r}: {rule} ({said})") from None
+
+
+def read_released_users(release: Release) -> dict[int, int]:
+    """Return published numbers of users by their number of points.
+
+    Parameters
+    ----------
+    release : counts of users on a line with a cell for each number of points, from 1 (bounds 0.5 to n + 0.5); those
+        with more are counted at n.
+
+    Raises
+    ------
+    InputError
+        If the release is none of such a line, or shows no users.
+
+    >>> import deltahist as dh
+    >>> line = dh.Domain((0.5, 4.5), (4,))
+    >>> near = dh.Neighbourhood(line, 3)  # a user's number of points may be any other
+    >>> release = dh.publish(dh.count([1] * 5000 + [2] * 900 + [4] * 800, line), near, "identity", 1)
+    >>> users = read_released_users(release)
+    >>> abs(users[1] - 5000) < 100 and abs(users[4] - 800) < 100
+    True
+    """
+    domain = release.domain
+    if domain.ndim != 1 or domain.low != (0.5,) or domain.cell != (1.0,):
+        raise InputError(
+            f"the release has {' × '.join(map(str, domain.shape))} cells from {domain.low}: it must be a line with a "
+            "cell for each number of points of a user, bounds 0.5 to n + 0.5"
+        )
+    whole = np.rint(np.maximum(release.cells(nonnegative=True), 0.0)).astype(np.int64)
+    found = {points: int(users) for points, users in enumerate(whole.tolist(), start=1) if users}
+    if not found:
+        raise InputError("the release shows no users: nothing stands out from its noise")
+    return found
 
 
 def kept(users: Mapping[int, int], most: int) -> int:

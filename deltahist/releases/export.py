@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deltahist._files import write_whole
 from deltahist.errors import InputError, fits_memory
-from deltahist.releases import BaseRelease
-from deltahist.releases.described import KEY, about, csv_metadata, in_parquet, statement_frame
-from deltahist.releases.frames import cells_frame, geo_frame
-from deltahist.releases.style import qml
+from deltahist.releases.base import BaseRelease
+from deltahist.releases.frames import cells_frame, columns_of, geo_frame
 from deltahist.releases.tables import in_degrees, write_layer
+from deltahist.statement import BY_DISTANCE, VERDICT, list_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _Write: TypeAlias = Callable[[Path], Any]
 
-#: What the suffix of a file says.
+#: Form of a file by its suffix.
 FORMS = {
     ".parquet": "geoparquet",
     ".geoparquet": "geoparquet",
@@ -31,12 +37,20 @@ FORMS = {
 }
 #: Rough bytes per cell while a form is made: geometries are objects.
 _BYTES = {"geoparquet": 1000, "geojson": 3000, "csv": 400, "geopackage": 1200, "geotiff": 60}
+#: Key of Parquet metadata, and name of the member of GeoJSON; not that of a release's own description.
+KEY = "deltahist_export"
 #: Layers of a GeoPackage, and the table in which QGIS looks for their styles.
 _CELLS, _STATEMENT, _STYLES = "cells", "statement", "layer_styles"
+#: Types of columns in "CSV on the Web", by NumPy's kinds.
+_DATATYPES = {"i": "integer", "f": "double", "O": "string"}
+#: Standard errors of a cell that noise alone rarely makes; classes above; share of the cells that they tell apart.
+_CLEAR, _CLASSES, _TOP = 3, 6, 0.9995
+#: Points below which a cell is pale however surely it is not empty: where most cells surely are, errors are tiny.
+_SPECK = 0.5
 
 
 def check_form(path: str | Path) -> str:
-    """The form that a file's suffix asks for.
+    """Return the form that a file's suffix asks for.
 
     Raises
     ------
@@ -84,30 +98,28 @@ def export(release: BaseRelease, path: str | Path, *, nonnegative: bool | None =
     """
     form = check_form(path)
     if release.domain.ndim == 1 and form != "csv":
-        raise InputError(
-            f"output is {str(path)!r}: a release in one dimension has no geometry, it must be .csv"
-        )
+        raise InputError(f"output is {str(path)!r}: a release in one dimension has no geometry, it must be .csv")
     fits_memory(_BYTES[form] * release.domain.size, f"{release.domain.size:,} cells as {form}")
     write_whole(Path(path), _WRITERS[form](release, release.shows_nonnegative(nonnegative), Path(path)))
 
 
 def _to_geoparquet(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     frame = geo_frame(release, nonnegative=nonnegative)
-    said = about(release, frame, nonnegative)
+    about = describe_file(release, frame, nonnegative)
 
     def write(part: Path) -> None:
         frame.to_parquet(part, index=False)
-        in_parquet(part, said)
+        _annotate_parquet(part, about)
 
     return write
 
 
 def _to_geojson(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     frame = geo_frame(release, nonnegative=nonnegative)
-    said = about(release, frame, nonnegative)
+    about = describe_file(release, frame, nonnegative)
     frame = in_degrees(frame, release.domain)
     members = {
-        "NATIVE_DATA": json.dumps({"type": "FeatureCollection", KEY: said}, ensure_ascii=False),
+        "NATIVE_DATA": json.dumps({"type": "FeatureCollection", KEY: about}, ensure_ascii=False),
         "NATIVE_MEDIA_TYPE": "application/vnd.geo+json",
     }
     return lambda part: write_layer(frame, part, "GeoJSON", layer=path.stem, layer_options=members)
@@ -117,19 +129,17 @@ def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
     import pandas as pd
 
     frame = geo_frame(release, nonnegative=nonnegative)
-    said = about(release, frame, nonnegative)
-    columns = {
-        f"{name}_{key}": text for name, column in said["columns"].items() for key, text in column.items()
-    }
-    meta = {key: said[key] for key in ("title", "estimator", "promise", "statement")} | columns
-    described = {"DESCRIPTION": f"{said['title']}. {said['promise']}"}
+    about = describe_file(release, frame, nonnegative)
+    columns = {f"{name}_{key}": text for name, column in about["columns"].items() for key, text in column.items()}
+    meta = {key: about[key] for key in ("title", "estimator", "promise", "statement")} | columns
+    described = {"DESCRIPTION": f"{about['title']}. {about['promise']}"}
     style = {
         "f_table_catalog": "",
         "f_table_schema": "",
         "f_table_name": _CELLS,
         "f_geometry_column": "geom",
         "styleName": "estimates",
-        "styleQML": qml(frame["estimate"].to_numpy(), frame["std_error"].to_numpy()),
+        "styleQML": qgis_style(frame["estimate"].to_numpy(), frame["std_error"].to_numpy()),
         "styleSLD": "",
         "useAsDefault": True,
         "description": "points per cell",
@@ -141,22 +151,16 @@ def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
     def write(part: Path) -> None:
         part.unlink()  # a GeoPackage begins with its first layer
         write_layer(frame, part, "GPKG", layer=_CELLS, layer_options=described, layer_metadata=meta)
-        write_layer(statement_frame(release), part, "GPKG", layer=_STATEMENT, append=True)
-        write_layer(
-            pd.DataFrame([style]),
-            part,
-            "GPKG",
-            layer=_STYLES,
-            append=True,
-            layer_options={"FID": "id", "DATETIME_PRECISION": "MILLISECOND"},
-        )
+        write_layer(tabulate_statement(release), part, "GPKG", layer=_STATEMENT, append=True)
+        options = {"FID": "id", "DATETIME_PRECISION": "MILLISECOND"}
+        write_layer(pd.DataFrame([style]), part, "GPKG", layer=_STYLES, append=True, layer_options=options)
 
     return write
 
 
 def _to_csv(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     frame = cells_frame(release, nonnegative=nonnegative)
-    companion = csv_metadata(path.name, frame, about(release, frame, nonnegative))
+    companion = _describe_csv(path.name, frame, describe_file(release, frame, nonnegative))
 
     def write(part: Path) -> None:
         frame.to_csv(part, index=False)
@@ -171,7 +175,7 @@ def _to_geotiff(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     domain = release.domain
     (west, _), (_, north) = domain.low, domain.high
     bands = dict(zip(("estimate", "std_error"), release.estimates(nonnegative=nonnegative), strict=True))
-    said = about(release, bands, nonnegative)
+    about = describe_file(release, bands, nonnegative)
     profile = {
         "driver": "GTiff",
         "width": domain.shape[0],
@@ -190,22 +194,140 @@ def _to_geotiff(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
             for number, (name, cells) in enumerate(bands.items(), start=1):
                 file.write(cells.T[::-1], number)  # rows of a picture run from north to south
                 file.set_band_description(number, name)
-                file.set_band_unit(number, said["columns"][name]["unit"])
-                file.update_tags(number, description=said["columns"][name]["description"])
-            told = {key: said[key] for key in ("estimator", "promise", "statement")}
-            file.update_tags(TIFFTAG_IMAGEDESCRIPTION=said["title"], **told)
+                file.set_band_unit(number, about["columns"][name]["unit"])
+                file.update_tags(number, description=about["columns"][name]["description"])
+            tags = {key: about[key] for key in ("estimator", "promise", "statement")}
+            file.update_tags(TIFFTAG_IMAGEDESCRIPTION=about["title"], **tags)
         part.write_bytes(content.getbuffer())
 
     return write
+
+
+def describe_file(release: BaseRelease, names: Iterable[Hashable], nonnegative: bool) -> dict[str, Any]:
+    """Describe a file of cells as JSON: promise, statement, and the columns with their units."""
+    estimator = release.estimator(nonnegative)
+    known = columns_of(release.domain, estimator)
+    return {
+        "title": f"Estimates of points per cell, {estimator}, with standard errors",
+        "estimator": estimator,
+        "promise": release.mechanism.promise,
+        "may_be_published": release.may_be_published,
+        "columns": {name: known[name] for name in map(str, names) if name in known},
+        "statement": release.statement(),
+    }
+
+
+def _annotate_parquet(part: Path, about: dict[str, Any]) -> None:
+    """Add a description to a Parquet file: the whole under a key of its own, units at their columns."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(part)
+    meta = {**(table.schema.metadata or {}), KEY.encode(): json.dumps(about, ensure_ascii=False).encode()}
+    schema = table.schema
+    for name, column in about["columns"].items():
+        place = schema.get_field_index(name)
+        schema = schema.set(place, schema.field(place).with_metadata(column))
+    pq.write_table(table.cast(schema).replace_schema_metadata(meta), part, compression="zstd")
+
+
+def _describe_csv(name: str, frame: pd.DataFrame, about: dict[str, Any]) -> str:
+    """Return the companion of a CSV file for "CSV on the Web": types, units and the statement (CSVW, W3C 2015)."""
+    columns = [
+        {
+            "name": column,
+            "titles": column,
+            "datatype": _DATATYPES[frame[column].dtype.kind],
+            "dc:description": about["columns"][column]["description"],
+            "schema:unitText": about["columns"][column]["unit"],
+        }
+        for column in frame
+    ]
+    key = [column for column in ("column", "row") if column in frame]
+    content = {
+        "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
+        "url": name,
+        "dc:title": about["title"],
+        "dc:description": f"{about['promise']}\n\n{about['statement']}",
+        "tableSchema": {"columns": columns, "primaryKey": key},
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def tabulate_statement(release: BaseRelease) -> pd.DataFrame:
+    """Return the statement as a table of labels and texts."""
+    import pandas as pd
+
+    rows = [row for row in list_rows(release.mechanism, release.facts()) if row[0] not in (VERDICT, BY_DISTANCE)]
+    allowed = (VERDICT, [release.may_be_published])
+    promise = ("Promise", [release.mechanism.promise])
+    return pd.DataFrame(
+        [(label, " ".join(" ".join(lines).split())) for label, lines in (allowed, promise, *rows)],
+        columns=["label", "text"],
+    )
+
+
+def class_edges(estimates: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the edges of classes of colour: three standard errors of a cell, then equal ratios up to the most.
+
+    >>> class_edges(np.array([-3.0, 0.0, 1.0, 192.0]), np.ones(4)).round(6).tolist()
+    [-3.0, 3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 192.0]
+    """
+    noise, top = _CLEAR * float(np.median(errors)), float(np.quantile(estimates, _TOP, method="higher"))
+    least, most = float(estimates.min()), float(estimates.max())
+    if noise <= 0:  # exact cells: nothing is lost in noise
+        noise = top / 2**_CLASSES
+    noise = max(noise, _SPECK)
+    if top <= noise:
+        return np.array([least, max(noise, most)])
+    edges = np.geomspace(noise, top, _CLASSES + 1)
+    edges[-1] = most
+    return np.array([min(least, noise), *edges])
+
+
+def qgis_style(estimates: NDArray[np.float64], errors: NDArray[np.float64], column: str = "estimate") -> str:
+    """Return a style for QGIS (.qml, or `layer_styles` of a GeoPackage): cells lost in the noise are pale.
+
+    Parameters
+    ----------
+    estimates, errors : of all cells; published figures.
+    column : name of the coloured column.
+    """
+    from matplotlib import colormaps
+
+    edges = class_edges(estimates, errors)
+    shades = colormaps["magma_r"](np.linspace(0.05, 0.95, max(len(edges) - 1, 2)))[:, :3]
+    root = ElementTree.Element("qgis", version="3.28.0", styleCategories="Symbology")
+    kind = {"type": "graduatedSymbol", "attr": column, "graduatedMethod": "GraduatedColor"}
+    off = dict.fromkeys(("symbollevels", "enableorderby", "forceraster"), "0")
+    renderer = ElementTree.SubElement(root, "renderer-v2", kind | off)
+    ranges, symbols = (ElementTree.SubElement(renderer, name) for name in ("ranges", "symbols"))
+    for number in range(len(edges) - 1):
+        low, high = edges[number : number + 2]
+        label = f"{low:,.3g} to {high:,.3g} points"
+        if number == 0:
+            label = f"below {high:,.3g} points"
+            if np.isclose(high, _CLEAR * np.median(errors)):
+                label += f": {_CLEAR} standard errors of a cell"
+        limits = {"lower": repr(float(low)), "upper": repr(float(high))}
+        ElementTree.SubElement(ranges, "range", limits, symbol=str(number), label=label, render="true")
+        symbol = ElementTree.SubElement(
+            symbols, "symbol", type="fill", name=str(number), alpha="0.8" if number else "0.3"
+        )
+        layer = ElementTree.SubElement(symbol, "layer", {"class": "SimpleFill"}, enabled="1", locked="0")
+        colour = ",".join(str(round(255 * part)) for part in shades[number]) + ",255"
+        properties = {"color": colour, "style": "solid", "outline_style": "no"}
+        options = ElementTree.SubElement(layer, "Option", type="Map")
+        for name, value in properties.items():
+            ElementTree.SubElement(options, "Option", name=name, type="QString", value=value)
+    kind_of_file = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
+    return kind_of_file + ElementTree.tostring(root, encoding="unicode")
 
 
 def _rasterio() -> Any:
     try:
         import rasterio
     except ImportError:
-        raise InputError(
-            "GeoTIFF needs rasterio, which is not installed: pip install 'deltahist[geotiff]'"
-        ) from None
+        raise InputError("GeoTIFF needs rasterio, which is not installed: pip install 'deltahist[geotiff]'") from None
     return rasterio
 
 

@@ -21,8 +21,7 @@ import rasterio
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.releases.export import check_form, export
-from deltahist.releases.style import breaks, qml
+from deltahist.releases.export import check_form, class_edges, export, qgis_style
 
 SHAPE = (6, 4)
 CALIBRATED = "non-negative (calibrated)"
@@ -292,7 +291,7 @@ def test_the_style_is_found_where_qgis_looks_for_it(release, tmp_path):
     ],
 )
 def test_every_estimate_has_a_colour(estimates, errors):
-    edges = breaks(np.array(estimates), np.array(errors))
+    edges = class_edges(np.array(estimates), np.array(errors))
     assert len(edges) >= 2
     assert (np.diff(edges) > 0).all()
     assert edges[0] <= min(estimates)
@@ -305,7 +304,7 @@ def test_every_estimate_has_a_colour(estimates, errors):
 )
 def test_what_is_pale_is_said_with_its_reason(errors, label):
     """Of non-negative estimates most errors can be next to nothing: no cell is coloured for a part of a point."""
-    root = ElementTree.fromstring(qml(np.array([0.0, 0.3, 500.0]), np.array(errors)))
+    root = ElementTree.fromstring(qgis_style(np.array([0.0, 0.3, 500.0]), np.array(errors)))
     first, *others = (each.get("label") for each in root.iter("range"))
     assert first == label
     assert not any("standard" in other for other in others)

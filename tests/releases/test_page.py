@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import deltahist as dh
-from deltahist.releases.described import statement_frame
+from deltahist.releases.export import tabulate_statement
 from deltahist.releases.page import bound_guess, check_page, render_page, save_statement
 
 DOMAIN = dh.Domain.from_cell((583_000, 4_505_000, 587_000, 4_508_000), "500m", "EPSG:32618")
@@ -129,7 +129,7 @@ def test_weak_protection_and_accounts_are_on_the_page():
     assert f'class="judgement only"><strong>May be published: {verdict}.</strong>' in said
     assert made.mechanism.weakness in said
     assert "'people' has spent ε = 50 of 100" in said
-    assert statement_frame(made)["text"][0] == made.may_be_published
+    assert tabulate_statement(made)["text"][0] == made.may_be_published
 
 
 @pytest.mark.parametrize(("kind", "pictures"), [("map", 2), ("line", 1), ("sorted", 1), ("quantile", 1)])

@@ -12,7 +12,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.releases.tables import encoded
+from deltahist.releases.tables import encode_table
 
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
@@ -56,7 +56,7 @@ def test_rows_shapes_and_columns_come_back(form, crs):
     given = messy()
     if form == "geojson":  # its readers take the columns' case for nothing
         given = given.rename(columns={"zone": "area"})
-    found = read(encoded(given, form, CITY), form)
+    found = read(encode_table(given, form, CITY), form)
     assert found.crs == crs
     assert found.geometry[1] is None
     assert np.allclose(found.to_crs(CITY.crs).geometry[0].bounds, SQUARE.bounds, atol=1e-3)
@@ -69,7 +69,7 @@ def test_rows_shapes_and_columns_come_back(form, crs):
 
 
 def test_a_geopackage_has_a_named_layer_and_columns_of_its_own(tmp_path):
-    (tmp_path / "a.gpkg").write_bytes(encoded(messy(), "gpkg", CITY))
+    (tmp_path / "a.gpkg").write_bytes(encode_table(messy(), "gpkg", CITY))
     assert pyogrio.list_layers(tmp_path / "a.gpkg")[:, 0].tolist() == ["answers"]
     found = gpd.read_file(tmp_path / "a.gpkg")
     assert found["fid"].tolist() == [3, 3]
@@ -81,12 +81,12 @@ def test_a_geopackage_has_a_named_layer_and_columns_of_its_own(tmp_path):
 
 
 def test_texts_have_no_shapes_and_whole_numbers_stay_whole():
-    rows = pd.read_csv(io.BytesIO(encoded(messy(), "csv", CITY)), dtype=str)
+    rows = pd.read_csv(io.BytesIO(encode_table(messy(), "csv", CITY)), dtype=str)
     assert list(rows.columns) == [c for c in messy().columns if c != "geometry"]
     assert rows["code"][0] == "7"
     assert rows.loc[1, ["code", "open", "estimate"]].isna().all()
     assert rows["tags"][0] == '["u", "v"]'
-    first, second = json.loads(encoded(messy(), "json", CITY))
+    first, second = json.loads(encode_table(messy(), "json", CITY))
     assert (first["code"], first["open"], first["tags"], first["note"]) == (7, True, ["u", "v"], None)
     assert first["when"] == "2020-01-02T00:00:00"
     assert (second["code"], second["open"], second["estimate"], second["when"]) == (None, None, None, None)
@@ -94,13 +94,13 @@ def test_texts_have_no_shapes_and_whole_numbers_stay_whole():
 
 def test_a_table_without_shapes():
     frame = pd.DataFrame({"q": [0.5], "value": [3.0]})
-    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(encoded(frame, "parquet", PLANE))), frame)
+    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(encode_table(frame, "parquet", PLANE))), frame)
 
 
 @pytest.mark.parametrize("form", ["parquet", "gpkg", "geojson"])
 def test_a_plane_keeps_its_figures(form):
     frame = gpd.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(1, 2, 3, 4)])
-    assert read(encoded(frame, form, PLANE), form).geometry[0].bounds == (1, 2, 3, 4)
+    assert read(encode_table(frame, form, PLANE), form).geometry[0].bounds == (1, 2, 3, 4)
 
 
 def test_a_shape_without_a_place_on_the_map_is_left_out():
@@ -109,10 +109,10 @@ def test_a_shape_without_a_place_on_the_map_is_left_out():
         geometry=[shapely.box(-74, 40, -73, 41), shapely.box(14, -91, 16, 95)],
         crs=4326,
     )
-    assert read(encoded(frame, "parquet", CITY), "parquet").geometry.isna().tolist() == [False, True]
+    assert read(encode_table(frame, "parquet", CITY), "parquet").geometry.isna().tolist() == [False, True]
 
 
 def test_a_geopackage_is_of_a_version_that_older_programs_know(tmp_path):
     frame = gpd.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(0, 0, 1, 1)])
-    content = encoded(frame, "gpkg", dh.Domain((0, 0, 4, 4), (4, 4)))
+    content = encode_table(frame, "gpkg", dh.Domain((0, 0, 4, 4), (4, 4)))
     assert int.from_bytes(content[60:64], "big") == 10200  # SQLite's user version

@@ -1,12 +1,11 @@
-"""releases/activity.py: how many points users have, from what was published of it."""
+"""How many points users have, from what was published of it."""
 
 import numpy as np
 import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.planning.advice import kept
-from deltahist.releases.activity import users_by_points
+from deltahist.planning.advice import kept, read_released_users
 
 MOST = 60
 
@@ -19,7 +18,7 @@ def published(numbers, domain=None, epsilon=1.0):
 
 def test_what_is_kept_is_known_up_to_noise():
     numbers = np.minimum(np.random.default_rng(4).geometric(0.2, 20_000), MOST)
-    users = users_by_points(published(numbers))
+    users = read_released_users(published(numbers))
     # Noise of a cell has a standard deviation below 5 users: sums over 60 of them are off by a few in a thousand.
     for most in (1, 5, 20):
         true = int(np.minimum(numbers, most).sum())
@@ -40,7 +39,7 @@ def test_any_number_is_protected_like_any_other():
 def test_other_releases_are_refused(domain):
     points = np.full((50, domain.ndim), 3.0)
     with pytest.raises(dh.InputError, match="a line with a cell for each number of points"):
-        users_by_points(published(points, domain))
+        read_released_users(published(points, domain))
 
 
 def test_from_a_table_of_users_to_advice(tmp_path, capsys):
