@@ -323,7 +323,7 @@ def test_parquet_and_geojson_say_what_they_hold(release, tmp_path):
         assert said["columns"]["std_error"]["unit"] == "points"
     assert schema.field("estimate").metadata[b"unit"] == b"points"
     assert in_parquet["columns"]["estimate"]["description"] == "points in the cell, unbiased; may be below zero"
-    assert in_geojson["columns"]["estimate"]["description"] == f"points in the cell, {CALIBRATED}"
+    assert in_geojson["columns"]["estimate"]["description"] == f"points in the cell, {release.estimator(True)}"
     with pytest.raises(InputError, match="is Parquet but no release"):
         dh.load(tmp_path / "cells.parquet")
 
