@@ -24,11 +24,14 @@ from .errors import (
     InputError as InputError,
     OutsideBounds as OutsideBounds,
 )
-from .kinds import Quantile as Quantile, QuantileMechanism as QuantileMechanism, load as load
-from .mechanisms import (
-    Mechanism as Mechanism,
+from .kinds import (
+    Quantile as Quantile,
+    QuantileMechanism as QuantileMechanism,
     SortedMechanism as SortedMechanism,
+    SortedRelease as SortedRelease,
+    load as load,
 )
+from .mechanisms import Mechanism as Mechanism
 from .mechanisms.calibration import sensitivity as sensitivity
 from .mechanisms.diffusion import DiffusionMechanism as DiffusionMechanism
 from .mechanisms.rappor import Rappor as Rappor
@@ -55,7 +58,6 @@ from .publishers.sorted import publish_sorted as publish_sorted
 from .releases import (
     Release as Release,
     Series as Series,
-    SortedRelease as SortedRelease,
 )
 from .strategies import Strategy as Strategy, register as register
 from .workloads import Boxes as Boxes

@@ -16,7 +16,7 @@ from deltahist.domain import Domain
 from deltahist.domain.fitting import boxes_in_degrees, fit
 from deltahist.domain.geometries import LONGITUDE_LATITUDE
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.releases import BaseRelease, Release, Series, SortedRelease
+from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.series import PeriodDifference
 from deltahist.releases.sums import Summed, together
 from deltahist.workloads import RegionCover, Regions, Workload, boxes, regions
@@ -209,25 +209,15 @@ def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
 def answers(
     release: BaseRelease | Series | PeriodDifference, work: Workload, level: float, nonnegative: bool
 ) -> Columns:
-    """Return the columns of `answer` for a workload, an array (m,) each; every kind of release registers its own."""
-    said = release.mechanism.words if isinstance(release, BaseRelease) else type(release).__name__
-    raise InputError(f"the release is {said}: it answers no counts")
+    """Return the columns of `answer` for a workload, an array (m,) each."""
+    if isinstance(release, BaseRelease):
+        return release.answers(work, level=level, nonnegative=nonnegative)
+    raise InputError(f"the release is {type(release).__name__}: it answers no counts")
 
 
 @answers.register(Release)
 def _from_counts(release: Release | Summed, work: Workload, level: float, nonnegative: bool) -> Columns:
     return release.answerer().answer(work, level=level, nonnegative=nonnegative)
-
-
-@answers.register(SortedRelease)
-def _from_sorted(release: SortedRelease, work: Workload, level: float, nonnegative: bool) -> Columns:
-    if isinstance(work, Regions):
-        raise InputError("regions are polygons: sorted points lie on a line and answer boxes (low, high)")
-    ((low, high),) = work.spans(release.domain)
-    steps = release.domain.steps[0]
-    # A cell edge lies half a step below the cell's first lattice step.
-    found = release.counts(low * steps - 0.5, high * steps - 0.5, level=level)
-    return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
 
 
 @answers.register(Series)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from deltahist.mechanisms.sorted import group_size
-from deltahist.releases import SortedRelease
+from deltahist.kinds.sorted import SortedRelease
+from deltahist.kinds.sorted.mechanism import group_size
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
 #: δ as a share of the domain; 1 is the standard neighbourhood.
@@ -35,7 +35,7 @@ def run(out: Path, small: bool) -> Found:
     for name, points in sets.items():
         for delta in DELTAS:
             near = dh.Neighbourhood(dh.Domain((0, 1), (1000,)), delta)
-            best = group_size(near, len(points), epsilon=EPSILON)
+            best = group_size(near, len(points), dh.Budget(EPSILON))
             for kind, group in (("equal groups", min(GROUP, len(points) // 20)), ("groups by δ", best)):
                 rows += _measured(name, points, near, kind, group, releases, ranges, rng)
     write_csv(out / "figure5.csv", rows)

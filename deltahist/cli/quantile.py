@@ -23,9 +23,8 @@ from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.counts import Located
-    from deltahist.kinds import Quantile
+    from deltahist.kinds import Quantile, SortedRelease
     from deltahist.neighbourhood import Neighbourhood
-    from deltahist.releases import SortedRelease
 
 #: Cells of the line: the lattice has a million steps per cell.
 _CELLS = 1000
@@ -69,7 +68,7 @@ class InOrder:
         self, near: Neighbourhood, budget: dict[str, Any], out: Path, keeping: Keeping, **reading: Any
     ) -> SortedRelease:
         """Sorted points to a release file."""
-        from deltahist.mechanisms.sorted import check_membership
+        from deltahist.kinds.sorted.mechanism import check_membership
         from deltahist.publishers.sorted import publish_sorted
 
         check_membership(near)

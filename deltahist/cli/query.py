@@ -219,7 +219,7 @@ def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
 
 
 def _quantiles(release: BaseRelease, text: str, level: float) -> pd.DataFrame:
-    from deltahist.releases import SortedRelease
+    from deltahist.kinds import SortedRelease
 
     if not isinstance(release, SortedRelease):
         raise InputError(

@@ -5,6 +5,7 @@ and estimates. The publishers draw noise and charge accounts.
 """
 
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.releases.files import load
 
-__all__ = ["Quantile", "QuantileMechanism", "load"]
+__all__ = ["Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load"]

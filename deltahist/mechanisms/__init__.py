@@ -2,6 +2,5 @@
 
 from deltahist.mechanisms.base import BaseMechanism
 from deltahist.mechanisms.histogram import Mechanism
-from deltahist.mechanisms.sorted import SortedMechanism
 
-__all__ = ["BaseMechanism", "Mechanism", "SortedMechanism"]
+__all__ = ["BaseMechanism", "Mechanism"]

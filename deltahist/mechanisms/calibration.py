@@ -133,11 +133,15 @@ def noise_laws(
 ) -> tuple[Law, ...]:
     """The noise law of each group of rows, for a sensitivity that is known (`calibrate` computes it)."""
     times = whole(contributions=contributions)
-    if isinstance(largest, Root):
-        variance = times * times * largest.squared / (2 * budget.amount)
-        return tuple(Law("gaussian", variance / g.share**2) for g in strategy.groups)
-    scale = times * largest / budget.amount
-    return tuple(Law("laplace", Fraction(scale) / g.share) for g in strategy.groups)
+    return tuple(law_hiding(budget, largest, times / Fraction(g.share)) for g in strategy.groups)
+
+
+def law_hiding(budget: Budget, change: Fraction | Root, times: Fraction | int = 1) -> Law:
+    """Return the noise that hides a number of times a change: in the L1 norm for ε, in the L2 norm for ρ."""
+    if budget.unit == "epsilon":
+        return Law("laplace", times * Fraction(change) / budget.amount)
+    squared = change.squared if isinstance(change, Root) else Fraction(change * change)
+    return Law("gaussian", times * times * squared / (2 * budget.amount))
 
 
 def approximate_epsilon(

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from deltahist.budget import Payment
 from deltahist.budgets.window import Account
 from deltahist.errors import InputError
-from deltahist.mechanisms import Mechanism, SortedMechanism
+from deltahist.kinds import SortedMechanism, SortedRelease
+from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.chain import Additive, Chain
 from deltahist.noise.process import Brownian, GeometricProcess, Process
 from deltahist.privacy import Law
 from deltahist.publishers.state import State, check_new
-from deltahist.releases import Release, SortedRelease
+from deltahist.releases import Release
 from deltahist.strategies.base import Members
 
 Draws = NDArray[np.int64]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from deltahist.budget import Budget
 from deltahist.budgets.window import Account, amounts_for
 from deltahist.errors import InputError
-from deltahist.mechanisms import Mechanism, SortedMechanism
+from deltahist.kinds import SortedMechanism, SortedRelease
+from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import vouched
 from deltahist.mechanisms.chain import Chain
 from deltahist.noise import discrete_gaussian
@@ -21,7 +22,7 @@ from deltahist.noise.process import GeometricProcess
 from deltahist.publishers.chains import check_refines, entering, refine_draws, tighten_draws
 from deltahist.publishers.histogram import check_protection
 from deltahist.publishers.state import State, held
-from deltahist.releases import BaseRelease, Release, SortedRelease
+from deltahist.releases import BaseRelease, Release
 
 #: Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
 _LEAST_VARIANCE = 3

@@ -15,8 +15,8 @@ from deltahist.kinds.quantile import PointsAround, Quantile, QuantileMechanism
 from deltahist.kinds.quantile.methods import SIGMA, Noise, PlaceNoise
 from deltahist.kinds.quantile.points import lattice_steps
 from deltahist.kinds.quantile.release import check_quantile
+from deltahist.kinds.sorted.mechanism import check_all_there
 from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.sorted import check_all_there
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import source
 from deltahist.noise.heavy import rounded

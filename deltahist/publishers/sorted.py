@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from deltahist.budget import Budget
 from deltahist.budgets.window import Account, amounts_for
 from deltahist.counts.private import how_made
-from deltahist.domain import Domain
-from deltahist.errors import InputError, fits_memory, whole
-from deltahist.mechanisms import SortedMechanism
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease
+from deltahist.kinds.sorted.mechanism import check_membership, on_a_line, places_for
 from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.sorted import check_all_there, check_membership, on_a_line
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers.chains import begin
 from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
-from deltahist.releases import SortedRelease
 
 
 def publish_sorted(
@@ -72,27 +68,18 @@ def publish_sorted(
     >>> release.values.shape, release.total
     ((2,), 4)
     """
-    array = on_a_line(points)
     if isinstance(near, SortedMechanism):
         holds = "the budget, the group and the number of points"
         only_a_mechanism(holds, {"group": group}, epsilon=epsilon, rho=rho, most=most)
         mechanism = as_counted(near, points, contributions)
-        near, number = mechanism.neighbourhood, mechanism.number
-        if len(array) > number or (near.fixed_membership and len(array) != number):
-            raise InputError(
-                f"the mechanism is for {number:,} points, and there are others: their number must be its own"
-            )
     else:
         check_membership(near)
         counting = how_made(points, near.domain, contributions)
-        check_all_there(counting)
-        number = _places(len(array), near, most)
+        number = places_for(len(on_a_line(points)), near, most)
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         mechanism = SortedMechanism(near, number, budget, group, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
-    fits_memory(40 * number, f"sorting {number:,} points")
-    steps = sorted_steps(array, near.domain, number, parked=near.sources)
-    sums = np.add.reduceat(steps, np.arange(0, number, mechanism.together))
+    sums = mechanism.measure(points)
     if state is not None:
         return begin(
             mechanism, state, account, rng, lambda known, noise, paid: SortedRelease(known, sums + noise, payment=paid)
@@ -100,45 +87,3 @@ def publish_sorted(
     payment = None if account is None else account.pay(mechanism.guarantee)
     noisy = sums + draw(mechanism.law, len(sums), rng)
     return vouched(SortedRelease(mechanism, noisy, payment=payment), rng is None)
-
-
-def _places(present: int, near: Neighbourhood, most: int | None) -> int:
-    """Length of the released list: the number of points, or its public bound."""
-    if near.fixed_membership:
-        if most is not None:
-            raise InputError(
-                f"most is {most!r} with fixed membership: the number of points is public then; leave it out, or "
-                "declare sources='left' or 'right'"
-            )
-        if not present:
-            raise InputError("there are no points: a list of none says nothing")
-        return present
-    if most is None:
-        raise InputError(
-            f"most is missing with sources={near.sources!r}: give a public bound on the number of points; the places "
-            "that nobody takes are parked at the source"
-        )
-    bound = whole(most=most)
-    if present > bound:
-        raise InputError(
-            f"most is {bound:,}, but there are more points: raise the public bound (it costs no budget)"
-        )
-    return bound
-
-
-def sorted_steps(
-    points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None
-) -> NDArray[np.int64]:
-    """Sorted lattice steps (number,), absent points at the end where they are parked; private."""
-    steps = np.empty(number, dtype=np.int64)
-    absent = number - len(points)
-    if parked == "right":
-        steps[len(points) :] = domain.lattice_shape[0] - 1
-        part = steps[: len(points)]
-    else:
-        steps[:absent] = 0
-        part = steps[absent:]
-    if len(points):
-        part[:] = domain.lattice(points)[:, 0]
-    part.sort()
-    return steps

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.mechanisms import Mechanism, SortedMechanism
+from deltahist.kinds import SortedMechanism, SortedRelease
+from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.chain import Chain
 from deltahist.publishers.state_files import new_token, read_state, write_state
-from deltahist.releases import BaseRelease, Release, SortedRelease
+from deltahist.releases import BaseRelease, Release
 from deltahist.releases.files import from_bytes, to_bytes
 
 #: Name of the file format.

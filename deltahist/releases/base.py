@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
+    from deltahist.workloads import Workload
+
 #: Version of all release files.
 VERSION = 1
 
@@ -173,6 +175,10 @@ class BaseRelease(OfMechanism, abc.ABC):
     @abc.abstractmethod
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Estimates of all cells and their standard errors (domain.shape each)."""
+
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        """Return the columns of `dh.answer` for a workload, an array (m,) each; InputError if there are none."""
+        raise InputError(f"the release is {self.mechanism.words}: it answers no counts")
 
     @property
     def nonnegative_words(self) -> str:

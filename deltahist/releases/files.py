@@ -9,8 +9,6 @@ from typing import Any
 from deltahist._files import read_described, read_parquet
 from deltahist.errors import DamagedFile
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.histogram import Release
-from deltahist.releases.sorted import SortedRelease
 
 
 def load(path: str | Path) -> BaseRelease:
@@ -39,7 +37,7 @@ def load(path: str | Path) -> BaseRelease:
     return read_described(path, _read)
 
 
-def to_bytes(release: Release | SortedRelease) -> bytes:
+def to_bytes(release: BaseRelease) -> bytes:
     """The bytes of the file that `save` writes."""
     buffer = io.BytesIO()
     release.write(buffer)

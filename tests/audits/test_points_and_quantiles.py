@@ -16,9 +16,9 @@ import scipy.stats
 import deltahist as dh
 from deltahist.kinds.quantile import METHODS, PointsAround
 from deltahist.kinds.quantile.methods import rate_of
-from deltahist.mechanisms.sorted import noise_law
+from deltahist.kinds.sorted.mechanism import noise_law, sorted_steps
 from deltahist.noise import places
-from deltahist.publishers import quantile as publishing, sorted as points
+from deltahist.publishers import quantile as publishing
 from tests.audits.cases import scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 
@@ -33,7 +33,7 @@ def sorted_pair(first, second, near, group, most=None):
     """Two sets of points as a pair of the harness: sums and how they change."""
     sums = []
     for x in (first, second):
-        steps = points.sorted_steps(np.asarray(x), near.domain, most or len(x), parked=near.sources)
+        steps = sorted_steps(np.asarray(x), near.domain, most or len(x), parked=near.sources)
         sums.append(np.add.reduceat(steps, np.arange(0, len(steps), group)))
     return Pair(
         "sorted", np.asarray(first), np.asarray(second), sums[1], sums[0] - sums[1], np.ones_like(sums[0])
@@ -133,7 +133,7 @@ def test_an_understated_sensitivity_is_caught_on_sorted_points(name, monkeypatch
         law = noise_law(near, budget, contributions)
         return type(law)(law.kind, law.parameter / 2)
 
-    monkeypatch.setattr("deltahist.mechanisms.sorted.noise_law", less)
+    monkeypatch.setattr("deltahist.kinds.sorted.mechanism.noise_law", less)
     assert refuted(sorted_audit(name, end_to_end, **COARSE[name]))
 
 

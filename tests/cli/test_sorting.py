@@ -13,8 +13,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
+from deltahist.kinds import SortedRelease
 from deltahist.kinds.quantile import METHODS, PointsAround
-from deltahist.releases import SortedRelease
 
 AGES = np.random.default_rng(1).gamma(4, 9, 2000)
 

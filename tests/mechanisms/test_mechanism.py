@@ -11,8 +11,8 @@ from examples import STRATEGIES, random_domain, random_neighbourhood
 import deltahist as dh
 from deltahist.domain.counting import Counting
 from deltahist.domain.operations import Projection
-from deltahist.kinds import QuantileMechanism
-from deltahist.mechanisms import SortedMechanism, histogram as module
+from deltahist.kinds import QuantileMechanism, SortedMechanism
+from deltahist.mechanisms import histogram as module
 from deltahist.mechanisms.calibration import calibrate, rho_for
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.errors import InputError
+from deltahist.kinds.sorted.mechanism import hidden_move, length_ratio, noise_law
 from deltahist.mechanisms.base import bound_of
-from deltahist.mechanisms.sorted import noise_law, priced, times_as_far
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law, gaussian_curve
 
@@ -88,7 +88,7 @@ class Spread:
     @classmethod
     def of(cls, near: Neighbourhood, number: int, contributions: int) -> Spread:
         """Return the figures of a neighbourhood."""
-        hidden = max(Fraction(near.radius), priced(near))
+        hidden = max(Fraction(near.radius), hidden_move(near))
         return cls(near.domain.lattice_shape[0], near.radius, float(hidden), number, contributions)
 
     @property
@@ -246,7 +246,7 @@ class Global(Method):
         return points.hidden / math.sqrt(2 * float(budget.amount)) * math.sqrt(2 / math.pi)
 
     def cost_under(self, mechanism: QuantileMechanism, moves: Neighbourhood) -> Fraction:
-        return mechanism.budget.amount * times_as_far(mechanism.neighbourhood, moves) ** mechanism.norm
+        return mechanism.budget.amount * length_ratio(mechanism.neighbourhood, moves) ** mechanism.norm
 
     def broken_limit(self, near: Neighbourhood, budget: Budget) -> None:
         return None  # the noise is made for all of them

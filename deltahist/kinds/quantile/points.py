@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.domain import Domain
 from deltahist.errors import InputError, positive, whole
 from deltahist.kinds.quantile.release import check_quantile, rank_of
-from deltahist.mechanisms.sorted import on_a_line
+from deltahist.kinds.sorted.mechanism import on_a_line
 from deltahist.neighbourhood import Neighbourhood
 
 #: Points on each side of the quantile that are looked at first.

@@ -17,8 +17,8 @@ from deltahist.domain import Domain
 from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.kinds.quantile.methods import METHODS, Method, Spread, ranked
+from deltahist.kinds.sorted.mechanism import check_all_there
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, vouched
-from deltahist.mechanisms.sorted import check_all_there
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable

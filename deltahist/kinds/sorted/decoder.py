@@ -1,4 +1,4 @@
-"""Decoding sums of consecutive sorted values: isotonic regression, ranks, and bounds that assume nothing."""
+"""Decoder of sums of consecutive sorted values: isotonic regression, ranks, and bounds that assume nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Isotonic:
 
     @property
     def number(self) -> int:
-        """How many values were summed."""
+        """Number of values that were summed."""
         return int(self.ends[-1])
 
     @functools.cached_property
@@ -76,7 +76,7 @@ class Isotonic:
 
     @functools.cached_property
     def simulated(self) -> list[Knots]:
-        """Decodings of what the estimate would be published as, with other noise (public, hence seeded)."""
+        """Decodings of the sums that the estimate has, with other noise (public, hence seeded)."""
         rng = np.random.default_rng(0)
         rows = len(self.values)
         ranks, steps = self.knots
@@ -97,7 +97,7 @@ class Isotonic:
         return made
 
     def bounds(self, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Confidence bounds from both sides, each wrong with a probability of at most `alpha` at any one place.
+        """Return confidence bounds from both sides, each wrong with probability `alpha` at most at any one place.
 
         upper[j] bounds the coordinate of rank j k + 1 from above: the windows of 1, 2, 4, ... groups that begin
         there have means at least as large, so that the least mean plus what its noise can take away bounds it.
@@ -124,7 +124,7 @@ class Isotonic:
     def below_bounds(
         self, steps: NDArray[np.float64], alpha: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Least and largest number of points below steps, each missed with probability `alpha` at most."""
+        """Return the least and largest number of points below steps, each missed with probability `alpha` at most."""
         upper, lower = self.bounds(alpha)
         # All ranks j k + 1 whose upper bound is below the step are below it; those with a lower bound above are not.
         known = np.searchsorted(upper, steps, side="left")
@@ -141,7 +141,7 @@ class Isotonic:
 
 
 def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Number of points below steps; a jump counts as a whole from its far side on."""
+    """Return the number of points below steps; a jump counts as a whole from its far side on."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))
@@ -149,7 +149,7 @@ def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=4096)
 def tail(law: Law, draws: int, alpha: float) -> float:
-    """What a sum of so many draws exceeds with probability `alpha`.
+    """Return the value that a sum of draws exceeds with probability `alpha`.
 
     A sum of m Laplace draws is the difference of two Gamma(m) variables, races of m exponential stages: if the
     first still has r stages to go when the second ends, which has probability C(2m − r − 1, m − 1) / 2^(2m − r), what

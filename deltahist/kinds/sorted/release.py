@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import check_header, read_columns
 from deltahist.budget import Payment
 from deltahist.decode.intervals import check_level
-from deltahist.decode.isotonic import Isotonic, below
 from deltahist.errors import DamagedFile, InputError, whole
-from deltahist.mechanisms import SortedMechanism
+from deltahist.kinds.sorted.decoder import Isotonic, below
+from deltahist.kinds.sorted.mechanism import MOST_SUM, SortedMechanism, variance_within
 from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.sorted import MOST_SUM, within
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.workloads import Regions, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ _BYTES_PER_NUMBER = 96
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SortedRelease(BaseRelease):
-    """What was published of sorted points: sums of consecutive coordinates with exact integer noise.
+    """Sorted points as published: sums of consecutive coordinates with exact integer noise.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class SortedRelease(BaseRelease):
         return Isotonic(self.values, ends, self.laws[0], self.mechanism.steps)
 
     def coordinates(self) -> NDArray[np.float64]:
-        """Estimates (number,) of all sorted coordinates, in the domain's units, not decreasing."""
+        """Estimate all sorted coordinates (number,), in the domain's units, not decreasing."""
         ranks, steps = self.decoder.knots
         return self._place(np.interp(np.arange(self.number) + 0.5, ranks, steps))
 
@@ -80,7 +80,7 @@ class SortedRelease(BaseRelease):
         return self.domain.low[0] + np.clip(steps, 0, self.mechanism.steps - 1) * self.domain.step[0]
 
     def _present(self) -> tuple[float, float]:
-        """The range of steps in which points are not parked."""
+        """Return the range of steps in which points are not parked."""
         return (
             0.5 if self.neighbourhood.sources == "left" else -0.5,
             self.mechanism.steps - 1.5
@@ -96,10 +96,10 @@ class SortedRelease(BaseRelease):
     def counts(
         self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95
     ) -> tuple[NDArray[np.float64], ...]:
-        """Points between lattice steps: estimates, standard errors and intervals.
+        """Count points between lattice steps: estimates, standard errors and intervals.
 
         The standard error is the typical one: new noise on the decoded points, decoded again, and within a group
-        what `group_size` reckons with. The interval makes no assumption about where the points are: it covers at
+        the variance of `variance_within`. The interval makes no assumption about where the points are: it covers at
         least as often as its level says, and is several standard errors wide.
 
         Parameters
@@ -119,37 +119,47 @@ class SortedRelease(BaseRelease):
             variance += (below(knots, ends[1]) - below(knots, ends[0]) - (b - a)) ** 2
         variance /= len(self.decoder.simulated)
         for v in ends:
-            variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), within(self.group), 0.0)
+            variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), variance_within(self.group), 0.0)
         estimate = np.maximum(b - a, 0.0)
         # Each end's own side is missed with a quarter of what the level leaves.
         (a_least, a_most), (b_least, b_most) = (self.decoder.below_bounds(v, (1 - level) / 4) for v in ends)
         least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
         return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
 
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        """Answer boxes (low, high): estimate, std_error, low, high; InputError on regions."""
+        if isinstance(work, Regions):
+            raise InputError("regions are polygons: sorted points lie on a line and answer boxes (low, high)")
+        ((low, high),) = work.spans(self.domain)
+        steps = self.domain.steps[0]
+        # A cell edge lies half a step below the cell's first lattice step.
+        found = self.counts(low * steps - 0.5, high * steps - 0.5, level=level)
+        return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
+
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Counts of all cells, which are never negative, and their typical errors."""
+        """Estimate counts of all cells, which are never negative, and their typical errors."""
         edges = self._edges
         cells, error, *_ = self.counts(edges[:-1], edges[1:])
         return cells, error
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """The same as `histogram`."""
+        """Return `histogram`, of which there is one kind."""
         return self.histogram()
 
     def estimator(self, nonnegative: bool) -> str:
-        """What they are, for people: there is one kind."""
+        """Name the one kind of estimates."""
         return "non-negative (isotonic regression)"
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        """Always: there are no others."""
+        """Return True: there are no other estimates."""
         return True
 
     def histogram(self) -> NDArray[np.float64]:
-        """Estimated counts of the domain's cells (n,), not negative; they add up to the number of points."""
+        """Estimate the counts of the domain's cells (n,), not negative; they add up to the number of points."""
         return np.diff(below(self.decoder.knots, np.clip(self._edges, *self._present())))
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
-        """Quantiles of the points with intervals, any number of them at no further cost.
+        """Estimate quantiles of the points with intervals, any number of them at no further cost.
 
         Parameters
         ----------
@@ -199,7 +209,7 @@ class SortedRelease(BaseRelease):
         return pd.DataFrame(dict(zip(("q", "estimate", "low", "high"), (wanted, *places), strict=True)))
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The values (int64)."""
+        """Return the values (int64)."""
         return {"value": self.values}
 
     @classmethod
@@ -226,7 +236,7 @@ class SortedRelease(BaseRelease):
 
 
 def _rank(q: NDArray[np.float64], absent: float, present: float) -> NDArray[np.float64]:
-    """Rank of the q-quantile of the points from rank `absent` to rank `present`."""
+    """Return the rank of the q-quantile of the points from rank `absent` to rank `present`."""
     number = present - absent
     # A hair less, so that 0.1 of 10 points is one point and not two.
     return np.asarray(absent + np.clip(np.ceil(q * number - 1e-9), 1, max(number, 1)))

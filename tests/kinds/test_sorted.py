@@ -1,4 +1,4 @@
-"""Sorted releases: decoding, ranks, quantiles and intervals against plain definitions; files; public choices."""
+"""Sorted points: sensitivity by brute force, exact noise, decoding and intervals, files, bad input."""
 
 import itertools
 from fractions import Fraction
@@ -11,13 +11,168 @@ from altered import write_altered
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.decode.isotonic import tail
-from deltahist.mechanisms.sorted import SortedMechanism, group_size
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease
+from deltahist.kinds.sorted.decoder import tail
+from deltahist.kinds.sorted.mechanism import group_size, sorted_steps
 from deltahist.privacy import Law
-from deltahist.releases import SortedRelease
+from deltahist.publishers import histogram
 
-LINE = dh.Domain((0, 1), (100,))
-STEPS = 100 * LINE.steps[0]
+LINE = dh.Domain((0, 100), (20,))
+UNIT = dh.Domain((0, 1), (100,))
+STEPS = 100 * UNIT.steps[0]
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    """Noise is recorded and left out."""
+    scales = []
+
+    def record(law, size, rng):
+        scales.append(law)
+        return np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr("deltahist.publishers.sorted.draw", record)
+    return scales
+
+
+@pytest.mark.parametrize("group", [1, 2, 3])
+@pytest.mark.parametrize("users", [1, 2])
+def test_the_sensitivity_is_delta_by_brute_force(group, users):
+    """All sets of up to 4 points on 6 places, all neighbours: the largest L1 distance of the sums is K D."""
+    places, reach, number = 6, 2, 4
+    sets = list(itertools.combinations_with_replacement(range(places), number))
+
+    def sums(points):
+        return np.add.reduceat(np.sort(points), np.arange(0, number, group))
+
+    worst = worst_square = 0
+    for points in sets:
+        for moved in itertools.combinations(range(number), users):
+            for to in itertools.product(range(places), repeat=users):
+                if any(abs(t - points[i]) > reach for i, t in zip(moved, to, strict=True)):
+                    continue
+                other = list(points)
+                for i, t in zip(moved, to, strict=True):
+                    other[i] = t
+                change = np.abs(sums(points) - sums(other))
+                worst, worst_square = max(worst, change.sum()), max(worst_square, (change**2).sum())
+    assert worst == users * reach
+    # For single coordinates K points change K entries: K D² would do for ρ, (K D)² is safe.
+    assert worst_square <= (users * reach) ** 2
+    assert worst_square == (users * reach) ** 2 or group == 1
+
+
+@pytest.mark.parametrize("limits", [(), [(20, 2)], [(20, 1), (float("inf"), 3)], [(40, 5), (np.inf, 30)]])
+@pytest.mark.parametrize("budget", [{"epsilon": 2}, {"rho": 2}])
+def test_noise_is_for_the_furthest_move_over_its_factor(limits, budget):
+    """The largest distance over its factor, by looking at every distance; what any move costs follows."""
+    near = dh.Neighbourhood(LINE, 5, limits=limits)
+    step, length = LINE.step[0], LINE.lattice_shape[0] - 1
+    ends = [min(float(r), 100.0) for r in np.linspace(5, 100, 20)]
+    wanted = [min(round(r / step), length) / near.factor_within(r) for r in ends if near.factor_within(r)]
+    mechanism = dh.SortedMechanism(near, 50, dh.Budget(**budget), group=1)
+    scale = mechanism.law.parameter
+    hidden = scale * 2 if "epsilon" in budget else Fraction(float(scale * 4) ** 0.5)
+    assert float(hidden) == pytest.approx(float(max(near.radius, *wanted)), rel=1e-9)
+    for limit in near.profile:
+        distance = 100 if limit.any else limit.distance
+        cost = mechanism.cost_under(near.moves_within(distance))
+        assert cost <= 2 * limit.factor**mechanism.norm
+
+
+def test_entry_at_an_end_is_a_move_from_the_parking_place():
+    """A set with one point more, within δ of the end, differs by at most D after padding."""
+    near = dh.Neighbourhood(LINE, 10, sources="left")
+    for place in (0, 3, 9.99):
+        with_it = sorted_steps(np.array([20.0, 50.0, place]), LINE, 5, parked="left")
+        without = sorted_steps(np.array([20.0, 50.0]), LINE, 5, parked="left")
+        assert np.abs(with_it - without).sum() <= near.radius
+    right = sorted_steps(np.array([20.0, 50.0]), LINE, 4, parked="right")
+    assert right[2:].tolist() == [20 * LINE.steps[0] - 1] * 2
+
+
+def test_what_is_released_is_exact(quiet):
+    near = dh.Neighbourhood(LINE, 5)
+    release = dh.publish_sorted([31, 8, 64.0, 47, 200], near, epsilon=0.5, group=2, contributions=3)
+    steps = np.sort(LINE.lattice([31, 8, 64.0, 47, 200])[:, 0])
+    assert release.values.tolist() == [steps[0] + steps[1], steps[2] + steps[3], steps[4]]
+    assert quiet[0].parameter == Fraction(3 * near.radius) / Fraction(1, 2)
+    assert release.laws[0] == quiet[0]
+    dh.publish_sorted([31], near, rho=0.125)
+    assert quiet[1].parameter == Fraction(near.radius**2) * 4
+    assert quiet[1].kind == "gaussian"
+
+
+def test_the_noise_goes_through_the_exact_sampler(monkeypatch):
+    monkeypatch.setattr(histogram, "discrete_laplace", lambda scale, size, rng: np.full(size, 7))
+    near = dh.Neighbourhood(LINE, 5)
+    release = dh.publish_sorted([0, 10], near, epsilon=1, group=1)
+    assert release.values.tolist() == [7, 10 * LINE.steps[0] // 5 + 7]
+
+
+def test_seeded_noise_is_stamped_and_repeats():
+    near = dh.Neighbourhood(LINE, 5)
+    first, second = (dh.publish_sorted([1, 2], near, 1.0, rng=np.random.default_rng(1)) for _ in range(2))
+    assert not first.publishable
+    assert np.array_equal(first.values, second.values)
+    assert dh.publish_sorted([1, 2], near, 1.0).publishable
+
+
+@pytest.mark.parametrize(
+    ("points", "options", "message"),
+    [
+        ([], {"epsilon": 1}, "no points"),
+        ([1, np.nan], {"epsilon": 1}, "NaN"),
+        ([[1, 2]], {"epsilon": 1}, "2 dimensions"),
+        (["a"], {"epsilon": 1}, "numbers"),
+        ([1, 2], {}, "one of them"),
+        ([1, 2], {"epsilon": 1, "rho": 1}, "one of them"),
+        ([1, 2], {"epsilon": -1}, "epsilon is -1"),
+        ([1, 2], {"epsilon": 1, "group": 3}, "at most the number of points"),
+        ([1, 2], {"epsilon": 1, "group": "some"}, "it must be 'auto'"),
+        ([1, 2], {"epsilon": 1, "most": 5}, "most is 5 with fixed membership"),
+        ([1, 2], {"epsilon": 1, "contributions": 0}, "contributions is 0"),
+        ([1, 2], {"epsilon": 1e-9}, "exceed 2\\^52"),
+    ],
+)
+def test_bad_input(points, options, message):
+    with pytest.raises(dh.InputError, match=message):
+        dh.publish_sorted(points, dh.Neighbourhood(LINE, 5), **options)
+
+
+def test_bad_membership():
+    with pytest.raises(dh.InputError, match="most is missing"):
+        dh.publish_sorted([1], dh.Neighbourhood(LINE, 5, sources="left"), 1.0)
+    with pytest.raises(dh.InputError, match="more points"):
+        dh.publish_sorted([1, 2, 3], dh.Neighbourhood(LINE, 5, sources="left"), 1.0, most=2)
+    with pytest.raises(dh.InputError, match="entry at one end"):
+        dh.publish_sorted([1], dh.Neighbourhood(LINE, 5, sources="boundary"), 1.0)
+    with pytest.raises(dh.InputError, match="2 dimensions"):
+        dh.publish_sorted([1], dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (2, 2)), 0.5), 1.0)
+
+
+def test_a_refusal_does_not_say_how_many_points_there_are():
+    """With a source their number is not public."""
+    near = dh.Neighbourhood(LINE, 5, sources="left")
+    mechanism = dh.publish_sorted([1, 2], near, 1.0, most=50).mechanism
+    for where, bound in ((near, {"epsilon": 1, "most": 50}), (mechanism, {})):
+        with pytest.raises(dh.InputError) as said:
+            dh.publish_sorted(np.zeros(173), where, **bound)
+        assert "50" in str(said.value)
+        assert "173" not in str(said.value)
+
+
+@pytest.mark.parametrize("points", [np.ones((173, 3)), np.array([None, *range(172)]), np.array(["1"] * 173)])
+def test_points_that_are_no_numbers_are_refused_without_their_number(points):
+    near = dh.Neighbourhood(LINE, 5, sources="left")
+    with pytest.raises(dh.InputError, match=r"must be \(n,\) numbers") as said:
+        dh.publish_sorted(points, near, 1.0, most=500)
+    assert "173" not in str(said.value)
+
+
+def test_nobody_there_is_a_release_too():
+    near = dh.Neighbourhood(LINE, 5, sources="left")
+    assert len(dh.publish_sorted([], near, 1.0, most=4, group=1).values) == 4
 
 
 def exact_release(points, near, group=1, **options):
@@ -29,14 +184,14 @@ def exact_release(points, near, group=1, **options):
 
 def test_without_noise_the_coordinates_come_back():
     points = np.sort(np.random.default_rng(1).random(500))
-    release = exact_release(points, dh.Neighbourhood(LINE, 0.01))
+    release = exact_release(points, dh.Neighbourhood(UNIT, 0.01))
     assert np.abs(release.coordinates() - points).max() < 1e-6
 
 
 @pytest.mark.parametrize("group", [1, 7, 50])
 def test_without_noise_ranks_are_right_within_a_group(group):
     points = np.random.default_rng(2).beta(2, 5, 400)
-    release = exact_release(points, dh.Neighbourhood(LINE, 0.01), group)
+    release = exact_release(points, dh.Neighbourhood(UNIT, 0.01), group)
     edges = np.linspace(0, 1, 31)
     found = dh.answer(release, dh.workloads.boxes(np.column_stack([np.zeros(30), edges[1:]])))
     true = [(points < e).sum() for e in edges[1:]]
@@ -45,10 +200,10 @@ def test_without_noise_ranks_are_right_within_a_group(group):
 
 
 def test_the_histogram_adds_up_and_is_not_negative():
-    near = dh.Neighbourhood(LINE, 0.05)
+    near = dh.Neighbourhood(UNIT, 0.05)
     release = dh.publish_sorted(np.random.default_rng(3).random(300), near, 1.0, rng=np.random.default_rng(4))
     cells = release.histogram()
-    assert cells.shape == LINE.shape
+    assert cells.shape == UNIT.shape
     assert cells.min() >= 0
     assert cells.sum() == pytest.approx(300)
     boxes = np.column_stack([np.arange(100), np.arange(1, 101)]) / 100
@@ -114,7 +269,7 @@ def test_intervals_cover(kind, budget):
         "clumped": np.clip(rng.normal(rng.choice([0.2, 0.21, 0.7], 600), 0.004), 0, 1),
         "tied": rng.choice([0.1, 0.5, 0.52], 600),
     }[kind]
-    near = dh.Neighbourhood(LINE, 0.02)
+    near = dh.Neighbourhood(UNIT, 0.02)
     low = rng.random(40) * 0.8
     high = low + 0.15
     true = [((points > a) & (points < b)).sum() for a, b in zip(low, high, strict=True)]
@@ -139,7 +294,7 @@ def test_intervals_cover(kind, budget):
 @pytest.mark.parametrize("budget", [{"epsilon": 0.01}, {"epsilon": 50.0}, {"rho": 1e-4}])
 def test_few_points_and_extreme_noise_still_give_figures(number, delta, budget):
     """Everything at an end, outside, or tied: all figures are finite, ordered and add up."""
-    near = dh.Neighbourhood(LINE, delta)
+    near = dh.Neighbourhood(UNIT, delta)
     rng = np.random.default_rng(number)
     for points in (
         rng.random(number),
@@ -179,25 +334,25 @@ def test_the_right_end_mirrors_the_left():
 
 
 def test_the_group_grows_with_the_noise_and_fits_its_public_figures():
-    sizes = [group_size(dh.Neighbourhood(LINE, d), 10_000, epsilon=1.0) for d in (0.001, 0.01, 0.1, 1)]
+    sizes = [group_size(dh.Neighbourhood(UNIT, d), 10_000, dh.Budget(epsilon=1.0)) for d in (0.001, 0.01, 0.1, 1)]
     assert sizes == sorted(sizes)
-    near = dh.Neighbourhood(LINE, 0.01)
-    assert group_size(near, 1, epsilon=1.0) == 1
-    assert group_size(near, 10_000, epsilon=0.1) > group_size(near, 10_000, epsilon=1.0)
-    assert group_size(near, 10_000, rho=0.5) > 1
+    near = dh.Neighbourhood(UNIT, 0.01)
+    assert group_size(near, 1, dh.Budget(epsilon=1.0)) == 1
+    assert group_size(near, 10_000, dh.Budget(epsilon=0.1)) > group_size(near, 10_000, dh.Budget(epsilon=1.0))
+    assert group_size(near, 10_000, dh.Budget(rho=0.5)) > 1
 
 
 def test_the_group_is_near_the_best_for_spread_and_clumped_points():
     rng = np.random.default_rng(10)
-    near = dh.Neighbourhood(LINE, 0.02)
+    near = dh.Neighbourhood(UNIT, 0.02)
     low = rng.random(100) * 0.9
     for points in (rng.random(3000), np.clip(rng.normal(rng.choice(rng.random(8), 3000), 0.02), 0, 1)):
         true = np.array([((points > a) & (points < a + 0.1)).sum() for a in low])
         errors = {}
-        chosen = group_size(near, 3000, epsilon=1.0)
+        chosen = group_size(near, 3000, dh.Budget(epsilon=1.0))
         for group in (1, chosen, 10 * chosen):
             squares = []
-            for _ in range(12):
+            for _ in range(8):
                 release = dh.publish_sorted(points, near, 1.0, group=group, rng=rng)
                 estimate, *_ = release.counts(low * STEPS - 0.5, (low + 0.1) * STEPS - 0.5)
                 squares.append(np.mean((estimate - true) ** 2))
@@ -207,7 +362,7 @@ def test_the_group_is_near_the_best_for_spread_and_clumped_points():
 
 
 def test_a_file_says_the_same(tmp_path):
-    near = dh.Neighbourhood(LINE, 0.01, sources="left")
+    near = dh.Neighbourhood(UNIT, 0.01, sources="left")
     release = dh.publish_sorted([0.1, 0.5, 0.6], near, rho=0.1, most=5, contributions=2)
     release.save(tmp_path / "points.parquet")
     again = SortedRelease.load(tmp_path / "points.parquet")
@@ -233,7 +388,7 @@ def test_a_file_says_the_same(tmp_path):
     ],
 )
 def test_an_altered_file_is_refused(tmp_path, change, message):
-    release = dh.publish_sorted([0.1, 0.5, 0.6], dh.Neighbourhood(LINE, 0.1), 1.0)
+    release = dh.publish_sorted([0.1, 0.5, 0.6], dh.Neighbourhood(UNIT, 0.1), 1.0)
     path = tmp_path / "points.parquet"
     release.save(path)
     write_altered(path, pq.read_table(path), release.describe() | change)
@@ -245,7 +400,7 @@ def test_an_altered_file_is_refused(tmp_path, change, message):
 
 
 def test_costs_grow_in_proportion_to_the_distance():
-    release = exact_release([0.2, 0.4], dh.Neighbourhood(LINE, 0.1))
+    release = exact_release([0.2, 0.4], dh.Neighbourhood(UNIT, 0.1))
     assert [float(c) for c in release.mechanism.cost_within(0.25)] == [2.5, 3.0]
     release = SortedRelease(
         SortedMechanism(release.neighbourhood, 2, dh.Budget(rho=Fraction(1, 8)), 1), release.values
@@ -254,7 +409,7 @@ def test_costs_grow_in_proportion_to_the_distance():
 
 
 def test_bad_questions():
-    release = exact_release([0.2, 0.4], dh.Neighbourhood(LINE, 0.1))
+    release = exact_release([0.2, 0.4], dh.Neighbourhood(UNIT, 0.1))
     with pytest.raises(dh.InputError, match=r"q is 1\.5"):
         release.quantiles(1.5)
     with pytest.raises(dh.InputError, match="level is 1"):
@@ -264,7 +419,7 @@ def test_bad_questions():
     with pytest.raises(dh.InputError, match="there must be 2 of int64"):
         SortedRelease(release.mechanism, release.values[:1])
     with pytest.raises(dh.InputError, match="one of them"):
-        group_size(release.neighbourhood, 3)
+        dh.Budget()
     square = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (2, 2)), 0.5)
     with pytest.raises(dh.InputError, match="2 dimensions"):
-        group_size(square, 3, epsilon=1.0)
+        group_size(square, 3, dh.Budget(epsilon=1.0))

@@ -1,4 +1,4 @@
-"""Mechanism of sorted points: sums of consecutive points of a line, with noise of one law."""
+"""Mechanism of sorted points: sums of consecutive points of a line, with noise of one law (docs/sorted.md)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.domain.counting import POINTS, Counting
-from deltahist.errors import InputError, whole
+from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
+from deltahist.mechanisms.calibration import law_hiding
 from deltahist.mechanisms.chain import Chain, laws_in
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
@@ -40,15 +41,8 @@ def check_membership(near: Neighbourhood) -> None:
         )
 
 
-def group_size(
-    near: Neighbourhood,
-    number: int,
-    *,
-    epsilon: float | Fraction | None = None,
-    rho: float | Fraction | None = None,
-    contributions: int = 1,
-) -> int:
-    """How many consecutive points to sum, for the least expected error of a rank, from public figures alone.
+def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
+    """Return how many consecutive points to sum, for the least expected error of a rank, from public figures alone.
 
     Points that are spread at random over the domain are s = (length / n) apart. The mean of k of them has noise
     σ/k, which is σ/(k s) ranks where groups do not overlap; where they do, isotonic regression leaves about
@@ -59,49 +53,46 @@ def group_size(
     Parameters
     ----------
     near : the neighbourhood, in one dimension. number : of points, or its public bound.
-    epsilon, rho, contributions : as in `publish_sorted`.
+    budget : ε or ρ. contributions : points of one user that may move at once.
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
-    >>> group_size(near, 10_000, epsilon=1.0), group_size(near, 20, epsilon=1.0)
+    >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
     (26, 1)
     """
     check_membership(near)
     number = whole(number=number)
-    deviation = math.sqrt(noise_law(near, Budget(epsilon, rho), contributions).variance())
+    deviation = math.sqrt(noise_law(near, budget, contributions).variance())
     steps = near.domain.lattice_shape[0]
     most = max(1, min(number, MOST_SUM // steps))
     k = np.unique(np.rint(np.geomspace(1, most, 2000)))
     spacing = steps / number
     overlap = deviation / (k * k * spacing)
     noise = k * np.where(overlap < 0.55, overlap, 0.82 * overlap ** (2 / 3))
-    return int(k[np.argmin(noise * noise + within(k))])
+    return int(k[np.argmin(noise * noise + variance_within(k))])
 
 
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int) -> Law:
-    """Noise of every released sum: the L1 (and L2) distance of neighbours' sums is at most K D lattice steps.
+    """Return the noise of each sum: neighbours' sums differ by at most K D lattice steps, in the L1 and the L2 norm.
 
-    D is δ, or what is more than that over its factor (`priced`).
+    D is δ, or a longer move over the factor of its limit (`hidden_move`).
     """
-    change = whole(contributions=contributions) * max(Fraction(near.radius), priced(near))
-    if budget.unit == "epsilon":
-        return Law("laplace", change / budget.amount)
-    return Law("gaussian", change * change / (2 * budget.amount))
+    change = whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
+    return law_hiding(budget, change)
 
 
-def priced(near: Neighbourhood) -> Fraction:
-    """Lattice steps that noise hides at the budget: the furthest move that a point on the line can make, over its
-    factor."""
+def hidden_move(near: Neighbourhood) -> Fraction:
+    """Return the lattice steps of the furthest move of a point on the line, over its factor: noise hides it."""
     last = near.domain.lattice_shape[0] - 1
     return max(min(relation.radius, last) / factor for factor, relation in near.relations)
 
 
-def times_as_far(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
-    """How many times as far as noise hides at the budget a point on the line can move under another relation."""
-    return min(moves.radius, near.domain.lattice_shape[0] - 1) / priced(near)
+def length_ratio(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
+    """Return the longest move of a point on the line under another relation, in units of `hidden_move`."""
+    return min(moves.radius, near.domain.lattice_shape[0] - 1) / hidden_move(near)
 
 
-def within(group: ArrayLike) -> NDArray[np.float64]:
-    """Variance of a rank within a group: k/6 for points at random places, and a fifth of the group if they clump."""
+def variance_within(group: ArrayLike) -> NDArray[np.float64]:
+    """Return the variance of a rank within a group: k/6 at random places, and a fifth of the group for clumps."""
     k = np.asarray(group, dtype=np.float64)
     return np.asarray((k - 1) / 6 + ((k - 1) * _CLUMPED) ** 2)
 
@@ -156,14 +147,7 @@ class SortedMechanism(BaseMechanism):
         if isinstance(group, str):
             if group != "auto":
                 raise InputError(f"group is {group!r}: it must be 'auto' or a whole number of points")
-            eps, rho = self.budget.exact
-            group = group_size(
-                self.neighbourhood,
-                self.number,
-                epsilon=eps,
-                rho=rho,
-                contributions=self.counting.contributions,
-            )
+            group = group_size(self.neighbourhood, self.number, self.budget, self.counting.contributions)
         object.__setattr__(self, "group", whole(group=group))
         self._check_chain()
         if self.together > self.number:
@@ -187,11 +171,6 @@ class SortedMechanism(BaseMechanism):
         """Lattice steps along the domain."""
         return self.domain.lattice_shape[0]
 
-    @property
-    def total_known(self) -> bool:
-        """Whether the number of points is public: it is if membership is fixed."""
-        return self.neighbourhood.fixed_membership
-
     @functools.cached_property
     def law(self) -> Law:
         """Noise of each sum, in lattice steps."""
@@ -214,7 +193,7 @@ class SortedMechanism(BaseMechanism):
         return True
 
     def entering(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What whole-number noise (draws,) adds to the released numbers: itself."""
+        """Return what whole-number noise (draws,) adds to the released numbers: itself."""
         return noise
 
     @property
@@ -238,13 +217,27 @@ class SortedMechanism(BaseMechanism):
         """Whether the numbers determine every cell: they do, up to the grouping."""
         return True
 
+    def measure(self, points: ArrayLike) -> NDArray[np.int64]:
+        """Return the sums (size,) of consecutive sorted points, in lattice steps; private.
+
+        Raises InputError if there are more points than places, or fewer where their number is public.
+        """
+        array, number = on_a_line(points), self.number
+        if len(array) > number or (self.total_known and len(array) != number):
+            raise InputError(
+                f"the mechanism is for {number:,} points, and there are others: their number must be its own"
+            )
+        fits_memory(40 * number, f"sorting {number:,} points")
+        steps = sorted_steps(array, self.domain, number, parked=self.neighbourhood.sources)
+        return np.add.reduceat(steps, np.arange(0, number, self.together))
+
     def noise_rows(self) -> list[dict[str, Any]]:
         std = math.sqrt(self.law.variance())
         return [{"rows": "sums", "law": self.law.kind, "std": std, "unit": "lattice steps"}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Budget that another relation costs: in proportion to the length of its moves (its square for ρ)."""
-        return self.budget.amount * times_as_far(self.neighbourhood, moves) ** self.norm
+        """Return the budget that another relation costs: in proportion to the length of its moves (squared for ρ)."""
+        return self.budget.amount * length_ratio(self.neighbourhood, moves) ** self.norm
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -260,7 +253,7 @@ class SortedMechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
-        """The mechanism that `describe` described, from an untrusted file; its noise is not compared yet."""
+        """Make the mechanism that `describe` described, from an untrusted file; its noise is not compared yet."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
@@ -270,6 +263,48 @@ class SortedMechanism(BaseMechanism):
             Counting.from_description(description),
             Chain.from_description(description.get("chain")),
         )
+
+
+def sorted_steps(
+    points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None
+) -> NDArray[np.int64]:
+    """Return sorted lattice steps (number,), absent points at the end where they are parked; private."""
+    steps = np.empty(number, dtype=np.int64)
+    absent = number - len(points)
+    if parked == "right":
+        steps[len(points) :] = domain.lattice_shape[0] - 1
+        part = steps[: len(points)]
+    else:
+        steps[:absent] = 0
+        part = steps[absent:]
+    if len(points):
+        part[:] = domain.lattice(points)[:, 0]
+    part.sort()
+    return steps
+
+
+def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
+    """Return the length of the released list: the number of points, or its public bound."""
+    if near.fixed_membership:
+        if most is not None:
+            raise InputError(
+                f"most is {most!r} with fixed membership: the number of points is public then; leave it out, or "
+                "declare sources='left' or 'right'"
+            )
+        if not present:
+            raise InputError("there are no points: a list of none says nothing")
+        return present
+    if most is None:
+        raise InputError(
+            f"most is missing with sources={near.sources!r}: give a public bound on the number of points; the places "
+            "that nobody takes are parked at the source"
+        )
+    bound = whole(most=most)
+    if present > bound:
+        raise InputError(
+            f"most is {bound:,}, but there are more points: raise the public bound (it costs no budget)"
+        )
+    return bound
 
 
 def check_all_there(counting: Counting) -> None:
