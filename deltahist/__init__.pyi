@@ -31,12 +31,15 @@ from .kinds import (
     SortedRelease as SortedRelease,
     load as load,
 )
+from .kinds.diffusion import (
+    DiffusionMechanism as DiffusionMechanism,
+    Network as Network,
+    PrivacyLevels as PrivacyLevels,
+)
+from .kinds.rappor import Rappor as Rappor
 from .mechanisms import Mechanism as Mechanism
 from .mechanisms.calibration import sensitivity as sensitivity
-from .mechanisms.diffusion import DiffusionMechanism as DiffusionMechanism
-from .mechanisms.rappor import Rappor as Rappor
 from .neighbourhood import Neighbourhood as Neighbourhood
-from .networks import Network as Network, PrivacyLevels as PrivacyLevels
 from .personal.database import Database as Database
 from .personal.people import People as People
 from .planning import (

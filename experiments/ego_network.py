@@ -17,9 +17,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.networks import distances_of, read_network
+from deltahist.kinds.diffusion import distances_of, read_network
+from deltahist.kinds.diffusion.signal import Signal
 from deltahist.noise.paths import BitPaths, VectorPaths
-from deltahist.releases.signal import Signal
 from experiments._common import (
     BLUE,
     GREEN,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.rappor import decode_counts
-from deltahist.mechanisms.rappor import Rappor, Reports
+from deltahist.kinds.rappor.decoder import decode_counts
+from deltahist.kinds.rappor.mechanism import Rappor, Reports
 from deltahist.publishers.rappor import Clients
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, save, write_csv
 

@@ -14,8 +14,8 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.mechanisms.diffusion import DiffusionMechanism
-    from deltahist.networks import Network
+    from deltahist.kinds.diffusion import Network
+    from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
     from deltahist.publishers.diffusion import Diffusion
 
 #: Pairs that --all answers at most.
@@ -42,13 +42,13 @@ class _Knows:
 
     def network(self) -> Network:
         """The network of the edges."""
-        from deltahist.networks import read_network
+        from deltahist.kinds.diffusion import read_network
 
         return read_network(self.edges, directed=self.directed)
 
     def kind(self) -> Any:
         """Distances, as the library takes them."""
-        from deltahist.networks import read_pairs
+        from deltahist.kinds.diffusion import read_pairs
 
         if self.distance in ("hops", "resistance"):
             return self.distance
@@ -163,8 +163,8 @@ class _Promise:
 
     def mechanism(self, knows: _Knows, shared: _Shared, network: Network) -> DiffusionMechanism:
         """What will be answered, fixed before any data are read."""
-        from deltahist.mechanisms.diffusion import DiffusionMechanism
-        from deltahist.networks import PrivacyLevels
+        from deltahist.kinds.diffusion import PrivacyLevels
+        from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
 
         alpha = None if self.alpha is None else options.length(self.alpha, "--alpha")
         if (alpha is None) != (shared.bit is not None):
@@ -198,7 +198,7 @@ class _Asked:
 
     def check(self, network: Network) -> pd.DataFrame | None:
         """The pairs that are asked for, if they are listed."""
-        from deltahist.networks import read_pairs
+        from deltahist.kinds.diffusion import read_pairs
 
         if self.everything and len(network) ** 2 > _MOST_PAIRS:
             raise InputError(

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from deltahist.budgets.rules import floor_nano
 from deltahist.errors import NANO, InputError, fits_memory
+from deltahist.kinds.diffusion.data import as_table, bound_by
+from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
+from deltahist.kinds.diffusion.signal import Signal
 from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.diffusion import DiffusionMechanism
 from deltahist.noise.entropy import source
 from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.publishers.keys import KEY, open_key
-from deltahist.publishers.user_data import as_table, bound_by
-from deltahist.releases.signal import Signal
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
+from deltahist.kinds.rappor.channels import Channel, Threshold
+from deltahist.kinds.rappor.mechanism import Rappor, Reports, check_cohorts, listed
 from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.channels import Channel, Threshold
-from deltahist.mechanisms.rappor import Rappor, Reports, check_cohorts, listed
 from deltahist.noise import discrete_laplace
 from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source

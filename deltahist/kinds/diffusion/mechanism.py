@@ -1,4 +1,4 @@
-"""Diffusion over a network: what is promised to whom about users' data, fixed before any data are read."""
+"""Mechanism of diffusion over a network: the promise to everybody about users' data, fixed before data are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from deltahist.domain.crs import unit_of
 from deltahist.domain.extents import extent_on
 from deltahist.domain.operations import read_crs
 from deltahist.errors import NANO, InputError, as_printed, positive
-from deltahist.networks import Distances, Network, PrivacyLevels, distances_of
+from deltahist.kinds.diffusion.distances import Distances, distances_of
+from deltahist.kinds.diffusion.levels import PrivacyLevels
+from deltahist.kinds.diffusion.network import Network
 from deltahist.privacy import Guarantee
 
 #: Lattice steps in α, at least, where nothing is said.
@@ -88,7 +90,7 @@ class DiffusionMechanism:
     @functools.cached_property
     def distances(self) -> Distances:
         """Between users; public."""
-        ready = hasattr(self.distance, "between")
+        ready = isinstance(self.distance, Distances)
         return self.distance if ready else distances_of(self.network, self.distance)
 
     @property
@@ -173,13 +175,13 @@ class DiffusionMechanism:
 
     @property
     def unit(self) -> str:
-        """Of the data, for people; "" if there is none."""
+        """The unit of the data; "" if there is none."""
         return "" if self.crs is None else unit_of(self.crs)
 
     def distances_between(
         self, owners: NDArray[np.int64], requesters: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """d of pairs (m,) of places among the nodes.
+        """Return d of pairs (m,) of places among the nodes.
 
         Raises InputError if both are the same, or they are not connected and the least ε is not stated.
         """
@@ -197,7 +199,7 @@ class DiffusionMechanism:
         return distances
 
     def levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
-        """ε of responses to pairs (m,) of users, in whole billionths.
+        """Return ε of responses to pairs (m,) of users, in whole billionths.
 
         Raises InputError if a user is not in the network or asks themselves, or two are not connected and the least ε
         is not stated.
@@ -206,7 +208,7 @@ class DiffusionMechanism:
         return np.asarray(self.epsilon.billionths(self.distances_between(first, second)))
 
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Root mean square of a response's distance from the data, in their units: √(n(n+1)) α/ε, and the lattice's.
+        """Return the root mean square of a response's distance from the data: √(n(n+1)) α/ε, and the lattice's.
 
         Source: 2018, theorem 4. Data and noise are both rounded to the lattice.
         """
@@ -215,15 +217,15 @@ class DiffusionMechanism:
         return float(self.lattice) * np.asarray(np.sqrt(noise + self.dimension / 6))
 
     def flipped(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Probability that the response to a bit is the other one, 1/(1 + e^ε)."""
+        """Return the probability that the response to a bit is the other one, 1/(1 + e^ε)."""
         return 1 / (1 + np.exp(np.minimum(np.asarray(levels, dtype=np.float64) / NANO, 700.0)))
 
     def in_units(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Whole lattice steps in the units of the data, to the last digit."""
+        """Return whole lattice steps in the units of the data, to the last digit."""
         return np.asarray(steps * float(self.lattice.numerator) / float(self.lattice.denominator))
 
     def statement(self, levels: ArrayLike = ()) -> str:
-        """The promise, as text for people; with the levels of some responses what they are good for."""
+        """Return the promise as text; with the levels of some responses, also how good these are."""
         lines = {
             "data": f"{', '.join(self.columns)}{f' in {self.crs}' if self.crs else ''}, one row of each user",
             "hidden": self._hidden,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from deltahist.decode.rappor import _design, _least_squares, _Seen, _selected, decode_counts
 from deltahist.errors import InputError
-from deltahist.mechanisms.rappor import Rappor
+from deltahist.kinds.rappor.decoder import _design, _least_squares, _Seen, _selected, decode_counts
+from deltahist.kinds.rappor.mechanism import Rappor
 
 NAMES = [f"text {i}" for i in range(30)]
 

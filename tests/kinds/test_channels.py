@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from deltahist.errors import InputError
-from deltahist.mechanisms.channels import STEPS, Channel, Threshold
+from deltahist.kinds.rappor.channels import STEPS, Channel, Threshold
 
 PARTS = st.fractions(0, 1, max_denominator=12)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.publishers.user_data import on_lattice
+from deltahist.kinds.diffusion.data import on_lattice
 
 NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("dia", "eve")])
 RNG = np.random.default_rng(1)

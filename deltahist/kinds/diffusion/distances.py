@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
 from deltahist.errors import InputError, fits_memory
-from deltahist.networks.network import Network
+from deltahist.kinds.diffusion.network import Network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,19 +23,19 @@ _CURE = "take hops, which are counted row by row, or a smaller network"
 _BYTES_PER_PAIR = 16
 
 
-class Distances(Protocol):
-    """d(i, j) from the owner i of data to whoever asks, j; public."""
+class Distances(abc.ABC):
+    """Distances d(i, j) from the owner i of data to whoever asks, j; public."""
 
-    @property
-    def words(self) -> str:
-        """What they are, for people."""
+    #: How a statement calls the distances.
+    words: str
 
+    @abc.abstractmethod
     def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Distances (m,) of pairs of places among the nodes; infinite where there is no way."""
+        """Return the distances (m,) of pairs of places among the nodes; infinite where there is no way."""
 
 
 def distances_of(network: Network, kind: Any = "hops") -> Distances:
-    """The distances of a network.
+    """Return the distances of a network.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
     ------
     InputError
         If the distances are negative or NaN, an array has another shape, a frame has a pair twice or an unknown user,
-        a network is directed and has no resistance, or what is to be computed does not fit into memory.
+        a network is directed and has no resistance, or the result does not fit into memory.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.index(["ann"]), path.index(["dia"])
@@ -67,14 +68,14 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
 
 
 @dataclass(frozen=True, eq=False)
-class _Hops:
+class _Hops(Distances):
     """Edges of the shortest way, counted from one user at a time."""
 
     network: Network
     words: str = "hops"
 
     def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Breadth-first search from each different owner, or backwards from each requester if they are fewer."""
+        """Search breadth-first from each different owner, or backwards from each requester if they are fewer."""
         adjacency, here, there = self.network.adjacency, owners, requesters
         starts, place = np.unique(here, return_inverse=True)
         ends = np.unique(there)
@@ -90,7 +91,7 @@ class _Hops:
 
 
 def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
-    """Edges (N,) of the shortest way from one node to each; infinite where there is none.
+    """Count the edges (N,) of the shortest way from one node to each; infinite where there is none.
 
     >>> import scipy.sparse
     >>> hops_from(scipy.sparse.csr_array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]), 0)
@@ -110,7 +111,7 @@ def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Resistance:
+class _Resistance(Distances):
     """R_ij = Γ_ii + Γ_jj − 2 Γ_ij, Γ the pseudo-inverse of the Laplacian of the component that holds both."""
 
     network: Network
@@ -141,7 +142,7 @@ class _Resistance:
         return order, starts, place
 
     def _inverse_of(self, component: int) -> NDArray[np.float64]:
-        """Made when it is first asked for."""
+        """Return the inverse of a component, computed at its first use."""
         if component not in self._inverses:
             order, starts, _ = self._parts
             members = order[starts[component] :][: np.count_nonzero(self._components == component)]
@@ -149,7 +150,7 @@ class _Resistance:
         return self._inverses[component]
 
     def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """From the inverses of those components that hold both of a pair."""
+        """Compute distances from the inverses of the components that hold both of a pair."""
         component = self._components[owners]
         together = np.flatnonzero((component == self._components[requesters]) & (owners != requesters))
         out = np.where(owners == requesters, 0.0, np.inf)
@@ -163,7 +164,7 @@ class _Resistance:
 
 
 def _inverse(adjacency: Any) -> NDArray[np.float64]:
-    """(L + J/n)⁻¹ of a connected graph, in place, symmetric to the last bit.
+    """Return (L + J/n)⁻¹ of a connected graph, in place, symmetric to the last bit.
 
     J is all ones. It differs from the pseudo-inverse by J/n, which resistances do not see.
     """
@@ -184,7 +185,7 @@ def _inverse(adjacency: Any) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Matrix:
+class _Matrix(Distances):
     """Distances that are given as one array."""
 
     matrix: NDArray[np.float64]
@@ -213,12 +214,12 @@ class _Matrix:
         return cls(matrix)
 
     def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Looked up."""
+        """Look distances up."""
         return self.matrix[owners, requesters]
 
 
 @dataclass(frozen=True, eq=False)
-class _Listed:
+class _Listed(Distances):
     """Distances of single pairs, sorted by owner and requester."""
 
     number: int
@@ -257,7 +258,7 @@ class _Listed:
         return cls(len(network), pairs, values)
 
     def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Looked up among the sorted pairs."""
+        """Look distances up among the sorted pairs."""
         wanted = owners * self.number + requesters
         if not len(self.pairs):
             return np.full(len(wanted), np.inf)

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError
-from deltahist.mechanisms.diffusion import DiffusionMechanism
+from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
 
 #: Data further than so many lattice steps from zero are not taken.
 _FARTHEST = 1 << 40
 
 
 def as_table(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
-    """Names (m,) and data (m, n) in whole lattice steps."""
+    """Return names (m,) and data (m, n) in whole lattice steps."""
     import pandas as pd
 
     columns = list(mechanism.columns)
@@ -90,7 +90,7 @@ def as_table(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArr
 
 
 def on_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
-    """The nearest whole steps, ⌊value/step + ½⌋ exactly; a float is the binary number that it is.
+    """Return the nearest whole steps, ⌊value/step + ½⌋ exactly; a float stands for its binary number.
 
     So values within α land at most ⌈α / step⌉ apart along each axis.
 
@@ -115,7 +115,7 @@ def on_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
 
 
 def bound_by(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
-    """All that noise goes with, as bytes that no other data or parameters have: the network and ε(d) are free."""
+    """Return all that noise goes with, as bytes of these data and parameters alone; the network and ε(d) are free."""
     head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
     return (
         "\n".join([head, *(f"{len(name)} {name}" for name in names)]).encode("utf-8", "surrogatepass")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import NANO, InputError, as_printed, positive
+from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
 from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.diffusion import DiffusionMechanism
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """What one user's data give at every level up to an ε; whoever holds it knows that ε about them, no more.
+    """One user's responses at every level up to an ε; whoever holds the signal knows that ε about the user, no more.
 
     It changes in steps: `values[k]` is the response from `starts[k]` to before `starts[k + 1]`, the last one up to and
     with `most`. Users can pass it on without anybody in the middle: each trims it to what the next one may know.
@@ -27,14 +27,14 @@ class Signal:
 
     Parameters
     ----------
-    mechanism : what is promised.
+    mechanism : the promise.
     owner : whose data they are.
     starts : (k,) rising levels in whole billionths; the first one is the least that it answers.
     most : the largest level that it answers.
     values : (k, n) responses as whole lattice steps, or bits.
     publishable : whether its noise came from the operating system.
 
-    >>> from deltahist.networks import Network
+    >>> from deltahist.kinds.diffusion import Network
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=10, columns=("age",), step=1)
     >>> signal = Signal(mechanism, "ann", np.array([1, 10**9]), 2 * 10**9, np.array([[37], [35]]))
@@ -55,7 +55,7 @@ class Signal:
         return Fraction(self.most, NANO)
 
     def at(self, epsilon: float | Fraction) -> NDArray[np.float64]:
-        """The response (n,) at an ε, in the units of the data.
+        """Return the response (n,) at an ε, in the units of the data.
 
         Raises InputError if it is above the signal's, or below a billionth.
         """
@@ -63,7 +63,7 @@ class Signal:
         return self.mechanism.in_units(self.values[place])
 
     def trim(self, epsilon: float | Fraction) -> Signal:
-        """The part up to an ε, for somebody who may know that much; of what was above it nothing is left.
+        """Return the part up to an ε, for somebody who may know that much; of what was above it nothing is left.
 
         Raises InputError if it is above the signal's, or below a billionth.
         """
@@ -73,14 +73,14 @@ class Signal:
         return vouched(Signal(self.mechanism, self.owner, starts, level, values), self.publishable)
 
     def to(self, requester: str) -> Signal:
-        """The part that a user of the network may know.
+        """Return the part that a user of the network may know.
 
         Raises InputError if they are not in the network, not connected, or may know more than the signal says.
         """
         return self.trim(Fraction(int(self.mechanism.levels([self.owner], [requester])[0]), NANO))
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row for each step: epsilon from which on it holds, and the response."""
+        """Return a row for each step: the epsilon from which on it holds, and the response."""
         import pandas as pd
 
         values = self.mechanism.in_units(self.values)
@@ -91,7 +91,7 @@ class Signal:
         return f"Signal of {self.owner!r} up to ε = {float(self.epsilon):g}, {len(self.starts):,} steps"
 
     def _level(self, epsilon: float | Fraction) -> int:
-        """Whole billionths of an ε, rounded down."""
+        """Return whole billionths of an ε, rounded down."""
         exact = as_printed(positive(epsilon=epsilon))
         level = exact.numerator * NANO // exact.denominator
         if not self.starts[0] <= level <= self.most:

@@ -1,10 +1,11 @@
-"""Networks: users, and who knows whom."""
+"""Networks: users, who knows whom, and the text files that say so; public."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 #: Users that a message names.
 _NAMED = 3
+#: Words of the first line of a table of pairs, where the line is a heading.
+_HEADINGS = frozenset({
+    "source", "target", "from", "to", "src", "dst", "owner", "requester", "distance", "user", "friend", "user1",
+    "user2", "node1", "node2", "id1", "id2", "weight",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +90,12 @@ class Network:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
-        """A network from a list of edges.
+        """Make a network from a list of edges.
 
         Parameters
         ----------
         edges : (m, 2) names; a frame's first two columns.
-        nodes : users besides those of the edges.
+        nodes : users besides the ends of edges.
         directed : whether an edge goes from the first to the second only.
 
         Raises
@@ -136,7 +142,7 @@ class Network:
 
     @classmethod
     def from_networkx(cls, graph: networkx.Graph) -> Network:
-        """A network from a networkx graph; its weights are not looked at.
+        """Make a network from a networkx graph, without weights.
 
         >>> import networkx
         >>> Network.from_networkx(networkx.path_graph(4))
@@ -162,7 +168,7 @@ class Network:
         return pd.Index(self.nodes, dtype=object)
 
     def index(self, users: Sequence[Any] | NDArray[Any] | pd.Series[Any], what: str = "user") -> NDArray[np.int64]:
-        """Places (m,) of users among the nodes.
+        """Return the places (m,) of users among the nodes.
 
         Raises InputError, which calls them `what`, if some are not in the network.
 
@@ -191,7 +197,7 @@ class Network:
         return places
 
     def with_users(self, users: Iterable[Any]) -> Network:
-        """The network with further users, who know nobody; those who are in it already change nothing.
+        """Return the network with further users, who know nobody; known users change nothing.
 
         They are put in the order of their names: that of a private table may tell about its rows.
 
@@ -202,3 +208,45 @@ class Network:
         matrix = self.adjacency.copy()
         matrix.resize((len(self) + len(more),) * 2)
         return Network((*self.nodes, *more), matrix, self.directed)
+
+
+def read_network(path: str | Path, *, directed: bool = False) -> Network:
+    """Read a network from a text file with an edge on each line (`read_pairs`).
+
+    Raises InputError if it cannot be read, or an edge lacks a user.
+    """
+    return Network.from_edges(read_pairs(path), directed=directed)
+
+
+def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
+    """Read the first columns of a table of text; commas, semicolons, tabs or spaces separate columns.
+
+    Remarks begin with #. The first line is left out if it is a heading: words such as source and target, from and to,
+    owner and requester.
+
+    Raises InputError if the file is missing, empty or unreadable, or a line has too few columns.
+    """
+    import pandas as pd
+
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise InputError(f"file {str(path)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"file {str(path)!r} cannot be read as text: {problem}") from None
+    numbered = [
+        (number, line) for number, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"
+    ]
+    if not numbered:
+        raise InputError(f"file {str(path)!r} is empty: it must have a line for each pair of users")
+    mark = next((mark for mark in ",;\t" if mark in numbered[0][1]), None)
+    rows = [[part.strip().strip('"') for part in line.split(mark)][:columns] for _, line in numbered]
+    if {word.lower() for word in rows[0]} <= _HEADINGS:
+        rows, numbered = rows[1:], numbered[1:]
+    for (number, line), row in zip(numbered, rows, strict=True):
+        if len(row) < columns or not all(row):
+            raise InputError(
+                f"line {number:,} of {str(path)!r} is {line[:60]!r}: it must have {columns} columns, as the first line "
+                "separates them"
+            )
+    return pd.DataFrame(rows, columns=range(columns), dtype=object)

@@ -82,11 +82,11 @@ class PrivacyLevels:
 
     @classmethod
     def of(cls, epsilon: Any) -> PrivacyLevels:
-        """What is given if it is `PrivacyLevels` already, else made of it."""
+        """Return levels that are given, or make them of a text, a table or a function."""
         return epsilon if isinstance(epsilon, cls) else cls(epsilon)
 
     def at(self, distances: ArrayLike) -> NDArray[np.float64]:
-        """ε at each distance, before it is rounded.
+        """Return ε at each distance, before rounding.
 
         Raises InputError if distances are negative or NaN, someone is not connected and `least` is not said, or the
         function grows or is not finite and above zero.
@@ -110,7 +110,7 @@ class PrivacyLevels:
         )
 
     def billionths(self, distances: ArrayLike) -> NDArray[np.int64]:
-        """ε at each distance in whole billionths, rounded down, one at least."""
+        """Return ε at each distance in whole billionths, rounded down, one at least."""
         epsilon = self.at(distances)
         out = np.floor(epsilon * NANO)
         # A product may be rounded either way; a float stands for the decimal that it prints as, no level is above it.
@@ -120,7 +120,7 @@ class PrivacyLevels:
 
     @property
     def words(self) -> str:
-        """For people: the function as it was given."""
+        """The function as the caller gave it."""
         if isinstance(self.epsilon, str):
             said = self.epsilon
         elif isinstance(self.epsilon, Mapping):
@@ -133,7 +133,7 @@ class PrivacyLevels:
         return ", ".join([said, *limits])
 
     def _checked(self, distances: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The function at rising distances."""
+        """Evaluate the function at rising distances; InputError if ε grows or is out of range."""
         values = np.asarray(self._function(distances), dtype=np.float64)  # type: ignore[attr-defined]
         if values.shape != distances.shape:
             raise InputError(
@@ -150,7 +150,7 @@ class PrivacyLevels:
 
 
 def _refuse_growth(distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
-    """InputError if ε grows between two of the rising distances."""
+    """Raise InputError if ε grows between two of the rising distances."""
     grows = np.diff(values) > 0
     if grows.any():
         at = int(np.argmax(grows))
@@ -161,14 +161,14 @@ def _refuse_growth(distances: NDArray[np.float64], values: NDArray[np.float64]) 
 
 
 def _level(name: str, value: Any) -> float:
-    """A privacy level that somebody stated."""
+    """Check a privacy level that somebody stated."""
     if positive(**{name: value}) > _MOST:
         raise InputError(f"{name} is {value!r}: it must be at most 10^6")
     return float(value)
 
 
 def _read(text: str) -> Function:
-    """What a text says."""
+    """Parse a text, "exp(4-3.3d)" or "1:15,2:8"."""
     plain = "".join(text.split())
     match = _EXPONENTIAL.fullmatch(plain)
     if match is not None:
@@ -189,7 +189,7 @@ def _read(text: str) -> Function:
 
 
 def _exponential(scale: float, start: float, rate: float | None, unit: float | None, text: str) -> Function:
-    """exp(scale + start − rate d / unit), one billionth at least."""
+    """Return exp(scale + start − rate d / unit), one billionth at least."""
     slope = (1.0 if rate is None else rate) / (1.0 if unit is None else unit or math.nan)
     if not 0 < slope < math.inf:
         raise InputError(f"epsilon is {text!r}: it must fall with the distance")
@@ -199,7 +199,7 @@ def _exponential(scale: float, start: float, rate: float | None, unit: float | N
 
 
 def _table(levels: Mapping[float, float]) -> Function:
-    """Steps: up to each distance its own ε, beyond the last one the last one's."""
+    """Return steps: up to each distance its own ε, beyond the last distance the last ε."""
     if not levels:
         raise InputError("epsilon is an empty table: it must have a distance and its ε at least")
     ends, values = np.array(sorted((float(d), float(e)) for d, e in levels.items())).T

@@ -34,7 +34,7 @@ def decode_counts(
     candidates: Sequence[str],
     level: float,
 ) -> pd.DataFrame:
-    """Estimates for all candidates from counts of reported ones.
+    """Estimate all candidates from counts of reported ones.
 
     Parameters
     ----------
@@ -123,12 +123,12 @@ class _Seen:
         return self.users / self.users.sum()
 
     def whitened(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows in units of their noise; those of empty cohorts are zero."""
+        """Return rows in units of their noise; empty cohorts have zeros."""
         return np.divide(rows, self.spread, out=np.zeros_like(rows), where=self.spread > 0)
 
 
 def _design(positions: NDArray[np.int64], seen: _Seen, bits: int) -> scipy.sparse.csc_array:
-    """Whitened rows that one user of each candidate is expected to add, (cohorts · bits, candidates)."""
+    """Return the whitened rows that one user of each candidate is expected to add, (cohorts · bits, candidates)."""
     number, cohorts, _ = positions.shape
     rows = positions + bits * np.arange(cohorts)[:, None]
     columns = np.broadcast_to(np.arange(number)[:, None, None], positions.shape)
@@ -141,7 +141,7 @@ def _design(positions: NDArray[np.int64], seen: _Seen, bits: int) -> scipy.spars
 def _selected(
     design: scipy.sparse.csc_array, others: NDArray[np.float64], target: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Candidates that a non-negative LASSO leaves, each with a penalty that noise alone seldom exceeds.
+    """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds.
 
     Texts that are not listed, or too rare to be chosen, set all bits alike: `others`, without a penalty.
     """
@@ -166,7 +166,7 @@ def _selected(
 def _least_squares(
     design: NDArray[np.float64], others: NDArray[np.float64], seen: _Seen
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Estimates and standard errors of the chosen candidates.
+    """Return estimates and standard errors of the chosen candidates.
 
     Three things are random: the channel; in which cohorts a candidate's users are, each cohort's number being known;
     and which bits unlisted texts set. The last is seen in the residuals, and put on the channel.

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.decode.rappor import decode_counts
 from deltahist.errors import InputError, one_of, positive, whole
+from deltahist.kinds.rappor.channels import STEPS, Channel, Threshold, probability
+from deltahist.kinds.rappor.decoder import decode_counts
 from deltahist.mechanisms.base import MOST_CERTAIN
-from deltahist.mechanisms.channels import STEPS, Channel, Threshold, probability
 from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FORMS = ("channels", "laplace")
 
 @dataclass(frozen=True)
 class Rappor:
-    """What is reported of a user's text, and what that may tell.
+    """Settings of a collection: the reports of a user's text, and their guarantee.
 
     A text sets `hashes` of the `bits` of a filter; which ones depends on the user's cohort, too. Each bit is replaced
     once and for all by a 1 or a 0, with probability f/2 each (the permanent bits, which the user keeps secret). A
@@ -92,7 +92,7 @@ class Rappor:
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
-        """The least noise in the permanent bits of which all that is ever reported costs `epsilon`.
+        """Return the settings with the least noise in the permanent bits under which all reports cost `epsilon`.
 
         Parameters
         ----------
@@ -171,12 +171,12 @@ class Rappor:
         p: Fraction | float | None = None,
         q: Fraction | float | None = None,
     ) -> Rappor:
-        """The same with less noise.
+        """Return the settings with less noise.
 
         Raises
         ------
         InputError
-            If what was said before would have told more than what is said then (`check_relaxes`).
+            If earlier reports would have told more than later ones (`check_relaxes`).
         """
         given: dict[str, Any] = {"f": f, "p": p, "q": q}
         finer = replace(self, **{name: value for name, value in given.items() if value is not None})
@@ -212,7 +212,7 @@ class Rappor:
             ) from problem
 
     def to_report(self, finer: Rappor) -> Channel:
-        """From permanent bits of `finer` settings to a report of these ones."""
+        """Return the channel from permanent bits of `finer` settings to a report of these ones."""
         return self.permanent.channel.remainder(finer.permanent.channel).then(self.instantaneous.channel)
 
     @property
@@ -221,12 +221,12 @@ class Rappor:
         return ", ".join(f"{float(x):g}" for x in (self.f, self.p, self.q))
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description."""
+        """Describe the settings as JSON."""
         return asdict(self) | {name: str(getattr(self, name)) for name in ("f", "p", "q")}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Rappor:
-        """What `describe` described.
+        """Make the settings that `describe` described.
 
         >>> Rappor.from_description(Rappor(f=0.25).describe()) == Rappor(f=0.25)
         True
@@ -235,12 +235,12 @@ class Rappor:
         return cls(**(description | exact))
 
     def positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The bits that texts set in each cohort, (texts, cohorts, k): keyed BLAKE2 of cohort and number of the hash.
+        """Return the bits that texts set in each cohort, (texts, cohorts, k): BLAKE2 keyed by cohort and hash number.
 
         Raises
         ------
         InputError
-            On what is no text.
+            On anything but text.
 
         >>> Rappor(bits=16, cohorts=2).positions(["cafe"]).shape
         (1, 2, 2)
@@ -264,7 +264,7 @@ class Rappor:
     def decode(
         self, ones: ArrayLike, users: ArrayLike, candidates: Sequence[str], *, level: float = 0.05
     ) -> pd.DataFrame:
-        """How many users have each candidate, from the ones that were reported (docs/rappor.md).
+        """Estimate how many users have each candidate, from the ones that were reported (docs/rappor.md).
 
         Parameters
         ----------
@@ -319,7 +319,7 @@ class Reports:
     Raises
     ------
     InputError
-        On shapes, cohorts or bits that are not those of the settings.
+        On shapes, cohorts or bits that do not fit the settings.
 
     >>> Reports(Rappor(bits=4, cohorts=2), [0, 1], [[1, 0, 0, 1], [0, 1, 0, 1]]).ones.tolist()
     [[1, 0, 0, 1], [0, 1, 0, 1]]
@@ -345,7 +345,7 @@ class Reports:
 
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
-        """Reports that say 1, (cohorts, m); those of several collections add up."""
+        """Reports that say 1, (cohorts, m); several collections add up."""
         order = np.argsort(self.cohorts, kind="stable")
         starts = np.searchsorted(self.cohorts[order], np.arange(self.mechanism.cohorts + 1))
         parts = [self.bits[order[a:b]].sum(axis=0, dtype=np.int64) for a, b in itertools.pairwise(starts)]
@@ -357,7 +357,7 @@ class Reports:
         return np.bincount(self.cohorts, minlength=self.mechanism.cohorts)
 
     def decode(self, candidates: Sequence[str], *, level: float = 0.05) -> pd.DataFrame:
-        """How many users have each candidate: `Rappor.decode`."""
+        """Estimate how many users have each candidate: `Rappor.decode`."""
         return self.mechanism.decode(self.ones, self.users, candidates, level=level)
 
 

@@ -12,8 +12,8 @@ from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filte
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.mechanisms.channels import Threshold
-from deltahist.mechanisms.rappor import Rappor
+from deltahist.kinds.rappor.channels import Threshold
+from deltahist.kinds.rappor.mechanism import Rappor
 from deltahist.publishers import rappor as publishing, state_files
 from deltahist.publishers.rappor import Clients
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from deltahist.errors import InputError
-from deltahist.mechanisms.channels import Channel
-from deltahist.mechanisms.rappor import Rappor, Reports
+from deltahist.kinds.rappor.channels import Channel
+from deltahist.kinds.rappor.mechanism import Rappor, Reports
 
 F = Fraction
 

@@ -29,7 +29,7 @@ class Channel:
     Raises
     ------
     InputError
-        On what is no probability.
+        On anything but a probability.
 
     Flips one of a quarter and one of an eighth: the first is the second, flipped again with probability 1/6.
 
@@ -78,7 +78,7 @@ class Channel:
         return self.zero == 0 and self.one == 1
 
     def then(self, after: Channel) -> Channel:
-        """This channel followed by another one.
+        """Return this channel followed by another one.
 
         >>> Channel.flips(Fraction(1, 4)).then(Channel.flips(Fraction(1, 4))).zero
         Fraction(3, 8)
@@ -87,7 +87,7 @@ class Channel:
         return Channel(after.zero + rise * self.zero, after.zero + rise * self.one)
 
     def remainder(self, finer: Channel) -> Channel:
-        """The channel that makes this one of a finer one: `finer.then(...)` is this channel.
+        """Return the channel that makes this one of a finer one: `finer.then(...)` is this channel.
 
         Solved from P(1 | 0) and P(1 | 1), its probabilities are between 0 and 1 exactly if neither of `ratios` is
         larger here than in the finer channel.
@@ -115,7 +115,7 @@ class Channel:
         )
 
     def refining(self, coarse: Channel) -> tuple[Fraction, ...]:
-        """P(this channel's bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes.
+        """Return P(this channel's bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes.
 
         Where x never gives y, the chance is that of x alone.
 
@@ -162,7 +162,7 @@ class Threshold:
 
     @classmethod
     def near(cls, channel: Channel) -> Threshold:
-        """The threshold of a channel's probabilities.
+        """Make the threshold of a channel's probabilities.
 
         One that flips both bits alike is met within 10⁻¹¹, of others P(1 | 0) and P(0 | 1) by a factor within
         1 ± ε / `STEPS`.
@@ -214,7 +214,7 @@ class Threshold:
         return Channel(*(self._beyond(self.at - b * self.steps) for b in (0, 1)))
 
     def _beyond(self, least: int) -> Fraction:
-        """P(noise ≥ least); a probability near 1 is as sure as what is left of it."""
+        """Return P(noise ≥ least); a probability near 1 is as exact as its complement."""
         rate = float(self.epsilon) / self.steps
         if least <= 0:
             return 1 - self._beyond(1 - least)
@@ -222,7 +222,7 @@ class Threshold:
 
 
 def probability(**parameter: Fraction | float) -> Fraction:
-    """Return the one keyword's value as the exact fraction it stands for, or raise InputError unless it is from 0 to 1.
+    """Return the one keyword's value as an exact fraction; InputError unless it is from 0 to 1.
 
     >>> probability(p=0.25)
     Fraction(1, 4)
