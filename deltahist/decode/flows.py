@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy
@@ -38,8 +39,16 @@ class FlowDecoder(Decoder):
     strategy: Flow
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._cells(values, self._sums(values))
+
+    def _sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Block sums y₂ (blocks), in points."""
         flow = self.strategy
-        sums = values[flow.shape[0] - flow.size :].reshape(flow.blocks) / _ONE
+        return np.asarray(values[flow.shape[0] - flow.size :].reshape(flow.blocks) / _ONE)
+
+    def _cells(self, values: NDArray[Any], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """ĉ (N,) from y₁ and the block sums."""
+        flow = self.strategy
         if flow.plain:
             return sums.ravel()
         cells = values[: self.domain.size].reshape(self.domain.shape)
@@ -55,25 +64,48 @@ class FlowDecoder(Decoder):
         rest = box - spread_blocks(share, flow.starts, self.domain.shape)
         return np.concatenate([rest.ravel(), share.ravel() / _ONE])
 
-    def estimate(self, values: NDArray[np.float64], total: int | None) -> NDArray[np.float64]:
-        if self.strategy.keeps_total:  # it is the public total already
-            return self.solve(np.asarray(values, dtype=np.float64)).reshape(self.domain.shape)
-        return super().estimate(values, total)
+    def estimate(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
+        moved = self.total_known and total is not None and not self.strategy.keeps_total
+        if moved and not self._enters_by_hubs:
+            return super().estimate(values, total)
+        sums = self._sums(values)
+        if moved:
+            hubs, spread = self._hubs_onto_total
+            if spread > 0:
+                assert total is not None
+                sums.ravel()[self._hub_places] += hubs * ((total - sums.sum()) / spread)
+        return self._cells(values, sums).reshape(self.domain.shape)
 
     def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
 
     @functools.cached_property
     def onto_total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        flow = self.strategy
-        if len(flow.doors) != 1 or flow.hub_grid is None:
+        if not self._enters_by_hubs:
             return super().onto_total
-        # Flows between blocks leave the total as it is: only what enters at the hubs moves onto it.
-        assert self._hubs is not None
-        (x, y), (core, spread) = flow.hub_grid.axes, self._hubs.onto_total
+        flow, (hubs, spread) = self.strategy, self._hubs_onto_total
         values = np.zeros(flow.shape[0])
-        values[flow.shape[0] - flow.size + flow.hub_grid.places] = x.of_waves(y.of_waves(core, -1), -2).ravel() * _ONE
+        values[flow.shape[0] - flow.size + self._hub_places] = hubs * _ONE
         return self.adjoint(np.ones(self.domain.size)), self.solve(values), spread
+
+    @property
+    def _enters_by_hubs(self) -> bool:
+        """Whether nothing but hubs moves onto a public total: flows between blocks leave the total as it is."""
+        return len(self.strategy.doors) == 1 and self.strategy.hub_grid is not None
+
+    @property
+    def _hub_places(self) -> NDArray[np.int64]:
+        """The blocks of the hubs, among all blocks (hubs,)."""
+        assert self.strategy.hub_grid is not None
+        return self.strategy.hub_grid.places
+
+    @property
+    def _hubs_onto_total(self) -> tuple[NDArray[np.float64], float]:
+        """What the hubs add (hubs,) where estimates move onto the total, and the sum of it."""
+        assert self._hubs is not None
+        assert self.strategy.hub_grid is not None
+        (x, y), (core, spread) = self.strategy.hub_grid.axes, self._hubs.onto_total
+        return (x.waves.T @ core @ y.waves).ravel(), spread
 
     @functools.cached_property
     def _block_sizes(self) -> NDArray[np.float64]:

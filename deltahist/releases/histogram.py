@@ -171,8 +171,9 @@ class Release(BaseRelease):
         columns = read_columns(file, path, ["group", "value"])
         if (total is not None) != mechanism.total_known:
             raise damaged(path, "states a number of points against its own membership rule")
-        if description["groups"] != [g.name for g in strategy.parts] or not np.array_equal(
-            columns["group"], _part_of_values(strategy)
+        group, parts = columns["group"], strategy.parts
+        if description["groups"] != [part.name for part in parts] or not all(
+            np.all(group[part.members] == i) for i, part in enumerate(parts)
         ):
             raise damaged(path, "has groups of rows that are not its strategy's")
         stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
