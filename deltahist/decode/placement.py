@@ -8,15 +8,16 @@ Derivation: docs/placement.md.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.merging import ErrorSource, block_error
-from deltahist.workloads.cover import CellSums, Cover
 
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
 _OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
@@ -35,12 +36,57 @@ _ODDS, _CLUMP = 2.5, 1.5
 _MOST_SHARED = 0.999
 #: What nothing is divided by.
 _TINY = np.finfo(np.float64).tiny
-#: Cells that are looked at a time.
-_AT_A_TIME = 1 << 15
 
 Field = NDArray[np.float64]
 #: Typical variance of the noise in a block of so many cells along each axis.
 BlockVariance = Callable[[tuple[int, ...]], float]
+
+
+class Chosen(Protocol):
+    """Some cells of a map."""
+
+    def own(self, field: Field) -> Field:
+        """Return their numbers from those of all cells."""
+
+    def beside(self, field: Field) -> list[tuple[Field, Field]]:
+        """Return along each axis the numbers of the cells before and behind them; an edge's own beyond the edge."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All cells of some rows."""
+
+    rows: slice
+
+    def own(self, field: Field) -> Field:
+        return field[self.rows]
+
+    def beside(self, field: Field) -> list[tuple[Field, Field]]:
+        start, stop, _ = self.rows.indices(len(field))
+        around = field[np.clip(np.arange(start - 1, stop + 1), 0, len(field) - 1)]
+        out = [(around[:-2], around[2:])]
+        if field.ndim == 2:
+            padded = np.pad(around[1:-1], ((0, 0), (1, 1)), mode="edge")
+            out.append((padded[:, :-2], padded[:, 2:]))
+        return out
+
+
+@dataclass(frozen=True)
+class Places:
+    """Cells by their places along each axis (k,)."""
+
+    places: tuple[NDArray[np.int64], ...]
+
+    def own(self, field: Field) -> Field:
+        return field[self.places]
+
+    def beside(self, field: Field) -> list[tuple[Field, Field]]:
+        out = []
+        for axis, (place, n) in enumerate(zip(self.places, field.shape, strict=True)):
+            ends = np.maximum(place - 1, 0), np.minimum(place + 1, n - 1)
+            low, high = (field[(*self.places[:axis], end, *self.places[axis + 1 :])] for end in ends)
+            out.append((low, high))
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,34 +95,31 @@ class Placement:
 
     Parameters
     ----------
-    spread : u of each cell (domain.shape), in points squared: a share f of a cell's area holds f h of its h points,
-        give or take √(f (1 − f) u).
-    slopes : along each axis, half of what density grows by from the cell's centre to its edge, as a part of its mean
-        (domain.shape).
+    cells : unbiased estimates h (domain.shape). noise : their typical variance. law : how points clump.
     """
 
-    spread: Field
-    slopes: tuple[Field, ...]
+    cells: Field
+    noise: float
+    law: Clumping
 
-    def slanted(self, cells: Field) -> tuple[Field, ...]:
-        """2 h g along each axis (domain.shape): Σ f ξ of these is what slopes add to Σ f h."""
-        found = tuple(cells * slope for slope in self.slopes)
-        for each in found:
-            each *= 2  # in place: on large maps an array more takes longer than the product
-        return found
+    def slanted(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
+        """2 h g along each axis, of chosen cells with numbers h: Σ f ξ of these is what slopes add to Σ f h.
 
-    @property
-    def spreads(self) -> tuple[Field, ...]:
-        """The fields u (domain.shape) from which `joined` takes the variance: here one."""
-        return (self.spread,)
+        The slope g is half of what density grows by from the cell's centre to its edge, as a part of its mean.
+        """
+        twice = 2 * self.law.trust * own
+        return tuple(twice * slope for slope in _slopes(self.cells, math.sqrt(self.noise), chosen))
+
+    def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
+        """The fields u from which `joined` takes the variance, of chosen cells: here one.
+
+        A share f of a cell's area holds f h of its h points, give or take √(f (1 − f) u).
+        """
+        return (self.law.spread(chosen.own(self.cells), self.noise),)
 
     def joined(self, apart: Sequence[Field]) -> Field:
         """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
         return apart[0]
-
-    def variance(self, cover: Cover) -> Field:
-        """Return Σ f (1 − f) u (m,): what is not known of where the points of cut cells lie."""
-        return unplaced(*cover.sums(CellSums(self.spread), (0, "share"), (0, "square")))
 
 
 def unplaced(shares: Field, squares: Field) -> Field:
@@ -124,24 +167,14 @@ def block_variance(decoder: ErrorSource) -> BlockVariance:
 
 def placed(cells: Field, blocks: BlockVariance) -> Placement:
     """`placement`, of estimates whose blocks have these variances of noise."""
-    noise = blocks((1,) * cells.ndim)
-    law = learnt(cells, blocks)
-    spread, slopes = np.empty(cells.shape), [np.empty(cells.shape) for _ in cells.shape]
-    # Some rows at a time: what is worked out on the way stays near the processor.
-    step = max(1, _AT_A_TIME * len(cells) // cells.size)
-    for first in range(0, len(cells), step):
-        rows = slice(first, first + step)
-        spread[rows] = law.spread(cells[rows], noise)
-        for out, found in zip(slopes, _slopes(cells, math.sqrt(noise), rows), strict=True):
-            np.multiply(found, law.trust, out=out[rows])
-    return Placement(spread, tuple(slopes))
+    return Placement(cells, blocks((1,) * cells.ndim), learnt(cells, blocks))
 
 
 def learnt(cells: Field, blocks: BlockVariance) -> Clumping:
     """The law of the halves of the smallest blocks of which enough stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
-        halves, levels = _Halves(cells, blocks, 2 * halves.width), levels + 1
+        halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
     if not len(halves.points):
         return Clumping(levels=levels)
     return Clumping(*halves.fitted(), levels)
@@ -150,28 +183,30 @@ def learnt(cells: Field, blocks: BlockVariance) -> Clumping:
 class _Halves:
     """Blocks of `width` cells a side that stand out from the noise, split in two along each axis.
 
-    One entry for each block and axis: its points B, the far half less the near one d, what slopes say of it B g,
-    and the variances of the noise in B and in d.
+    Blocks consist of `quarters`, whose sums are given. One entry for each block and axis: its points B, the far half
+    less the near one d, what slopes say of it B g, and the variances of the noise in B and in d.
     """
 
-    def __init__(self, cells: Field, blocks: BlockVariance, width: int) -> None:
-        ndim, self.width = cells.ndim, width
-        quarters = _block_sums(cells, (width // 2,) * ndim)
-        sums = _block_sums(quarters, (2,) * ndim)
+    def __init__(self, quarters: Field, blocks: BlockVariance, width: int) -> None:
+        ndim, self.width, self.sums = quarters.ndim, width, _sums_of_two(quarters)
         whole = blocks((width,) * ndim)
-        clear = sums >= max(_FEWEST, _CLEAR * math.sqrt(blocks((width // 2,) * ndim)))
-        slopes = _slopes(sums, math.sqrt(whole), slice(0, len(sums))) if clear.any() else (sums,) * ndim
-        differences, slanted, noise = [], [], []
+        clear = np.nonzero(self.sums >= max(_FEWEST, _CLEAR * math.sqrt(blocks((width // 2,) * ndim))))
+        points = self.sums[clear]
+        parts = {
+            ends: quarters[tuple(2 * place + end for place, end in zip(clear, ends, strict=True))]
+            for ends in itertools.product((0, 1), repeat=ndim)
+        }
+        slopes = _slopes(self.sums, math.sqrt(whole), Places(clear))
+        differences, noise = [], []
         for axis in range(ndim):
             half = tuple(width // 2 if a == axis else width for a in range(ndim))
-            split = _block_sums(quarters, tuple(1 if a == axis else 2 for a in range(ndim)))
-            near, far = (np.take(split, np.arange(end, 2 * sums.shape[axis], 2), axis) for end in (0, 1))
-            differences.append((far - near)[clear])
-            slanted.append((sums * slopes[axis])[clear])
+            near, far = (sum(part for ends, part in parts.items() if ends[axis] == end) for end in (0, 1))
+            differences.append(far - near)
             # (far − near)² + (far + near)² = 2 far² + 2 near², and far + near is the block.
-            noise.append(np.full(int(clear.sum()), max(4 * blocks(half) - whole, 0.0)))
-        self.points = np.tile(sums[clear], ndim)
-        self.differences, self.slanted = np.concatenate(differences), np.concatenate(slanted)
+            noise.append(np.full(len(points), max(4 * blocks(half) - whole, 0.0)))
+        self.points = np.tile(points, ndim)
+        self.differences = np.concatenate(differences)
+        self.slanted = np.concatenate([points * slope for slope in slopes])
         self.noise, self.noise_of_points = np.concatenate(noise), whole
 
     def fitted(self) -> tuple[float, float, float]:
@@ -199,27 +234,24 @@ class _Halves:
         return max(float(clump), 0.0), float(np.clip(shared, 0.0, _MOST_SHARED)), trust
 
 
-def _slopes(cells: Field, error: float, rows: slice) -> tuple[Field, ...]:
-    """How density grows across each cell of some rows (`Placement.slopes`), from its neighbours; little in noise."""
-    start, stop, _ = rows.indices(len(cells))
-    around = cells[np.clip(np.arange(start - 1, stop + 1), 0, len(cells) - 1)]
-    own = around[1:-1]
-    neighbours = [(around[:-2], around[2:])]
-    if cells.ndim == 2:
-        padded = np.pad(own, ((0, 0), (1, 1)), mode="edge")
-        neighbours.append((padded[:, :-2], padded[:, 2:]))
-    least = 2 * abs(own) + 4 * error
+def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
+    """How density grows across chosen cells (`Placement.slanted`), from their neighbours; little in noise."""
+    least = 2 * abs(chosen.own(cells)) + 4 * error
     found = [
-        _OF_NEIGHBOURS * (high - low) / np.maximum(abs(high) + abs(low) + least, _TINY) for low, high in neighbours
+        _OF_NEIGHBOURS * (high - low) / np.maximum(abs(high) + abs(low) + least, _TINY)
+        for low, high in chosen.beside(cells)
     ]
     steep = _STEEPEST / np.maximum(sum(map(abs, found)), _STEEPEST)
     return tuple(slope * steep for slope in found)
 
 
-def _block_sums(cells: Field, widths: tuple[int, ...]) -> Field:
-    """Sums over whole blocks; cells beyond the last whole one are left out."""
-    for axis, width in enumerate(widths):
-        if width > 1:
-            whole = np.moveaxis(cells, axis, 0)[: cells.shape[axis] // width * width]
-            cells = np.moveaxis(np.asarray(sum(whole[i::width] for i in range(width))), 0, axis)
-    return cells
+def _sums_of_two(cells: Field) -> Field:
+    """Sums over blocks of two cells a side; cells beyond the last whole one are left out."""
+    first, *others = (
+        cells[tuple(slice(end, n // 2 * 2, 2) for end, n in zip(ends, cells.shape, strict=True))]
+        for ends in itertools.product((0, 1), repeat=cells.ndim)
+    )
+    out = first.copy()
+    for each in others:
+        out += each
+    return out

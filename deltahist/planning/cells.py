@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.placement import Placement
+from deltahist.decode.placement import unplaced
 from deltahist.domain import Domain, length_times
 from deltahist.domain.domain import CellTooLarge
 from deltahist.errors import InputError, positive
@@ -22,7 +22,7 @@ from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.ranking import mechanism_for
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import AllRanges, Workload, random_boxes
+from deltahist.workloads import AllRanges, CellSums, Workload, random_boxes
 
 #: Two of a map's points share one of M cells with chance M^−0.55: people gather along roads and at centres, on 1.1
 #: dimensions of the plane's two.
@@ -70,7 +70,7 @@ def expected_spread(domain: Domain, points: float, *, contributions: int = 1) ->
 
 def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
     """Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
-    return Placement(np.ones(domain.shape), ()).variance(workload.cover(domain))
+    return unplaced(*workload.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square")))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
-from deltahist.decode.placement import unplaced
+from deltahist.decode.placement import Chosen, Places, Rows, unplaced
 from deltahist.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
 from deltahist.workloads.cover import AXES, Weight
-from deltahist.workloads.sums import prefix_sums
+from deltahist.workloads.sums import prefix_sums, prefix_sums_of
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import Release
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 Field = NDArray[np.float64]
 #: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
 _BEYOND = 1.5
+#: A box takes as long as so many cells of the sums over a map to be made; so many whole cells take as long as one.
+_BOX, _PLAIN = 64, 64
+#: Of these sums over u, the difference is what is not known of places.
+_UNEVEN: tuple[Weight, Weight] = ("share", "square")
 
 
 class Answerer:
@@ -110,19 +114,23 @@ class Answerer:
         return table
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Estimates:
     """Estimates of a release's cells, ready to be summed over queries.
+
+    Few queries are summed cell by cell, and many from sums over the whole map, which are made when they pay.
 
     Parameters
     ----------
     cells : the estimates (domain.shape).
     placed : whether the variance of where points lie in their cells is wanted, too.
+    asked : as many cells of the sums could have been made in the time of all queries so far.
     """
 
     release: Release | Summed
     cells: Field
     placed: bool
+    asked: float = 0.0
 
     @functools.cached_property
     def whole(self) -> Field:
@@ -131,29 +139,71 @@ class _Estimates:
 
     @functools.cached_property
     def fields(self) -> CellSums:
+        """Sums of the fields of all cells."""
+        sums, number = CellSums(), len(self._fields(Rows(slice(1))))
+        sums.prefix = prefix_sums_of(self.cells.shape, number, lambda rows: self._fields(Rows(rows)))
+        return sums
+
+    def _fields(self, chosen: Chosen) -> tuple[Field, ...]:
         """Cells, slopes times cells along each axis, and `spreads` if they are wanted (`Placement`)."""
-        placement = self.release.placement
-        spreads = placement.spreads if self.placed else ()
-        return CellSums(self.cells, *placement.slanted(self.cells), *spreads)
+        placement, own = self.release.placement, chosen.own(self.cells)
+        return (own, *placement.slanted(own, chosen), *(placement.spreads(chosen) if self.placed else ()))
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
         """Return estimates of queries (m,); those with none, and with all of the points of the cells that they cut;
         and the variance of where these points lie.
         """
-        wanted: list[tuple[int, Weight]] = [(0, "share"), (0, "whole"), (0, "touched")]
+        if isinstance(cover, BoxCover):
+            sizes = [high - low for low, high in cover.spans]
+            rims = 4 * float(sum(sizes) @ cover.cut)  # cells of both ends, each of which takes as long as two
+            if len(sizes) == 1 or self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims):
+                return self._by_sums(cover)
+            cover = cover.listed(self.cells.shape)
+        assert isinstance(cover, RegionCover)
+        return self._by_cells(cover)
+
+    def _pays(self, number: int, area: float, rims: float = 0.0) -> bool:
+        """Whether sums over the map pay, with one more call for boxes of so many whole cells together."""
+        self.asked += _BOX * number + area / _PLAIN + rims
+        return self.asked > self.cells.size
+
+    def _by_sums(self, cover: BoxCover) -> tuple[Field, Field, Field, Field]:
         if not cover.cut.any():
-            placed = np.zeros(len(cover.cut))
-            if isinstance(cover, BoxCover):
-                return (sums_between(self.whole, cover.spans),) * 3 + (placed,)
-            found, whole, touched = cover.sums(CellSums(self.cells), *wanted)
-            return found, whole, touched, placed
-        leaning = list(enumerate(AXES[: self.cells.ndim], start=1))
-        spreads = range(1 + len(leaning), len(self.fields.values))
-        wanted += leaning
-        wanted += [(place, kind) for place in spreads for kind in ("share", "square")]
-        found, whole, touched, *others = cover.sums(self.fields, *wanted)
+            return (sums_between(self.whole, cover.spans),) * 3 + (np.zeros(len(cover.cut)),)
+        leaning: list[tuple[int, Weight]] = list(enumerate(AXES[: self.cells.ndim], start=1))
+        spreads = range(1 + len(leaning), self.fields.prefix.shape[-1])
+        uneven: list[tuple[int, Weight]] = [(place, kind) for place in spreads for kind in _UNEVEN]
+        found, whole, touched, *others = cover.sums(
+            self.fields, (0, "share"), (0, "whole"), (0, "touched"), *leaning, *uneven
+        )
         found, others = found + sum(others[: len(leaning)]), others[len(leaning) :]
-        if not others:
-            return found, whole, touched, np.zeros(len(found))
         apart = [unplaced(*each) for each in zip(others[::2], others[1::2], strict=True)]
-        return found, whole, touched, np.where(cover.cut, self.release.placement.joined(apart), 0.0)
+        return found, whole, touched, np.where(cover.cut, self._joined(apart, len(found)), 0.0)
+
+    def _by_cells(self, cover: RegionCover) -> tuple[Field, Field, Field, Field]:
+        inside, cut = self._inside(cover), Places((cover.x, cover.y))
+        if not len(cover.owner):
+            return inside, inside, inside, np.zeros(len(inside))
+        own, *others = self._fields(cut)
+
+        def total(part: Field) -> Field:
+            return np.asarray(np.bincount(cover.owner, part, cover.number))
+
+        lean = sum(along * part for along, part in zip(cover.places, others, strict=False))
+        apart = [unplaced(total(cover.share * u), total(cover.share**2 * u)) for u in others[self.cells.ndim :]]
+        found, touched = inside + total(cover.share * own + lean), inside + total(own)
+        return found, inside, touched, self._joined(apart, len(found))
+
+    def _joined(self, apart: list[Field], number: int) -> Field:
+        return self.release.placement.joined(apart) if apart else np.zeros(number)
+
+    def _inside(self, cover: RegionCover) -> Field:
+        """Sums over the cells that queries hold whole (m,)."""
+        (west, south), (east, north) = cover.low.T, cover.high.T
+        if self._pays(len(west), float(((east - west) * (north - south)).sum())):
+            sums = self.whole
+            each = sums[east, north] - sums[west, north] - sums[east, south] + sums[west, south]
+        else:
+            boxes = zip(west, east, south, north, strict=True)
+            each = np.array([self.cells[w:e, s:n].sum() for w, e, s, n in boxes])
+        return np.asarray(np.bincount(cover.whole, each, cover.number))

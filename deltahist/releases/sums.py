@@ -25,7 +25,7 @@ from deltahist.decode import (
     posterior,
 )
 from deltahist.decode.moments import Asked, Moments
-from deltahist.decode.placement import block_variance, placed
+from deltahist.decode.placement import Chosen, block_variance, placed
 from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.privacy import Law
@@ -86,8 +86,8 @@ class Summed:
     def placement(self) -> JointPlacement:
         """Where in their cells the points lie."""
         blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
-        parts = [(each.cells(), placed(each.cells(), blocks[each.laws])) for each in self.releases]
-        return JointPlacement(parts, self.cells(), placement(self.cells(), self.decoder))
+        parts = [placed(each.cells(), blocks[each.laws]) for each in self.releases]
+        return JointPlacement(parts, placement(self.cells(), self.decoder))
 
     @functools.cached_property
     def _cells(self) -> Field:
@@ -198,25 +198,22 @@ class JointPlacement:
 
     Parameters
     ----------
-    parts : the cells of each release, and how the points lie in them.
-    summed : the cells of all together.
-    learnt : what their sum says of where all points lie.
+    parts : how the points of each release lie.
+    learnt : what the sum of their cells says of where all points lie.
     """
 
-    parts: Sequence[tuple[Field, Placement]]
-    summed: Field
+    parts: Sequence[Placement]
     learnt: Placement
 
-    def slanted(self, cells: Field) -> tuple[Field, ...]:
-        """`Placement.slanted`: each release's slopes with its own cells, the sum's with what `cells` are beyond it."""
-        own = [each.slanted(part) for part, each in self.parts]
-        beyond = self.learnt.slanted(cells - self.summed)
-        return tuple(np.sum(along, axis=0) for along in zip(*own, beyond, strict=True))
+    def slanted(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
+        """`Placement.slanted`: each release's slopes with its own cells, the sum's with what `own` is beyond it."""
+        parts = [each.slanted(chosen.own(each.cells), chosen) for each in self.parts]
+        beyond = self.learnt.slanted(own - chosen.own(self.learnt.cells), chosen)
+        return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
 
-    @property
-    def spreads(self) -> tuple[Field, ...]:
+    def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
         """Those of the releases, then that of their sum."""
-        return (*(each.spread for _, each in self.parts), self.learnt.spread)
+        return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
 
     def joined(self, apart: Sequence[Field]) -> Field:
         """The square of the sum of standard errors, or what the sum says of itself, whichever is more (m,)."""

@@ -170,9 +170,40 @@ class BoxCover(Cover):
             inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
         return 1 - inside
 
+    def listed(self, shape: tuple[int, int]) -> RegionCover:
+        """Return the same by the cells that are cut, one by one, on a grid."""
+        starts, ends = zip(*self.spans, strict=True)
+        touched, inner = (
+            [(rounded(low).astype(np.int64), other(high).astype(np.int64)) for low, high in self.spans]
+            for rounded, other in ((np.floor, np.ceil), (np.ceil, np.floor))
+        )
+        owners, cells = [], []
+        # Columns that are cut, over all rows; then rows that are cut, where columns are not.
+        for axis, (first, last) in enumerate((touched[1], inner[0])):
+            (begin, end), (after, before) = touched[axis], inner[axis]
+            for cell, cut in ((begin, begin < after), (end - 1, (before < end) & (after < end))):
+                length = np.where(cut, np.maximum(last - first, 0), 0)
+                owner = np.repeat(np.arange(len(cut)), length)
+                place = cell[owner], first[owner] + counted(length)
+                owners.append(owner)
+                cells.append(place[:: 1 - 2 * axis])
+        owner, (x, y) = np.concatenate(owners), (np.concatenate(each) for each in zip(*cells, strict=True))
+        if len(self.cut) > 1:
+            order = np.argsort(owner, kind="stable")
+            owner, x, y = owner[order], x[order], y[order]
+        shares, centroids = [], []
+        for low, high, cell in zip(starts, ends, (x, y), strict=True):
+            near, far = np.maximum(low[owner], cell), np.minimum(high[owner], cell + 1)
+            shares.append(far - near)
+            centroids.append((far - near) * (near + far - 2 * cell - 1))
+        whole = np.flatnonzero(np.logical_and(*(first < last for first, last in inner)))
+        low, high = (np.stack([each[whole] for each in ends], axis=1) for ends in zip(*inner, strict=True))
+        places = centroids[0] * shares[1], shares[0] * centroids[1]
+        return RegionCover(len(self.cut), shape, owner, x, y, shares[0] * shares[1], places, whole, low, high)
+
     def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
         out = np.empty((len(wanted), len(self.cut)))
-        prefix = fields.prefix.reshape(-1, len(fields.values))
+        prefix = fields.prefix.reshape(-1, fields.prefix.shape[-1])
         row = fields.prefix.shape[1] if len(self.spans) == 2 else 1
 
         for start in range(0, len(self.cut), _AT_A_TIME):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 #: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
 Span: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: Cells that are looked at a time: what is worked out on the way stays near the processor.
+_AT_A_TIME = 1 << 15
 
 
 def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
@@ -26,18 +28,27 @@ def prefix_sums(*fields: NDArray[np.float64]) -> NDArray[np.float64]:
 
     The shape grows by one along each axis; a last axis (k,) holds what belongs to one edge side by side.
     """
-    shape = fields[0].shape
-    out = np.zeros((*(n + 1 for n in shape), len(fields)))
+    return prefix_sums_of(fields[0].shape, len(fields), lambda rows: [field[rows] for field in fields])
+
+
+def prefix_sums_of(
+    shape: tuple[int, ...], number: int, fields: Callable[[slice], Sequence[NDArray[np.float64]]]
+) -> NDArray[np.float64]:
+    """`prefix_sums` of so many fields of a shape that are made some rows at a time."""
+    out = np.zeros((*(n + 1 for n in shape), number))
     if len(shape) == 1:
-        for place, field in enumerate(fields):
+        for place, field in enumerate(fields(slice(None))):
             np.cumsum(field, out=out[1:, place])
         return out
-    # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
-    along = np.empty((shape[1], len(fields)))
-    for i in range(shape[0]):
-        for place, field in enumerate(fields):
-            np.cumsum(field[i], out=along[:, place])
-        np.add(out[i, 1:], along, out=out[i + 1, 1:])
+    step = max(1, _AT_A_TIME // shape[1])
+    along = np.empty((shape[1], number))
+    for start in range(0, shape[0], step):
+        some = fields(slice(start, start + step))
+        # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
+        for i in range(start, min(start + step, shape[0])):
+            for place, field in enumerate(some):
+                np.cumsum(field[i - start], out=along[:, place])
+            np.add(out[i, 1:], along, out=out[i + 1, 1:])
     return out
 
 

@@ -5,7 +5,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode.placement import _block_sums, _slopes, learnt
+from deltahist.decode.placement import Places, Rows, _slopes, _sums_of_two, learnt
 
 DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
 NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
@@ -72,7 +72,7 @@ def test_blocks_that_are_one_place_are_recovered():
 def test_a_plane_has_its_slope():
     i, _ = np.indices((50, 50))
     cells = 1000.0 + 10 * i
-    along_x, along_y = _slopes(cells, 0.0, slice(None))
+    along_x, along_y = _slopes(cells, 0.0, Rows(slice(None)))
     # A plane would be (h_E − h_W) / 8 h: half of what density grows by from centre to edge. Neighbours weigh more.
     assert np.allclose(along_x[1:-1], (0.75 * 20 / (4 * cells))[1:-1])
     assert not along_y.any()
@@ -80,14 +80,23 @@ def test_a_plane_has_its_slope():
 
 
 def test_slopes_leave_the_density_positive():
-    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1, slice(None))
+    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1, Rows(slice(None)))
     assert np.sum(np.abs(along), axis=0).max() <= 0.5 + 1e-12
+
+
+def test_single_cells_have_the_slopes_of_whole_rows():
+    cells = np.random.default_rng(6).normal(3, 5, (9, 7))
+    some = np.indices(cells.shape).reshape(2, -1)
+    asked = (Rows(slice(None)), Rows(slice(3, 5)), Places(tuple(some)))
+    for every, rows, places in zip(*(_slopes(cells, 0.3, chosen) for chosen in asked), strict=True):
+        assert np.array_equal(rows, every[3:5])
+        assert np.array_equal(places, every.ravel())
 
 
 def test_block_sums():
     cells = np.arange(35.0).reshape(5, 7)
-    assert _block_sums(cells, (2, 3)).tolist() == [
-        [cells[2 * a : 2 * a + 2, 3 * b : 3 * b + 3].sum() for b in (0, 1)] for a in (0, 1)
+    assert _sums_of_two(cells).tolist() == [
+        [cells[2 * a : 2 * a + 2, 2 * b : 2 * b + 2].sum() for b in range(3)] for a in range(2)
     ]
 
 
@@ -136,6 +145,23 @@ def test_whole_cells_have_no_placement_error():
     assert both.loc[0, "placement_error"] == both.loc[0, "cut"] == 0
     assert np.allclose(both.loc[0, alone.columns].astype(float), alone.loc[0].astype(float))
     assert both.loc[1, "placement_error"] > 0
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_few_boxes_and_many_have_the_same_answers(nonnegative):
+    """The first boxes are summed cell by cell; the sums over the map are made once many were asked for."""
+    rng = np.random.default_rng(14)
+    release = release_of(clumps(rng, 500, 20_000))
+    asked = squares(rng, 200)
+    asked[:40] = np.round(asked[:40] * 40) / 40
+    asked[40:60, 2:] = asked[40:60, :2] + 0.01
+    many = dh.answer(release, asked, nonnegative=nonnegative)
+    estimates = release.answerer()._nonnegative if nonnegative else release.answerer()._unbiased
+    assert "fields" in vars(estimates)
+    for row, box in enumerate(asked):
+        estimates.asked = -np.inf
+        few = dh.answer(release, box, nonnegative=nonnegative).drop(columns="estimator", errors="ignore")
+        assert np.allclose(few.loc[0].astype(float), many.loc[row, few.columns].astype(float), rtol=1e-7, atol=1e-7)
 
 
 def test_districts_that_share_out_the_domain_add_up():

@@ -104,6 +104,21 @@ def test_boxes_and_the_same_polygons_have_one_cover():
     assert np.array_equal(boxes.cut, shapes.cut)
 
 
+def test_boxes_listed_cell_by_cell_are_the_same_cover():
+    rng = np.random.default_rng(4)
+    corners = np.sort(rng.integers(0, 40, (200, 2, 2)) / 8, axis=1)
+    corners[:, 1] += (corners[:, 0] == corners[:, 1]) / 8
+    work = dh.workloads.boxes(corners.reshape(200, 4))
+    boxes = work.cover(DOMAIN)
+    listed = boxes.listed(DOMAIN.shape)
+    assert np.allclose(listed.rows.toarray(), work.matrix(DOMAIN).toarray())
+    assert (np.diff(listed.owner) >= 0).all()
+    assert np.array_equal(boxes.cut, listed.cut)
+    field = CellSums(rng.normal(size=DOMAIN.shape))
+    weights = [(0, weight) for weight in ("share", "square", "whole", "touched", *AXES)]
+    assert np.allclose(boxes.sums(field, *weights), listed.sums(field, *weights))
+
+
 @settings(max_examples=60)
 @given(
     corners=st.tuples(*[st.floats(0.3, 6.7)] * 2, *[st.floats(0.3, 4.7)] * 2),
