@@ -151,23 +151,40 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
     if isinstance(workload, Workload):
         names = workload.names if isinstance(workload, Regions) else None
         index = None if names is None else pd.Index(names, name="region")
-        return workload, lambda found: pd.DataFrame(found, index=index)
+        return workload, lambda found: _frame(found, index)
     shapes, crs = _shapes(workload)
     if shapes is None:
         corners = np.atleast_2d(np.asarray(list(workload), dtype=np.float64))
         shapes, crs = boxes_in_degrees(corners, domain), LONGITUDE_LATITUDE
         if shapes is None:
-            return boxes(corners), pd.DataFrame
+            return boxes(corners), _frame
     fitted, frame = fit(shapes, domain, crs), _own(workload) if hasattr(workload, "columns") else None
     index = pd.Index(map(str, range(len(shapes))), name="region")
 
     def framed(found: Columns) -> pd.DataFrame:
         columns = fitted.joined(found)
         # By position: an index may hold a label twice.
-        return pd.DataFrame(columns, index=index) if frame is None else frame.assign(**columns)
+        return _frame(columns, index) if frame is None else frame.assign(**columns)
 
     held = np.flatnonzero(fitted.held)
     return regions(fitted.shapes[held], [str(number) for number in held]), framed
+
+
+def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
+    """Return columns as a frame: where all are float64, from one array, which takes a quarter of the time."""
+    import pandas as pd
+
+    if any(column.dtype != np.float64 for column in columns.values()):
+        return pd.DataFrame(columns, index=index)
+    names = _names(tuple(columns)).view()  # whoever gives the frame's columns a name gives it to no other frame
+    return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
+
+
+@functools.lru_cache(maxsize=32)
+def _names(names: tuple[str, ...]) -> pd.Index:
+    import pandas as pd
+
+    return pd.Index(names)
 
 
 def _shapes(workload: Any) -> tuple[Any, Any]:

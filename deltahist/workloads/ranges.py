@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import scipy
@@ -49,24 +50,23 @@ class Boxes:
             If a box is reversed, empty or reaches outside the domain.
         """
         d = domain.ndim
-        out: list[Span] = []
         if self.corners.shape[1] != 2 * d:
             raise InputError(
                 f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain"
             )
-        for axis in range(d):
-            steps, n = domain.steps[axis], domain.shape[axis]
-            low, high = (
-                np.rint((self.corners[:, axis + d * end] - domain.low[axis]) / domain.step[axis])
-                for end in (0, 1)
-            )
+        steps, start, step = (np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step))
+        places = np.subtract(self.corners.T, start, order="C")
+        places /= step
+        np.rint(places, out=places)
+        low, high = places[:d], places[d:]
+        if not (low < high).all():
             self._refuse(~(low < high), "reversed or empty: it must be west < east and south < north")
-            self._refuse(
-                (low < 0) | (high > n * steps),
-                f"not inside the domain, whose bounds are {tuple(round(b, 6) for b in domain.bounds)}",
-            )
-            out.append((low / steps, high / steps))
-        return tuple(out)
+        outside = (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
+        if outside.any():
+            bounds = tuple(round(b, 6) for b in domain.bounds)
+            self._refuse(outside, f"not inside the domain, whose bounds are {bounds}")
+        places /= steps
+        return tuple(zip(low, high, strict=True))
 
     def cover(self, domain: Domain) -> BoxCover:
         """Which share of each cell the boxes hold, and where in the cell; InputError as of `spans`."""
@@ -86,11 +86,11 @@ class Boxes:
         ]
         return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
 
-    def _refuse(self, bad: NDArray[np.bool_], rule: str) -> None:
-        if bad.any():
-            first = int(np.argmax(bad))
-            box = ",".join(f"{v:.10g}" for v in self.corners[first])
-            raise InputError(f"box {first} ({box}) is {rule}")
+    def _refuse(self, bad: NDArray[np.bool_], rule: str) -> NoReturn:
+        """Raise InputError for the first box that breaks a rule along any axis (d, m)."""
+        first = int(np.argmax(bad.any(axis=0)))
+        box = ",".join(f"{v:.10g}" for v in self.corners[first])
+        raise InputError(f"box {first} ({box}) is {rule}")
 
 
 def boxes(corners: ArrayLike) -> Boxes:
