@@ -268,6 +268,9 @@ class Between:
             some = diagonal[first:stop, None] + diagonal - 2 * rows(first, stop)
             for own, i in zip(some, range(first, stop), strict=True):
                 self._table[self._start[i] + i + 1 : self._start[i] + size] = own[i + 1 :]
+        #: From each edge to the next: small, unlike the table, so that it stays near the processor.
+        self._next = np.zeros((size, k))
+        self._next[:-1] = self._table[self._start[:-1] + np.arange(1, size)]
 
     def of(self, intervals: Pieces, place: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
         """Of intervals between any places (m, k), in edges; `place` says which edges are the same as others."""
@@ -298,8 +301,8 @@ class Between:
         out += a * (1 - b) * self._at(low + before)
         out += (1 - a) * b * self._at(high + far)
         out += (1 - a) * (1 - b) * self._at(high + before)
-        out -= a * (1 - a) * self._at(low + after)
-        out -= b * (1 - b) * self._at(self._start[before] + far)
+        out -= a * (1 - a) * (near < after)[:, None] * np.take(self._next, near, axis=0)
+        out -= b * (1 - b) * (before < far)[:, None] * np.take(self._next, before, axis=0)
         return out
 
     def _at(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
