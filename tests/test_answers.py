@@ -224,8 +224,8 @@ def test_boxes_in_degrees_are_answered_as_what_they_are_on_the_map():
     import geopandas as gpd
 
     expected = dh.answer(release, gpd.GeoSeries([corners.segmentize(1e-4)], crs="EPSG:4326"))
-    # Sides are bent to within a hundred-thousandth of a cell.
-    assert np.allclose(found, expected, rtol=1e-4, atol=1e-4)
+    # Sides are bent to within a hundred-thousandth of a cell; noise is fresh, and an end of an interval may be near 0.
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_a_speck_of_a_region_beside_others_has_a_share_of_cut_cells():
