@@ -1,4 +1,4 @@
-"""Settings that a transaction in PostgreSQL relies on: set when it begins, whatever the server says, and checked.
+"""Settings that a transaction in PostgreSQL relies on: set at its beginning, and checked.
 
 A server, a database, a role or a pooler of connections may have others. Where a backslash may end a text constant, SQL
 follows it; where dates are written in another order, they are read as others.
@@ -11,7 +11,7 @@ from typing import Any
 
 from deltahist.errors import InputError
 
-#: As the server says them back.
+#: In the words that the server answers with.
 _RELIED_ON = {
     "standard_conforming_strings": "on",
     "client_encoding": "UTF8",

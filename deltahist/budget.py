@@ -13,7 +13,7 @@ from deltahist.privacy import Guarantee
 
 
 class Charge(Fraction):
-    """An amount that an account has charged: it knows whether it pays for ε or ρ, and stays so in arithmetic.
+    """An amount that an account has charged, of ε or of ρ; arithmetic keeps the unit.
 
     `probability` is the failure probability that was charged with it; a part of it pays for pure ε.
 
@@ -92,7 +92,7 @@ for _name in ("__pos__", "__neg__", "__abs__", "__pow__", "__round__", "limit_de
 
 @dataclass(frozen=True)
 class Budget:
-    """What a publication may spend.
+    """The budget of a publication.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class Budget:
         return amount
 
     def of(self, amount: Fraction) -> Budget:
-        """Another amount of the same unit."""
+        """Return another amount of the same unit."""
         return Budget(epsilon=amount) if self.rho is None else Budget(rho=amount)
 
     @property
@@ -166,7 +166,7 @@ class Budget:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What a mechanism that spends all of it promises."""
+        """The guarantee of a mechanism that spends the whole budget."""
         if self.rho is not None:
             return Guarantee(rho=self.amount)
         return Guarantee(epsilon=self.amount, probability=Fraction(self.probability or 0))
@@ -174,7 +174,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Payment:
-    """Which account paid for a release, and what it had spent by then; public, as budgets are.
+    """The payment for a release: the account, its limit and its sum by then; public, as budgets are.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ class Payment:
 
     @property
     def words(self) -> str:
-        """For people: what was spent of what."""
+        """The payment in words."""
         letter = "ε" if self.unit == "epsilon" else "ρ"
         sum_ = f"{self.account!r} has spent {letter} = {float(self.spent):.10g} of {float(self.limit):.10g}"
         return f"{sum_}, this release with it" + (
@@ -214,12 +214,12 @@ class Payment:
         )
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description."""
+        """Describe the payment as JSON."""
         return {**vars(self), "limit": str(self.limit), "spent": str(self.spent)}
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
-        """What `describe` described; None for a release that no account paid for."""
+        """Read a description; None for a release that no account paid for."""
         if description is None:
             return None
         limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))

@@ -1,1 +1,1 @@
-"""What has been spent, and what may be: accounts, windows over time, how a window is shared out. Private."""
+"""Accounts of budgets: ledgers, windows over time, people's purses, and the allocation of a window. Private."""

@@ -1,4 +1,4 @@
-"""What a ledger holds: tables of any database, and what is asked of them within one transaction."""
+"""The accounts of a ledger: tables of any database, and the statements of one transaction."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ _DROP = delete(_ENTRY).where(_ENTRY.c.account == _OF, _ENTRY.c.number <= _AT)
 
 
 class Entry(NamedTuple):
-    """A line of an account's log: what it is, billionths that it is about, and bytes that only its writer reads."""
+    """An entry of an account's log: kind, billionths, and bytes that its writer alone reads."""
 
     number: int
     kind: str
@@ -115,7 +115,7 @@ class Entry(NamedTuple):
 
 
 class Accounts:
-    """All accounts, as one transaction sees and changes them.
+    """The accounts of a ledger, as one transaction sees and changes them.
 
     Rules and facts are JSON; charges are whole billionths.
     """
@@ -124,11 +124,11 @@ class Accounts:
         self._connection = connection
 
     def rules(self) -> dict[str, Any]:
-        """The rule of every account, in the order of their names."""
+        """Return the rule of every account, in the order of names."""
         return {name: json.loads(rule) for name, rule in sorted(map(tuple, self._connection.execute(_RULES)))}
 
     def rule(self, name: str) -> Any:
-        """The rule of an account; None if there is no such account."""
+        """Return the rule of an account; None if there is no such account."""
         found = self._connection.scalar(_RULE, {"of": name})
         return None if found is None else json.loads(found)
 
@@ -142,7 +142,7 @@ class Accounts:
             self._connection.execute(statement, {"of": name})
 
     def charges(self, name: str) -> dict[int, int]:
-        """Billionths charged at each step that is still kept, in the order of steps."""
+        """Return the billionths charged at each step that is still kept, in the order of steps."""
         return {row.step: row.nano for row in self._connection.execute(_CHARGES, {"of": name})}
 
     def charge(self, name: str, step: int, nano: int) -> None:
@@ -156,22 +156,22 @@ class Accounts:
         self._connection.execute(_FORGET, {"of": name, "at": step})
 
     def fact(self, name: str, key: str) -> Any:
-        """Something else that was stored with an account; None if it was not."""
+        """Return a value that was stored with an account; None if there is none."""
         found = self._connection.scalar(_VALUE, {"of": name, "key": key})
         return None if found is None else json.loads(found)
 
     def facts(self, name: str, start: str) -> dict[str, Any]:
-        """Whatever was stored with an account under keys that start with a text (of letters and spaces)."""
+        """Return the values stored with an account under keys that start with a text (of letters and spaces)."""
         found = self._connection.execute(_FACTS, {"of": name, "key": start})
         return {key: json.loads(value) for key, value in found}
 
     def store(self, name: str, key: str, value: Any) -> None:
-        """Store something else with an account, in the place of what was there."""
+        """Store a value with an account, in the place of an earlier one."""
         self._connection.execute(_REMOVE, {"of": name, "key": key})
         self._connection.execute(insert(_FACT), {"account": name, "name": key, "value": json.dumps(value)})
 
     def answered(self, name: str, key: str) -> tuple[Any, Any] | None:
-        """The request that was made under a key, and its answer; None if there was none."""
+        """Return the request that was made under a key, and its answer; None if there was none."""
         found = self._connection.execute(_ANSWERED, {"of": name, "key": key}).first()
         return None if found is None else (json.loads(found.request), json.loads(found.answer))
 
@@ -181,18 +181,18 @@ class Accounts:
         self._connection.execute(insert(_ANSWER), {**kept, "answer": json.dumps(answer)})
 
     def requests(self, name: str) -> Iterator[Any]:
-        """All requests of an account that were answered under a key."""
+        """Return all requests of an account that were answered under a key."""
         return map(json.loads, self._connection.scalars(_REQUESTS, {"of": name}))
 
     def owners(self) -> dict[str, set[str]]:
-        """For each table the accounts that it has rows of, whether they are there or not."""
+        """Return the accounts that each table has rows of, whether they are there or not."""
         return {
             table.name: set(self._connection.scalars(select(table.c.account).distinct()))
             for table in _OWNED
         }
 
     def entries(self, name: str, after: int = -1) -> list[Entry]:
-        """What was entered after a number, in order."""
+        """Return the entries after a number, in order."""
         return [Entry(*row) for row in self._connection.execute(_ENTRIES, {"of": name, "at": after})]
 
     def enter(self, name: str, entry: Entry) -> None:

@@ -521,7 +521,7 @@ def _engine(url: URL, use: str) -> Engine:
 
 
 def _forget() -> None:
-    """Another thread may hold an engine's locks, or the turn at a file, when a process forks."""
+    """Let go of engines and turns after a fork: other threads of the parent may hold their locks."""
     global _ENGINES
     _INHERITED.append(_ENGINES)
     _ENGINES = {}

@@ -1,4 +1,4 @@
-"""Durable budgets: what has been spent, in whole billionths, before any noise is drawn."""
+"""The ledger: accounts that are charged durably before any noise is drawn, by name and under keys."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ _THREAD = threading.local()
 
 
 def _within() -> set[tuple[int, str]]:
-    """Ledgers that this thread is changing; a process that forks off within a change has no part in it."""
+    """Return the ledgers that this thread is changing; a process that forks off has no part in the change."""
     if not hasattr(_THREAD, "within"):
         _THREAD.within = set()
     found: set[tuple[int, str]] = _THREAD.within

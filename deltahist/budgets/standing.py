@@ -1,4 +1,4 @@
-"""How accounts stand, and whether a ledger can be right: what is shown, exported and audited; nothing is changed."""
+"""The standing of accounts, for display and export, and the audit of a ledger; nothing is changed."""
 
 from __future__ import annotations
 
