@@ -37,9 +37,9 @@ def windows_hold(amounts, window, epsilon, past=()):
     return window_sums(units, window)[len(past) :].max() <= int(epsilon * 1e9)
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize(
-    ("steps", "window", "share"), [(50, 4, 0.5), (60, 7, 0.75), (30, 30, 0.6), (25, 1, 1.0), (40, 9, 1)]
+    ("power", "steps", "window", "share"),
+    [(2.0, 50, 4, 0.5), (4.0, 60, 7, 0.75), (1.0, 30, 30, 0.6), (2.0, 25, 1, 1.0), (0.5, 40, 9, 1), (0.5, 50, 4, 0.5)],
 )
 def test_the_error_is_the_least(power, steps, window, share):
     """Within 10⁻⁶ of Clarabel, whose own error is part of it."""

@@ -125,6 +125,7 @@ def test_the_last_step_takes_what_is_left():
     assert allocate_online([0.5, 0.5], [1, 1, 2], length=3, epsilon=1, model=Independent(), steps=3) == 0.0
 
 
+@pytest.mark.slow
 def test_it_comes_near_the_best_policy():
     """δ = 4, p = ½, 20 steps: within 4% of the best policy's expected error (300 draws: one standard error is 2%)."""
     from experiments._policy import best_policy
