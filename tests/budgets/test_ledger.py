@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import threading
 from fractions import Fraction
 
 import numpy as np
@@ -89,20 +88,6 @@ def test_the_lock_ends_with_its_process(ledger, where):
     other.join()
     with ledger.exclusive():
         pass
-
-
-def test_threads_take_turns(ledger):
-    def add():
-        for _ in range(10):
-            with ledger.transaction() as change:
-                change.store("city", "rows", change.fact("city", "rows") + 1)
-
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert ledger.fact("city", "rows") == 17 + 40
 
 
 def forking(test):
@@ -347,12 +332,6 @@ def test_keys_and_requests_that_are_none(city):
     city.charge("city", 0.1, key="k" * 200)
 
 
-def test_what_could_not_be_paid_may_be_asked_again(city):
-    with pytest.raises(dh.BudgetExceeded):
-        city.charge("city", 1.5, key="May")
-    assert city.charge("city", 0.5, key="May") == Fraction(1, 2)
-
-
 def test_an_answer_is_drawn_once_and_kept(city, where):
     drawn = []
 
@@ -410,21 +389,6 @@ def test_a_draw_must_not_use_its_own_ledger(city):
         city.answer("city", 0.4, lambda charge: city.charge("city", 0.1))
     assert city.spent("city") == 0
     city.charge("city", 0.1)
-
-
-def test_two_threads_with_one_key_draw_once(city):
-    drawn, found = [], []
-
-    def ask():
-        found.append(city.answer("city", 0.4, lambda charge: drawn.append(charge) or len(drawn), key="May"))
-
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [1] * 6
-    assert city.spent("city") == Fraction(2, 5)
 
 
 def test_all_that_was_charged_counts_wherever_it_stands(where):
