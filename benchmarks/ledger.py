@@ -122,7 +122,7 @@ def _agreed(ledger: dh.Ledger, told: list[tuple[int, str | None]], seconds: floa
             answers.setdefault(question, set()).add(answer)
     standing, faults = ledger.standing(ACCOUNT), []
     with ledger.transaction() as accounts:
-        kept = {question: accounts.answered(ACCOUNT, f"question {question}") for question in answers}
+        kept = {question: accounts.find_answer(ACCOUNT, f"question {question}") for question in answers}
         number = sum(1 for _ in accounts.requests(ACCOUNT))
     if standing.spent > standing.limit:
         faults.append(f"OVERSPENT: {standing.spent} of {standing.limit}")

@@ -170,7 +170,7 @@ class Accounts:
         self._connection.execute(_REMOVE, {"of": name, "key": key})
         self._connection.execute(insert(_FACT), {"account": name, "name": key, "value": json.dumps(value)})
 
-    def answered(self, name: str, key: str) -> tuple[Any, Any] | None:
+    def find_answer(self, name: str, key: str) -> tuple[Any, Any] | None:
         """Return the request that was made under a key, and its answer; None if there was none."""
         found = self._connection.execute(_ANSWERED, {"of": name, "key": key}).first()
         return None if found is None else (json.loads(found.request), json.loads(found.answer))
@@ -184,7 +184,7 @@ class Accounts:
         """Return all requests of an account that were answered under a key."""
         return map(json.loads, self._connection.scalars(_REQUESTS, {"of": name}))
 
-    def owners(self) -> dict[str, set[str]]:
+    def accounts_by_table(self) -> dict[str, set[str]]:
         """Return the accounts that each table has rows of, whether they are there or not."""
         return {
             table.name: set(self._connection.scalars(select(table.c.account).distinct()))

@@ -91,13 +91,13 @@ class Database(ABC):
     @contextlib.contextmanager
     def read(self) -> Iterator[Accounts]:
         """Read the accounts as they are at one moment."""
-        with self._reading() as connection:
+        with self._begin_read() as connection:
             yield Accounts(connection)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[Accounts]:
         """Change the accounts, alone and durably: others wait from the first look on, not from the first change."""
-        with self._changing() as connection:
+        with self._begin_change() as connection:
             yield Accounts(connection)
 
     @abstractmethod
@@ -125,11 +125,11 @@ class Database(ABC):
         return []
 
     @abstractmethod
-    def _reading(self) -> contextlib.AbstractContextManager[Connection]:
+    def _begin_read(self) -> contextlib.AbstractContextManager[Connection]:
         """Begin a transaction that sees one moment."""
 
     @abstractmethod
-    def _changing(self) -> contextlib.AbstractContextManager[Connection]:
+    def _begin_change(self) -> contextlib.AbstractContextManager[Connection]:
         """Begin a transaction that runs alone, and commit it durably."""
 
     @property
@@ -137,7 +137,7 @@ class Database(ABC):
         return f"ledger {self.place!r}"
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_problems(self) -> Iterator[None]:
         """Raise problems of the database in the ledger's words."""
         try:
             yield
@@ -196,7 +196,7 @@ class SQLite(Database):
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
         os.close(handle)
         try:
-            with self._translated(), self._begun(Path(name), "BEGIN") as connection:
+            with self._translate_problems(), self._connect(Path(name), "BEGIN") as connection:
                 for mark in (f"application_id = {_APPLICATION}", f"user_version = {VERSION}"):
                     connection.exec_driver_sql(f"PRAGMA {mark}")
                 TABLES.create_all(connection, checkfirst=False)
@@ -214,7 +214,7 @@ class SQLite(Database):
         if not self.path.is_file():
             raise InputError(f"{self._what} is no file")
         check_secret(self.path, "ledger", readable=True)
-        with self._reading() as found:
+        with self._begin_read() as found:
             if _pragma(found, "application_id") != _APPLICATION:
                 why = "it is empty (cut short?)" if self.path.stat().st_size == 0 else "it is something else"
                 raise DamagedFile(f"{self._what} is no ledger: {why}; nothing was charged")
@@ -244,7 +244,7 @@ class SQLite(Database):
 
     def problems(self) -> list[str]:
         """Return what SQLite itself finds wrong with the whole file."""
-        with self._reading() as found:
+        with self._begin_read() as found:
             damage = [str(row[0]) for row in found.exec_driver_sql("PRAGMA integrity_check")]
             strays = found.exec_driver_sql("PRAGMA foreign_key_check").all()
         return [f"the file is damaged: {line}" for line in damage if line != "ok"] + [
@@ -252,24 +252,24 @@ class SQLite(Database):
         ]
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._translated(), self._begun(self.path, "BEGIN") as connection:
+    def _begin_read(self) -> Iterator[Connection]:
+        with self._translate_problems(), self._connect(self.path, "BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Connection]:
+    def _begin_change(self) -> Iterator[Connection]:
         # Threads of this process wait here, where waiting costs nothing, and the others at the file.
         turn = _TURNS.setdefault(self.path.resolve(), threading.Lock())
         first = turn.acquire(timeout=accounts.PATIENCE)
         try:
-            with self._translated(), self._begun(self.path, "BEGIN IMMEDIATE") as connection:
+            with self._translate_problems(), self._connect(self.path, "BEGIN IMMEDIATE") as connection:
                 yield connection
         finally:
             if first:
                 turn.release()
 
     @contextlib.contextmanager
-    def _begun(self, path: Path, statement: str) -> Iterator[Connection]:
+    def _connect(self, path: Path, statement: str) -> Iterator[Connection]:
         """Connect to a file, begin a transaction by a statement, and commit it at the end."""
         if not path.exists():
             raise InputError(f"{self._what} is gone: nothing is published without it")
@@ -397,12 +397,12 @@ class PostgreSQL(Database):
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
-        with self._reading() as connection:
+        with self._begin_read() as connection:
             return inspect(connection).has_table(_LEDGER.name)
 
     def create(self) -> None:
         """Make the schema and its tables, unless another process has just made them."""
-        with self._changing() as connection:
+        with self._begin_change() as connection:
             if inspect(connection).has_table(_LEDGER.name):
                 return
             connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
@@ -412,7 +412,7 @@ class PostgreSQL(Database):
 
     def check(self) -> None:
         """Refuse a schema that is not a whole ledger, or is of a newer version."""
-        with self._reading() as connection:
+        with self._begin_read() as connection:
             if not inspect(connection).has_table(_LEDGER.name):
                 raise DamagedFile(f"{self._what} is gone: nothing is published without it")
             versions = list(connection.scalars(select(_LEDGER.c.version)))
@@ -432,10 +432,10 @@ class PostgreSQL(Database):
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Lock the ledger for a run; the lock ends with the connection, and so with the process."""
-        with self._translated():
+        with self._translate_problems():
             connection = _engine(self._url, "run").connect()
         try:
-            with self._translated():
+            with self._translate_problems():
                 self._settle(connection, None)
                 free = connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _RUNNING})
             if not free:
@@ -450,14 +450,14 @@ class PostgreSQL(Database):
             connection.close()
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._translated(), _engine(self._url, "look").begin() as connection:
+    def _begin_read(self) -> Iterator[Connection]:
+        with self._translate_problems(), _engine(self._url, "look").begin() as connection:
             self._settle(connection, "repeatable read")
             yield connection
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Connection]:
-        with self._translated(), _engine(self._url, "change").connect() as connection:
+    def _begin_change(self) -> Iterator[Connection]:
+        with self._translate_problems(), _engine(self._url, "change").connect() as connection:
             transaction = connection.begin()
             with transaction:
                 self._settle(connection, "read committed")

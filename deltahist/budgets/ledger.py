@@ -186,9 +186,9 @@ class Ledger:
         with self.transaction() as change:
             rule = Rule.of_total(change, account)
             cost = rule.cost(account, amount)
-            charge = rule.paid(cost)
+            charge = rule.charge_for(cost)
             asked = None if key is None else KeyedRequest(account, key, cost, draw is not None, words)
-            known = None if asked is None else asked.answered(change)
+            known = None if asked is None else asked.find_answer(change)
             if known is not None:
                 return charge, known[0]
             rule.charge(change, account, cost)
@@ -281,17 +281,17 @@ class Ledger:
     def transaction(self) -> Iterator[Accounts]:
         """Change accounts, all or nothing and alone: durable when the block ends, undone if it raises."""
         mine = (os.getpid(), self.place)
-        if mine in _within():
+        if mine in _open_here():
             raise InputError(
                 f"a transaction of {self.place!r} is open in this thread already, for which this one would wait for "
                 "ever: nothing was charged by it; ask the ledger before or after, not from within (or from a `draw`)"
             )
         with self._database.change() as accounts:
-            _within().add(mine)
+            _open_here().add(mine)
             try:
                 yield accounts
             finally:
-                _within().discard(mine)
+                _open_here().discard(mine)
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Hold the ledger for a whole run; a second run is refused at once.
@@ -304,7 +304,7 @@ class Ledger:
 _THREAD = threading.local()
 
 
-def _within() -> set[tuple[int, str]]:
+def _open_here() -> set[tuple[int, str]]:
     """Return the ledgers that this thread is changing; a process that forks off has no part in the change."""
     if not hasattr(_THREAD, "within"):
         _THREAD.within = set()
@@ -347,31 +347,31 @@ class KeyedRequest:
     words: Any = None
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """The request as a ledger keeps it (JSON)."""
         failing = {"probability_atto": self.cost.atto} if self.cost.atto else {}
         return {"amount_nano": self.cost.nano, **failing, "drawn": self.drawn, "request": self.words}
 
-    def answered(self, accounts: Accounts) -> tuple[Any] | None:
+    def find_answer(self, accounts: Accounts) -> tuple[Any] | None:
         """Return the answer that is kept under the key; None if the key is new.
 
         Raises InputError if the key was used for another request.
         """
-        found = accounts.answered(self.account, self.key)
+        found = accounts.find_answer(self.account, self.key)
         if found is None:
             return None
         before, answer = found
-        if _text(before) != _text(self.kept):
+        if _text(before) != _text(self.description):
             raise InputError(
                 f"key {self.key!r} of account {self.account!r} was used for another request: "
-                f"{differences(before, json.loads(_text(self.kept)))}; nothing was charged; take a new key for a new "
-                "question"
+                f"{differences(before, json.loads(_text(self.description)))}; nothing was charged; take a new key for "
+                "a new question"
             )
         return (answer,)
 
     def keep(self, accounts: Accounts, answer: Any) -> None:
         """Keep the answer under the key."""
-        accounts.keep_answer(self.account, self.key, self.kept, answer)
+        accounts.keep_answer(self.account, self.key, self.description, answer)
 
 
 def as_json(value: Any, what: str) -> Any:
@@ -403,11 +403,11 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
                 out.append(differences(old, new, f"{prefix}{key}."))
         elif _text(old) != _text(new):
             name = prefix + key.removesuffix("_nano").removesuffix("_atto")
-            out.append(f"{name} was {_shown(key, old)}, is {_shown(key, new)}")
+            out.append(f"{name} was {_format(key, old)}, is {_format(key, new)}")
     return ", ".join(out)
 
 
-def _shown(key: str, value: Any) -> str:
+def _format(key: str, value: Any) -> str:
     scale = {"_nano": NANO, "_atto": ATTO}.get(key[-5:])
     text = f"{value / scale:.9g}" if scale and isinstance(value, int) else json.dumps(value)
     return text if len(text) < 80 else text[:77] + "..."

@@ -267,7 +267,7 @@ class Rule:
             change.forget(name, step - self.memory)
         return self.spent(charges, step) + cost.nano
 
-    def paid(self, cost: Cost) -> Charge:
+    def charge_for(self, cost: Cost) -> Charge:
         """Return the budget that a cost pays for."""
         return Charge(Fraction(cost.nano, NANO), self.unit, Fraction(cost.atto, ATTO))
 
@@ -304,8 +304,8 @@ class ChainCharge:
     source : token of the state that was refined last; None for a chain that begins.
     token : of the state that came of it; None while a charge awaits its state.
 
-    >>> first = ChainCharge().charged(1_000, None, None, "a" * 32).settled("one", None, "a" * 32)
-    >>> first.due(3_000), first.charged(3_000, "one", None, "a" * 32).settled("two", "one", "a" * 32).token
+    >>> first = ChainCharge().after_charge(1_000, None, None, "a" * 32).after_settling("one", None, "a" * 32)
+    >>> first.due(3_000), first.after_charge(3_000, "one", None, "a" * 32).after_settling("two", "one", "a" * 32).token
     (2000, 'two')
     """
 
@@ -314,7 +314,7 @@ class ChainCharge:
     token: str | None = None
 
     @classmethod
-    def kept(cls, accounts: Any, name: str, chain: str) -> ChainCharge:
+    def read(cls, accounts: Any, name: str, chain: str) -> ChainCharge:
         """Return the charge of a chain that an account of a ledger keeps; nothing of one that it does not know."""
         return cls(**(accounts.fact(name, CHAIN + chain) or {}))
 
@@ -326,7 +326,7 @@ class ChainCharge:
         """Return the billionths that are still to be charged for a chain to cost `nano` in all."""
         return max(0, nano - self.nano)
 
-    def charged(self, nano: int, token: str | None, source: str | None, chain: str) -> ChainCharge:
+    def after_charge(self, nano: int, token: str | None, source: str | None, chain: str) -> ChainCharge:
         """Return the charge once `due` is charged for a release from the state `token`, which came of `source`.
 
         Raises InputError if another state has followed that one: it is a copy, and a second release from it would
@@ -336,7 +336,7 @@ class ChainCharge:
             raise _used(chain)
         return ChainCharge(max(nano, self.nano), token, None)
 
-    def settled(self, token: str, source: str | None, chain: str) -> ChainCharge:
+    def after_settling(self, token: str, source: str | None, chain: str) -> ChainCharge:
         """Return the charge once the state of the release is written; InputError if another state came first."""
         if self.nano and not self._goes_on(token, source):
             raise _used(chain)

@@ -99,7 +99,7 @@ def audit(accounts: Accounts) -> Iterator[str]:
     was charged; nobody has two purses; every row belongs to an account, and every account is of a kind that is known.
     """
     rules = accounts.rules()
-    for table, names in accounts.owners().items():
+    for table, names in accounts.accounts_by_table().items():
         for name in sorted(names - rules.keys()):
             yield f"table {table!r} has rows of account {name!r}, which is not there"
     for name in rules:

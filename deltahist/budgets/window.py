@@ -156,7 +156,7 @@ class Window:
         step, cost = _step(step), self.rule.cost(self.name, amount)
         with self._transaction() as change:
             spent = self.rule.charge(change, self.name, cost, step)
-        return self.rule.paid(cost), Fraction(spent, NANO)
+        return self.rule.charge_for(cost), Fraction(spent, NANO)
 
     def charge_up_to(
         self, amount: float | Fraction | Guarantee, chain: str, token: str | None, source: str | None = None
@@ -181,8 +181,8 @@ class Window:
             )
         nano = self.rule.cost(self.name, amount).nano
         with self._transaction() as change:
-            paid = ChainCharge.kept(change, self.name, chain)
-            following = paid.charged(nano, token, source, chain)
+            paid = ChainCharge.read(change, self.name, chain)
+            following = paid.after_charge(nano, token, source, chain)
             spent = self.rule.charge(change, self.name, Cost(paid.due(nano)))
             following.keep(change, self.name, chain)
         return Fraction(spent, NANO)
@@ -193,11 +193,12 @@ class Window:
         Raises InputError if another one came first.
         """
         with self._keeper.transaction() as change:
-            ChainCharge.kept(change, self.name, chain).settled(token, source, chain).keep(change, self.name, chain)
+            charge = ChainCharge.read(change, self.name, chain)
+            charge.after_settling(token, source, chain).keep(change, self.name, chain)
 
-    def paid(self, chain: str) -> ChainCharge:
+    def chain_charge(self, chain: str) -> ChainCharge:
         """Return what has been charged for a chain."""
-        return ChainCharge.kept(self._keeper, self.name, chain)
+        return ChainCharge.read(self._keeper, self.name, chain)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -333,7 +334,7 @@ class Account:
 
     def paid(self, chain: str) -> Fraction:
         """Return what has been charged for a chain so far."""
-        return Fraction(self.window.paid(chain).nano, NANO)
+        return Fraction(self.window.chain_charge(chain).nano, NANO)
 
     def settle(self, chain: str, token: str, source: str | None = None) -> None:
         """Keep which state of a chain is its last one, and of which it came; InputError if another one came first."""

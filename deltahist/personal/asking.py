@@ -65,7 +65,7 @@ def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | Non
     request = None if key is None else _request(purses.name, check_text(key=key), expression, terminal)
     try:
         with people.turn() as turn:
-            kept = None if request is None else request.answered(turn.accounts)
+            kept = None if request is None else request.find_answer(turn.accounts)
             if kept is not None:
                 return terminal.again(kept[0])
             answer = _answered(people, turn, asked, expression, values, terminal)

@@ -371,12 +371,12 @@ def test_a_file_cannot_say_more_than_the_limit(change):
 
 def test_a_copy_of_the_first_state_does_not_take_the_turn_of_the_last_one():
     """A charge for what comes of the second state awaits it; the first has none before it, and is over."""
-    waiting = ChainCharge(1, "one", "two").charged(2, "two", "one", "c" * 32)
+    waiting = ChainCharge(1, "one", "two").after_charge(2, "two", "one", "c" * 32)
     assert waiting == ChainCharge(2, "two", None)
-    for step in (waiting.settled, lambda *state: waiting.charged(3, *state)):
+    for step in (waiting.after_settling, lambda *state: waiting.after_charge(3, *state)):
         with pytest.raises(dh.InputError, match="has been used already"):
             step("copy", None, "c" * 32)
-    assert waiting.settled("three", "two", "c" * 32) == ChainCharge(2, "two", "three")
+    assert waiting.after_settling("three", "two", "c" * 32) == ChainCharge(2, "two", "three")
 
 
 # ---------------------------------------------------------------------------------- kills and company

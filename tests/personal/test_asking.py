@@ -221,7 +221,7 @@ database.create_records("trip", {"kind": "text", "hour": "whole"}, owner="who")
 query = database.query("trip", "who").where("hour > 3").at_most(2, by="hour")
 for terminal in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)):
     asked, values = terminal.records(query)
-    print(_request("people", "key", asked.rows(**values), terminal).kept)
+    print(_request("people", "key", asked.rows(**values), terminal).description)
 """
     here = io.StringIO()
     with contextlib.redirect_stdout(here):

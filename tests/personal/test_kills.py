@@ -59,7 +59,7 @@ def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
     ledger, name = Ledger(tmp_path / "l"), "people"
     with Purses(ledger, name).turn() as turn:
         kept = {
-            key: turn.accounts.answered(name, key)
+            key: turn.accounts.find_answer(name, key)
             for key in (f"question {1000 * run + i}" for run in range(kills) for i in range(200))
         }
         spent = [Fraction(nano, 10**9) for nano in turn.spent.tolist()]
