@@ -11,18 +11,12 @@ from deltahist import _postgres
 from deltahist.budgets import accounts, databases
 from deltahist.budgets.ledger import Ledger
 from deltahist.publishers.stream import Stream
+from tests.budgets.conftest import let_go
 
 
 @pytest.fixture
-def where(postgres_url):
-    yield postgres_url
-    _let_go()
-
-
-def _let_go():
-    """Connections that come from now on have the settings of now."""
-    for engine in databases._ENGINES.values():
-        engine.dispose()
+def where(shared_url):
+    return shared_url
 
 
 @pytest.fixture
@@ -102,7 +96,7 @@ def test_a_text_stays_a_text_whatever_the_servers_settings_are(server, where):
 @pytest.mark.parametrize("setting", ["standard_conforming_strings", "synchronous_commit"])
 def test_a_server_that_does_not_keep_settings_is_refused(ledger, monkeypatch, server, setting):
     server.execute(f"ALTER DATABASE {server.info.dbname} SET {setting} = off")
-    _let_go()
+    let_go()
     settle = _postgres.settle
 
     def lost(run, *more, **options):
