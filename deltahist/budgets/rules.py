@@ -170,17 +170,17 @@ class Rule:
         lengths = [length for length, _ in self.spans]
         return None if None in lengths else max(length for length in lengths if length is not None)
 
-    def place(self, charges: Mapping[int, int], step: int) -> int:
-        """Return where in the charges a step stands: for a total every step is the last one."""
+    def effective_step(self, charges: Mapping[int, int], step: int) -> int:
+        """Return the step that a charge counts at: for a total always the last one."""
         return max(charges, default=0) if self.length is None else step
 
     def spent(self, charges: Mapping[int, int], step: int) -> int:
         """Return the billionths that the account's own span has spent, which ends at a step."""
-        return spent_within(charges, self.place(charges, step), self.length)
+        return spent_within(charges, self.effective_step(charges, step), self.length)
 
     def left(self, charges: Mapping[int, int], step: int) -> int:
         """Return the billionths that may still be charged at a step: 0 before the last charged one."""
-        step = self.place(charges, step)
+        step = self.effective_step(charges, step)
         if charges and step < max(charges):
             return 0
         return min(limit - spent_within(charges, step, length) for length, limit in self.spans)
@@ -252,7 +252,7 @@ class Rule:
             If less is left, of either sum.
         """
         charges = change.charges(name)
-        step = self.place(charges, step)
+        step = self.effective_step(charges, step)
         self.allow(charges, step, cost.nano, name)
         if cost.atto:
             failed, failing = failed_so_far(change, name), self.failing or 0
