@@ -137,14 +137,7 @@ def quantile(
     delta: Delta,
     limit: LimitsOrAccounts = None,
     spending: _Spending,
-    method: Annotated[
-        Literal[
-            "auto", "inverse", "exponential", "global", "smooth-student", "smooth-laplace", "smooth-lognormal"
-        ],
-        option(
-            "NAME", "auto, inverse, exponential, global, smooth-student, smooth-laplace or smooth-lognormal."
-        ),
-    ] = "auto",
+    method: Annotated[str, option("NAME", "auto: the least expected error; or one of those that --compare lists.")] = "auto",
     users: Users,
     outside: Annotated[
         Literal["clamp"] | None, option("HOW", "clamp: more than 1 value in 100 outside is meant.")
@@ -169,7 +162,7 @@ def quantile(
       deltahist quantile log.tsv.gz --x 2 --q 0.5 --bounds -90,90 --delta 0.01 --epsilon 0.5 --out median.json
     """
     from deltahist.domain import Domain
-    from deltahist.kinds.quantile.release import check_quantile
+    from deltahist.kinds.quantile.release import check_method, check_quantile
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.publishers.quantile import publish_quantile
 
@@ -190,6 +183,7 @@ def quantile(
     )
     near.check_on_map()
     check_quantile(share, near)
+    check_method(method)
     console.check_target(out, source, replace=overwrite)
     located = _points(near, source, x=x, outside=outside, **users.reading())
     with keeping.paying(budget) as account:

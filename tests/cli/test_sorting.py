@@ -1,11 +1,8 @@
 """`publish --sorted`, `query --quantiles` and `quantile`, in process, end to end."""
 
-import inspect
 import io
 import json
 from fractions import Fraction
-from importlib import import_module
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -14,7 +11,7 @@ import pytest
 import deltahist as dh
 from deltahist.cli import main
 from deltahist.kinds import SortedRelease
-from deltahist.kinds.quantile import METHODS, PointsAround
+from deltahist.kinds.quantile import PointsAround
 
 AGES = np.random.default_rng(1).gamma(4, 9, 2000)
 
@@ -139,11 +136,6 @@ def test_a_quantile(folder, capsys):
     assert "of 700" in capsys.readouterr().out
 
 
-def test_the_choices_are_the_library_s():
-    method = inspect.signature(import_module("deltahist.cli.quantile").quantile).parameters["method"].annotation
-    assert get_args(get_args(method)[0]) == ("auto", *METHODS)
-
-
 @pytest.mark.parametrize("method", ["inverse", "global", "smooth-student"])
 def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, monkeypatch, method):
     """What is drawn for three points of each user is what the library draws for contributions=3."""
@@ -176,7 +168,7 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
     [
         (["--epsilon", "1", "--q", "2"], "q is 2.0"),
         (["--epsilon", "1", "--q", "half"], "--q is 'half'"),
-        (["--epsilon", "1", "--method", "mean"], "'--method': 'mean' is not one of 'auto', 'inverse', "),
+        (["--epsilon", "1", "--method", "mean"], "'mean': it must be one of 'auto', 'inverse', "),
         (["--epsilon", "1", "--bounds", "0,0,1,1"], "two numbers"),
         (["--epsilon", "1", "--x", "size"], "size"),
         (["--rho", "1", "--method", "smooth-student"], "smooth-student takes epsilon"),

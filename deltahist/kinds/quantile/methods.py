@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,8 @@ class Method(abc.ABC):
     """
 
     name: str
+    #: Budgets that the method takes, in words; "" for all.
+    needs: ClassVar[str] = ""
 
     def takes(self, budget: Budget) -> bool:
         """Return whether the noise can be made for a budget."""
@@ -334,6 +336,8 @@ class Smooth(Method):
 class Student(Smooth):
     """Student's t with 2 degrees of freedom: stretching costs 2β, shifting by s costs 3 s / (2 √2); pure ε."""
 
+    needs = "epsilon"
+
     def scale(self, budget: Budget) -> Scale | None:
         if budget.unit != "epsilon":
             return None
@@ -355,6 +359,8 @@ class Approximate(Smooth):
 class Laplace(Approximate):
     """Laplace noise: shifting costs s, stretching ε₁ but for e^(−z) (1 − e^(−β)), z = (ε₁ + β)/(e^β − 1)."""
 
+    needs = "epsilon and a probability"
+
     def scale(self, budget: Budget) -> Scale | None:
         return Scale.best(budget, 1.0, _laplace_stretch)
 
@@ -364,6 +370,8 @@ class Lognormal(Approximate):
 
     Source: Bun and Steinke 2019.
     """
+
+    needs = "rho, or epsilon and a probability"
 
     def scale(self, budget: Budget) -> Scale | None:
         if budget.unit == "rho":

@@ -43,6 +43,11 @@ def check_quantile(q: float, near: Neighbourhood) -> None:
         )
 
 
+def check_method(method: str) -> None:
+    """Refuse a method that nobody has made."""
+    one_of(("auto", *METHODS), method=method)
+
+
 def rank_of(q: float, number: int) -> int:
     """Return the rank ⌈q n⌉ of the q-quantile, from 1.
 
@@ -91,14 +96,12 @@ class QuantileMechanism(BaseMechanism):
         check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", whole(number=self.number))
+        check_method(self.method)
         if self.method == "auto":
             object.__setattr__(self, "method", self._ranked[0][0])
-        one_of(tuple(METHODS), "or 'auto'", method=self.method)
         if not self.how.takes(self.budget):
-            raise InputError(
-                f"method is {self.method!r}: smooth-student takes epsilon, smooth-laplace takes epsilon and a "
-                "probability, smooth-lognormal takes rho, or epsilon and a probability"
-            )
+            takes = ", ".join(f"{m.name} takes {m.needs}" for m in METHODS.values() if m.needs)
+            raise InputError(f"method is {self.method!r}: {takes}")
         problem = self.how.broken_limit(near, self.budget)
         if problem is not None:
             raise InputError(
