@@ -137,7 +137,9 @@ def quantile(
     delta: Delta,
     limit: LimitsOrAccounts = None,
     spending: _Spending,
-    method: Annotated[str, option("NAME", "auto: the least expected error; or one of those that --compare lists.")] = "auto",
+    method: Annotated[
+        str, option("NAME", "auto: the least expected error; or one of those that --compare lists.")
+    ] = "auto",
     users: Users,
     outside: Annotated[
         Literal["clamp"] | None, option("HOW", "clamp: more than 1 value in 100 outside is meant.")
