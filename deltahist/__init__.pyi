@@ -50,7 +50,7 @@ from .planning import (
     frontier as frontier,
     plan as plan,
 )
-from .plots.protection import protection_curve as protection_curve
+from .plots import protection_curve as protection_curve
 from .privacy import Guarantee as Guarantee
 from .publishers import publish as publish
 from .publishers.diffusion import Diffusion as Diffusion

@@ -17,8 +17,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.merging import ErrorSource, block_error
+from deltahist.decode.moments import Moments
+from deltahist.domain import Domain
+from deltahist.workloads import Boxes
 
+#: Blocks whose noise stands for that of all blocks of a size.
+_TYPICAL = 9
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
 _OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
 #: How much slopes that were learnt are believed at most.
@@ -150,6 +154,14 @@ class Clumping:
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
+class ErrorSource(Protocol):
+    """A source of the errors of sums over cells: a decoder, or several of them together."""
+
+    @property
+    def domain(self) -> Domain: ...
+    def moments(self, work: Boxes) -> Moments: ...
+
+
 def placement(cells: Field, decoder: ErrorSource) -> Placement:
     """Learn how points lie within cells, from their unbiased estimates (domain.shape) and the noise of these."""
     return placed(cells, block_variance(decoder))
@@ -163,6 +175,19 @@ def block_variance(decoder: ErrorSource) -> BlockVariance:
         return block_error(decoder, widths)[0] ** 2
 
     return blocks
+
+
+def block_error(decoder: ErrorSource, widths: tuple[int, ...]) -> tuple[float, float]:
+    """Return the median standard error and excess kurtosis of sums over a few blocks of some widths in cells."""
+    rng = np.random.default_rng(0)
+    low, high = [], []
+    for axis, (n, width) in enumerate(zip(decoder.domain.shape, widths, strict=True)):
+        first = rng.integers(0, -(-n // width), _TYPICAL) * width
+        edges = decoder.domain.edges(axis)
+        low.append(edges[first])
+        high.append(edges[np.minimum(first + width, n)])
+    moments = decoder.moments(Boxes(np.column_stack([*low, *high])))
+    return float(np.sqrt(np.median(moments.variance))), float(np.median(moments.kurtosis))
 
 
 def placed(cells: Field, blocks: BlockVariance) -> Placement:

@@ -10,9 +10,9 @@ True
 """
 
 from deltahist.plots.cells import plot_map
-from deltahist.plots.frontier import plot_frontier, save_frontier
-from deltahist.plots.pictures import PICTURES, check_picture, picture, save_picture
-from deltahist.plots.protection import plot_protection
+from deltahist.plots.curves import plot_frontier, plot_protection, protection_curve, save_frontier
+from deltahist.plots.ground import PICTURES, check_picture
+from deltahist.plots.pictures import picture, save_picture
 from deltahist.plots.regions import plot_intervals, plot_regions
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "plot_map",
     "plot_protection",
     "plot_regions",
+    "protection_curve",
     "save_frontier",
     "save_picture",
 ]

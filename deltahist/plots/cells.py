@@ -1,28 +1,36 @@
-"""The map of cells, or the histogram of a line."""
+"""The map of cells, merged where cells do not stand out from the noise, or the histogram of a line."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deltahist.decode.merging import block_error, merged_cells
+from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, one_of
 from deltahist.plots.colours import add_bar, smooth_scale
-from deltahist.plots.drawn import (
+from deltahist.plots.ground import (
+    axis_unit,
+    cell_areas,
+    draw_ground,
     figure_of,
     holds_points_from_outside,
     note_above,
     own_axes,
     sides,
+    unit_of_area,
 )
-from deltahist.plots.ground import axis_unit, cell_areas, draw_ground, unit_of_area
+from deltahist.strategies.grids import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from deltahist.releases.base import BaseRelease
+    from deltahist.releases.histogram import Release
 
 #: Colours of single cells are about proportional up to this many standard errors, so that specks of noise are pale, and
 #: logarithmic beyond.
@@ -39,12 +47,12 @@ def plot_map(
     axes: str = "km",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """The published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
+    """Draw the published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
 
     Sorted points are drawn as their histogram.
 
     Every cell has its non-negative estimate, where it is not too much to find them. Unbiased estimates of single cells
-    are often mostly noise, so of these cells are merged where they do not stand out (`merged_cells`). Where no cell
+    are often mostly noise, so of these cells are merged where they do not stand out (`merge_cells`). Where no cell
     does, the picture says so instead. Colours are proportional for small values and logarithmic for large ones. Above
     the picture stands which estimates they are.
 
@@ -52,7 +60,7 @@ def plot_map(
     ----------
     release : Release
     ax : where to draw; a new figure when None.
-    plain : draw every cell's own unbiased estimate, noise and all; what is below one standard error is pale.
+    plain : draw every cell's own unbiased estimate, noise and all; values below one standard error are pale.
     nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged; by default non-negative
         ones of up to 32,768 cells, where they are calibrated (`Release.draws_nonnegative`).
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
@@ -87,10 +95,10 @@ def plot_map(
             raise InputError(
                 "context is given, but the release is of a line: it must be a map in two dimensions"
             )
-        return _steps(release, ax, positive)
+        return _draw_histogram(release, ax, positive)
     of_counts: Any = release  # a map is one of counts, or a sum of such
     noise, _ = block_error(of_counts.mechanism.decoder, (1, 1))
-    merged = None if plain else merged_cells(of_counts)
+    merged = None if plain else merge_cells(of_counts)
     error = f"{figure_of(noise)} points"
     kind = f"Estimates: {release.estimator(positive)}"
     rim = holds_points_from_outside(release)
@@ -123,7 +131,7 @@ def plot_map(
 def _colour_cells(
     release: BaseRelease, ax: Axes, merged: Any, noise: float, *, nonnegative: bool, per: str
 ) -> None:
-    """The picture and its bar; `merged` is None where every cell is drawn for itself."""
+    """Draw the picture and its bar; `merged` is None where every cell is drawn for itself."""
     domain = release.domain
     own = merged is None and not nonnegative
     shown = release.cells(nonnegative=True) if nonnegative else release.cells() if own else merged
@@ -149,7 +157,7 @@ def _colour_cells(
     add_bar(ax, scale, label, domain, pale=own)
 
 
-def _steps(release: BaseRelease, ax: Axes, positive: bool) -> Axes:
+def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> Axes:
     domain = release.domain
     edges = domain.edges(0)
     cells, error = release.estimates(nonnegative=positive)
@@ -167,7 +175,7 @@ def _steps(release: BaseRelease, ax: Axes, positive: bool) -> Axes:
     size = f"cell of {domain.size_of_cells}"
     ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per {size} (estimate)", xlim=(edges[0], edges[-1]))
     lines = [f"Estimates: {release.estimator(positive)}"]
-    if _is_even(release):
+    if _nothing_stands_out(release):
         lines.append("Nothing stands out from the noise: an even spread fits all of it")
     if holds_points_from_outside(release):
         lines.append("The first and the last cell also hold points from outside")
@@ -176,9 +184,98 @@ def _steps(release: BaseRelease, ax: Axes, positive: bool) -> Axes:
     return ax
 
 
-def _is_even(release: Any) -> bool:
-    """Whether nothing of a histogram of counts stands out; sorted points have no cells of their own."""
+def _nothing_stands_out(release: Any) -> bool:
+    """Return whether nothing of a histogram of counts stands out; sorted points have no cells of their own."""
     if getattr(release.mechanism, "decoder", None) is None or release.domain.size == 1:
         return False
-    merged = merged_cells(release)
+    merged = merge_cells(release)
     return bool(np.ptp(merged) <= 1e-9 * np.abs(merged).max())
+
+
+def merge_cells(release: Release) -> NDArray[np.float64]:
+    """Return points per cell (domain.shape), averaged over blocks wherever cells do not stand out from the noise.
+
+    Blocks are nested. One is divided if somewhere in it a part surely differs from an even spread over the
+    next larger block (by chance that happens about once on a map), and, once its surroundings are divided,
+    if one of its own parts probably does (by chance in one block of a hundred). Sums over blocks are kept.
+    This looks at nothing but the release, so it costs no privacy.
+    """
+    cells, shape = release.cells(), release.domain.shape
+    levels = [_Level(release, coarse, fine) for coarse, fine in itertools.pairwise(_nested_widths(release))]
+    surely = np.zeros(shape, dtype=bool)
+    for level in reversed(levels):
+        surely = level.mark_blocks(level.deviation > level.sure, surely)
+        level.surely = surely
+    shown = np.full(shape, cells.mean())
+    divided = np.ones(shape, dtype=bool)
+    for level in levels:
+        divided &= level.surely | level.mark_blocks(level.deviation > level.likely)
+        shown = np.where(divided, level.density, shown)
+    return shown
+
+
+class _Level:
+    """Blocks of `coarse` cells a side and their parts of `fine` cells a side; all arrays are of the map's shape."""
+
+    def __init__(self, release: Release, coarse: int, fine: int) -> None:
+        self.shape, self.coarse, self.fine = release.domain.shape, coarse, fine
+        cells, size = release.cells(), np.ones(self.shape)
+        even = _spread(_sum_per_block(cells, coarse) / _sum_per_block(size, coarse), coarse, self.shape)
+        parts = _sum_per_block(cells, fine)
+        error, kurtosis = block_error(release.mechanism.decoder, (fine,) * len(self.shape))
+        far = np.abs(parts - _sum_per_block(even, fine))
+        #: Standard errors by which each part differs from an even spread.
+        self.deviation = _spread(far / max(error, 1e-12), fine, self.shape)
+        self.density = _spread(parts / _sum_per_block(size, fine), fine, self.shape)
+        #: Deviations that chance makes once on a map, and in one block of a hundred.
+        self.sure = _typical_largest(parts.size, kurtosis)
+        self.likely = _typical_largest(100 * (coarse // fine) ** 2, kurtosis)
+        self.surely = np.zeros(self.shape, dtype=bool)
+
+    def mark_blocks(self, *far: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the blocks in which any cell is marked."""
+        marked = _sum_per_block(np.logical_or.reduce(far).astype(np.float64), self.coarse) > 0
+        return _spread(marked, self.coarse, self.shape)
+
+
+def _typical_largest(draws: int, kurtosis: float) -> float:
+    """Return the typical largest of many draws of noise, in standard errors.
+
+    √(2 ln m) for normal noise, ln m / √2 for Laplace noise, and between them by the excess kurtosis.
+    """
+    log = math.log(max(draws, 20))
+    normal, laplace = math.sqrt(2 * log), log / math.sqrt(2)
+    return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
+
+
+def _nested_widths(release: Release) -> list[int]:
+    """Return sides of nested blocks, from the whole map down to one cell, through the blocks of a hierarchy."""
+    branching = int(getattr(release.mechanism.strategy, "branching", 2))
+    widths = [1]
+    for factor in itertools.cycle(_prime_factors(branching)):
+        if widths[-1] >= max(release.domain.shape):
+            break
+        widths.append(widths[-1] * factor)
+    return widths[::-1]
+
+
+def _prime_factors(number: int) -> list[int]:
+    for factor in range(2, math.isqrt(number) + 1):
+        if number % factor == 0:
+            return [factor, *_prime_factors(number // factor)]
+    return [number]
+
+
+def _sum_per_block(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Return sums over blocks of `width` cells a side; blocks at the upper edges may be cut off."""
+    return sum_blocks(cells, _block_starts(cells.shape, width))
+
+
+def _spread(blocks: NDArray[Any], width: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array in which every cell has the value of its block."""
+    return spread_blocks(blocks, _block_starts(shape, width), shape)
+
+
+def _block_starts(shape: tuple[int, ...], width: int) -> tuple[NDArray[np.int64], ...]:
+    """Return the first cells of blocks, along each axis."""
+    return tuple(np.arange(0, n, width) for n in shape)

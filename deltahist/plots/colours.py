@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.domain import Domain
-from deltahist.plots.drawn import figure_of, is_wide, sides
+from deltahist.plots.ground import figure_of, is_wide, sides
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ _LEAST = 1e-4
 
 @dataclass(frozen=True)
 class Scale:
-    """How values become colours: matplotlib's norm and map, the bar's ticks, and whether values lie beyond the last."""
+    """A scale of colours: matplotlib's norm and map, ticks of the bar, and whether values lie beyond the last."""
 
     norm: Any
     colours: Any
@@ -40,13 +40,13 @@ class Scale:
 
     @property
     def grows(self) -> bool:
-        """Whether the ticks grow with their values instead of being evenly spaced."""
+        """Whether ticks grow with their values instead of being evenly spaced."""
         steps = np.diff(self.ticks)
         return len(steps) > 1 and steps[-1] > 1.5 * steps[0] and self.ticks[-1] > _APART * self.ticks[1]
 
 
 def _shades(number: int, darkest: float = _DARKEST) -> Any:
-    """So many colours from pale to dark."""
+    """Return some colours from pale to dark."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -54,11 +54,11 @@ def _shades(number: int, darkest: float = _DARKEST) -> Any:
 
 
 def smooth_scale(values: NDArray[np.float64], *, low: float, linear: float | None, least: float) -> Scale:
-    """Proportional for small values, logarithmic for large ones.
+    """Return a scale that is proportional for small values and logarithmic for large ones.
 
     Parameters
     ----------
-    values : what is drawn. low : what is not above it is palest.
+    values : of the picture. low : values up to it are palest.
     linear : up to about where colours are proportional; None: a fiftieth of the top.
     least : the top is at least this, so that specks do not become mountains.
     """
@@ -79,7 +79,7 @@ def smooth_scale(values: NDArray[np.float64], *, low: float, linear: float | Non
 
 
 def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
-    """A few classes between round values; those that spread widely by their size, others evenly.
+    """Return a scale of a few classes between round values, in equal ratios for values that differ widely.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
 
 
 def _round_between(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)) -> list[float]:
-    """Round values, such as 1, 2, 5, 10, ..., from the last one that is at most `low` to the first above `high`."""
+    """Return round values (1, 2, 5, 10, ...), from the last up to `low` to the first above `high`."""
     powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2)
     series = [float(f"{factor}e{power}") for power in powers for factor in factors]
     first = max(value for value in series if value <= low)
@@ -119,9 +119,9 @@ def _round_between(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)
 
 
 def add_bar(ax: Axes, scale: Scale, label: str, domain: Domain, *, pale: bool = False) -> None:
-    """The bar that says which colour is how much, beside a map or below a wide one.
+    """Draw the bar of colours beside a map, or below a wide one.
 
-    Its last tick says ≥ where values lie beyond it; with `pale` values below the first tick have its colour.
+    The last tick is labelled ≥ where values lie beyond it; with `pale` values below the first tick have its colour.
     """
     from matplotlib.cm import ScalarMappable
 
@@ -153,7 +153,7 @@ def add_bar(ax: Axes, scale: Scale, label: str, domain: Domain, *, pale: bool = 
 
 
 def is_dark(colour: Any) -> bool:
-    """Whether white is read better on a colour than black."""
+    """Return whether white is read better on a colour than black."""
     from matplotlib.colors import to_rgb
 
     return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.5

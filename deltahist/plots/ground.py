@@ -1,30 +1,38 @@
-"""The ground under a picture: areas, axes, a scale bar, lines to find one's way by, and the rim."""
+"""The ground of all pictures: figures, notes and numbers; areas, axes, a scale bar, lines of a context, and the rim."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._files import write_whole
 from deltahist.domain import Domain
 from deltahist.domain.geometries import LONGITUDE_LATITUDE, onto_map
 from deltahist.domain.operations import Operation, read_crs
 from deltahist.errors import InputError, one_of
-from deltahist.plots.drawn import figure_of, is_narrow, sides
+from deltahist.statement import number
 
 if TYPE_CHECKING:
     import geopandas as gpd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+    from deltahist.releases.base import BaseRelease
+
+#: Suffixes of pictures, and dots to an inch.
+PICTURES, _DPI = (".png", ".svg", ".pdf"), 160
 #: Blocks of cells along each axis whose areas are worked out; they change slowly over a map.
 _BLOCKS = 64
 #: Edges of regions are cut into parts of the map's size over this, before they are projected to where areas are kept.
 _PARTS = 200
-#: What an axis can be labelled in.
+#: Units of axes.
 AXES = ("km", "degrees")
 #: Colour of lines to find one's way by: seen on pale and on dark ground, louder than neither.
 _GREY = "0.5"
@@ -32,13 +40,81 @@ _GREY = "0.5"
 _BESIDE, _BELOW = 20, 38
 
 
+def own_axes(ax: Axes | None) -> Axes:
+    """Return the axes given, or axes of a new figure that belongs to no window system."""
+    if ax is not None:
+        return ax
+    return new_figure(layout="constrained").add_subplot()
+
+
+def new_figure(**how: Any) -> Figure:
+    """Return a figure that belongs to no window system."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(**how)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def check_picture(path: str | Path, only: str | None = None) -> None:
+    """Raise InputError unless a picture can be called that, and `only` is None, "map" or "curve"."""
+    if Path(path).suffix.lower() not in PICTURES:
+        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(PICTURES)}")
+    if only not in (None, "map", "curve"):
+        raise InputError(f"only is {only!r}: it must be map or curve")
+
+
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure to a file in the form of the suffix; the file appears whole or not at all."""
+    form = Path(path).suffix.lower()[1:]
+    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
+
+
+def figure_of(value: float, digits: int = 3) -> str:
+    """Return a number as text, in some digits, with a minus sign.
+
+    >>> figure_of(12345.6), figure_of(0.012345), figure_of(-3)
+    ('12,300', '0.0123', '−3')
+    """
+    return number(value, digits).replace("-", "−")
+
+
+def note_above(ax: Axes, lines: Sequence[str], domain: Domain) -> None:
+    """Write small lines above a picture, broken to about its width."""
+    wide = domain.ndim == 1 or sides(domain)[0] > 0.8 * sides(domain)[1]
+    broken = [part for line in lines for part in textwrap.wrap(line, 62 if wide else 44)]
+    ax.set_title("\n".join(broken), fontsize=8, loc="left" if is_narrow(domain) else "center")
+
+
+def sides(domain: Domain) -> tuple[float, float]:
+    """Return the width and height of a map."""
+    wide, high = (hi - lo for lo, hi in zip(domain.low, domain.high, strict=True))
+    return wide, high
+
+
+def is_narrow(domain: Domain) -> bool:
+    """Return whether a map is too narrow to write across."""
+    return domain.ndim == 2 and sides(domain)[0] < 0.2 * sides(domain)[1]
+
+
+def is_wide(domain: Domain) -> bool:
+    """Return whether a map is so wide that its bar, and other pictures, lie below it."""
+    return domain.ndim == 2 and sides(domain)[0] > 2.2 * sides(domain)[1]
+
+
+def holds_points_from_outside(release: BaseRelease) -> bool:
+    """Return whether points outside the bounds were counted in the nearest cell, at the rim."""
+    return "points outside" not in release.mechanism.counting.dropped
+
+
 def unit_of_area(domain: Domain) -> str:
-    """Unit in which areas are counted."""
+    """Return the unit of areas."""
     return "square unit" if domain.crs is None else "km²"
 
 
 def cell_areas(domain: Domain) -> NDArray[np.float64]:
-    """Areas of all cells (domain.shape) on the ground, in km²; on a plane without CRS in its own units."""
+    """Return the areas of all cells (domain.shape) on the ground, in km²; on a plane without CRS in its own units."""
     if domain.crs is None:
         return np.full(domain.shape, math.prod(domain.cell))
     areas, (along_x, along_y) = _areas_in_blocks(domain)
@@ -46,13 +122,13 @@ def cell_areas(domain: Domain) -> NDArray[np.float64]:
 
 
 def _areas_in_blocks(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
-    """Areas of a cell in each of a few blocks of cells, in km², and how many cells a block has along each axis.
+    """Return the area of a cell in each of a few blocks, in km², and widths of blocks in cells.
 
     Corners of blocks are brought to a projection that keeps areas.
     """
     taken = [np.unique(np.linspace(0, n, min(n, _BLOCKS) + 1).round().astype(np.int64)) for n in domain.shape]
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
-    x, y = _keeping_areas(domain)(*corners)
+    x, y = _to_equal_areas(domain)(*corners)
     # Twice the area of a quadrangle is the cross product of its diagonals.
     across, along = (np.stack([x[i] - x[j], y[i] - y[j]]) for i, j in _DIAGONALS)
     area = np.abs(across[0] * along[1] - across[1] * along[0]) / 2e6
@@ -66,28 +142,28 @@ _DIAGONALS = (((_HIGH, _HIGH), (_LOW, _LOW)), ((_LOW, _HIGH), (_HIGH, _LOW)))
 
 
 def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
-    """Areas (m,) of regions on the ground, in km²; on a plane without CRS in its own units."""
+    """Return the areas (m,) of regions on the ground, in km²; on a plane without CRS in its own units."""
     import shapely
 
     if domain.crs is None:
         return np.asarray(shapely.area(shapes))
     longest = max(hi - lo for lo, hi in zip(domain.low, domain.high, strict=True)) / _PARTS
-    there = _keeping_areas(domain)
-    moved = shapely.transform(
+    there = _to_equal_areas(domain)
+    projected = shapely.transform(
         shapely.segmentize(shapes, longest), lambda v: np.column_stack(there(v[:, 0], v[:, 1]))
     )
-    return np.asarray(shapely.area(moved) / 1e6)
+    return np.asarray(shapely.area(projected) / 1e6)
 
 
-def _keeping_areas(domain: Domain) -> Operation:
-    """From the map to a projection about its middle that keeps areas, in metres."""
+def _to_equal_areas(domain: Domain) -> Operation:
+    """Return the operation from the map to a projection about its middle that keeps areas, in metres."""
     middle = [np.array([(lo + hi) / 2]) for lo, hi in zip(domain.low, domain.high, strict=True)]
     (lon,), (lat,) = Operation.off(domain, LONGITUDE_LATITUDE)(*middle)
     return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
 
 
 def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], rim: bool) -> float:
-    """Axes, scale bar, outline and lines of a map whose picture is in axes already.
+    """Draw axes, scale bar, outline and lines of a map whose picture is in axes already.
 
     Parameters
     ----------
@@ -96,7 +172,7 @@ def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], 
 
     Returns
     -------
-    By how much coordinates were multiplied in the drawing, which others that draw on it must do as well.
+    The factor of coordinates in the drawing: whatever else is drawn on the map takes it, too.
 
     Raises
     ------
@@ -129,7 +205,7 @@ def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], 
 
 
 def axis_unit(domain: Domain) -> tuple[float, str]:
-    """Factor and unit of the map's axes: kilometres where the CRS has metres."""
+    """Return factor and unit of the map's axes: kilometres where the CRS has metres."""
     if domain.crs is None:
         return 1.0, "units"
     with warnings.catch_warnings():
@@ -139,7 +215,7 @@ def axis_unit(domain: Domain) -> tuple[float, str]:
 
 
 def _label_degrees(ax: Axes, domain: Domain, factor: float) -> None:
-    """Ticks where round meridians meet the lower edge, and round parallels the left one."""
+    """Set ticks where round meridians meet the lower edge, and round parallels the left one."""
     if domain.crs is None:
         raise InputError("axes is 'degrees', but the map is a plane without a CRS: it must be 'km'")
     from matplotlib.ticker import MaxNLocator
@@ -151,8 +227,8 @@ def _label_degrees(ax: Axes, domain: Domain, factor: float) -> None:
     lon = np.unwrap(off(x, np.full_like(x, south))[0], period=360)
     lat = off(np.full_like(y, west), y)[1]
     wide, high = sides(domain)
-    number = [max(1, min(5, round(5 * s / max(wide, high)))) for s in (wide, high)]
-    lines = ((ax.xaxis, lon, x, "EW", number[0]), (ax.yaxis, lat, y, "NS", number[1]))
+    most_ticks = [max(1, min(5, round(5 * s / max(wide, high)))) for s in (wide, high)]
+    lines = ((ax.xaxis, lon, x, "EW", most_ticks[0]), (ax.yaxis, lat, y, "NS", most_ticks[1]))
     for axis, degrees, place, letters, most in lines:
         order = np.argsort(degrees)
         ticks = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(degrees.min(), degrees.max())
@@ -166,7 +242,7 @@ def _label_degrees(ax: Axes, domain: Domain, factor: float) -> None:
 
 
 def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
-    """Lines, outlines and points of a layer, as far as they lie on the map."""
+    """Draw lines, outlines and points of a layer, as far as they lie on the map."""
     import shapely
     from matplotlib.collections import LineCollection
 
@@ -194,13 +270,13 @@ def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
 
 
 def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name: str) -> NDArray[Any]:
-    """Geometries (m,) of a frame or series, in the map's coordinates."""
+    """Return the geometries (m,) of a frame or series, in the map's coordinates."""
     frame = layer if hasattr(layer, "columns") else layer.to_frame("geometry").set_geometry("geometry")
     return np.asarray(onto_map(frame, domain, name).geometry.to_numpy(), dtype=object)
 
 
 def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
-    """A bar of a round length, as long as that is in the middle of the map, below its right corner."""
+    """Draw a bar of a round length below the map's right corner; lengths are right in the middle of the map."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.transforms import ScaledTranslation
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar

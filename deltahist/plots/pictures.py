@@ -1,4 +1,4 @@
-"""Files of pictures: what is drawn together, how large, and what is written on all of them."""
+"""Files of pictures: maps, curves and lists side by side, with a title and the promise below."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist._files import write_whole
 from deltahist.errors import InputError
 from deltahist.plots.cells import plot_map
-from deltahist.plots.drawn import is_narrow, is_wide, sides
-from deltahist.plots.protection import plot_protection
-from deltahist.plots.regions import draw_intervals, draw_regions, height_of_rows
-from deltahist.plots.values import Values, values_of
+from deltahist.plots.curves import plot_protection
+from deltahist.plots.ground import check_picture, is_narrow, is_wide, new_figure, sides, write_figure
+from deltahist.plots.regions import Values, draw_intervals, draw_regions, height_of_rows, values_of
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
     from deltahist.releases.base import BaseRelease
 
-#: Suffixes of pictures.
-PICTURES = (".png", ".svg", ".pdf")
 #: Inches. A map alone is as wide as the text of a page, two pictures beside each other as a page on its side: a map's
 #: width and height at most, the width of what stands beside it, of wide maps, and of narrow ones with their notes.
 _MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.8
@@ -33,15 +29,6 @@ _MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.8
 _LABELS, _WRITING = (1.7, 1.1), 0.6
 #: Letters of the smallest writing to an inch.
 _LETTERS = 16.5
-DPI = 160
-
-
-def check_picture(path: str | Path, only: str | None = None) -> None:
-    """Raise InputError unless a picture can be called that, and `only` is None, "map" or "curve"."""
-    if Path(path).suffix.lower() not in PICTURES:
-        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(PICTURES)}")
-    if only not in (None, "map", "curve"):
-        raise InputError(f"only is {only!r}: it must be map or curve")
 
 
 def save_picture(
@@ -72,7 +59,7 @@ def save_picture(
     answers, names : of regions, as in `plot_regions`. level : of their intervals, for the words.
     plain, nonnegative, context, axes : as in `plot_map`.
     per : "area", or else "region" with answers and "cell" without.
-    title : what stands above; by default what is drawn.
+    title : of the picture; by default the kind of map.
 
     Raises
     ------
@@ -86,21 +73,20 @@ def save_picture(
         )
     values = None if answers is None else values_of(release, answers, names, per)
     look = _Look(values, level, plain, nonnegative, per, axes, tuple(context), title)
-    figure = _figure(release, only, look)
-    form = Path(path).suffix.lower()[1:]
-    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=DPI))
+    figure = _make_figure(release, only, look)
+    write_figure(figure, path)
 
 
 def picture(release: BaseRelease) -> bytes:
-    """The map as a PNG picture, as notebooks show it."""
+    """Return the map as a PNG picture, as notebooks show it."""
     file = io.BytesIO()
-    _figure(release, "map", _Look()).savefig(file, format="png", dpi=90)
+    _make_figure(release, "map", _Look()).savefig(file, format="png", dpi=90)
     return file.getvalue()
 
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """What is drawn of a release, and how: the parameters of `save_picture`."""
+    """The look of a picture: parameters of `save_picture`."""
 
     values: Values | None = None
     level: float = 0.95
@@ -112,7 +98,7 @@ class _Look:
     title: str | None = None
 
     def heading(self, release: BaseRelease) -> str:
-        """What stands above the picture."""
+        """Return the title of the picture."""
         if self.title is not None:
             return self.title
         if self.values is None:
@@ -121,28 +107,25 @@ class _Look:
         return f"Published {self.values.unit}, {number} region{'s' if number > 1 else ''}"
 
 
-def _figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
+def _make_figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     parts = [only] if only else ["map", "curve" if look.values is None else "list"]
     widths, heights = _inches(release, parts, look)
     with rc_context({"font.size": 9}):
         stacked = is_wide(release.domain) and len(parts) > 1
         size = (max(widths), sum(heights)) if stacked else (sum(widths), max(heights))
-        figure = Figure(figsize=(size[0], size[1] + _WRITING))
-        FigureCanvasAgg(figure)
+        figure = new_figure(figsize=(size[0], size[1] + _WRITING))
         figure.set_layout_engine("constrained", w_pad=0.1)
         grid = (len(parts), 1) if stacked else (1, len(parts))
         ratios: dict[str, Any] = {"height_ratios": heights} if stacked else {"width_ratios": widths}
         panels = figure.subplots(*grid, squeeze=False, **ratios).ravel()
         if heading := look.heading(release):
             figure.suptitle(heading, fontsize=11)
-        source = _source(release, size[0])
+        source = _describe_promise(release, size[0])
         figure.supxlabel(source, x=0.01, ha="left", fontsize=7.5, color="0.3")
         if not release.publishable:
-            _mark(figure)
+            _mark_unpublishable(figure)
         # The map comes last: where its labels fit is known when everything else has its place.
         for part, ax in reversed(list(zip(parts, panels, strict=True))):
             _draw(release, part, ax, look, keyed="list" in parts)
@@ -150,7 +133,7 @@ def _figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
 
 
 def _inches(release: BaseRelease, parts: Sequence[str], look: _Look) -> tuple[list[float], list[float]]:
-    """Widths and heights of the parts, with their own labels."""
+    """Return widths and heights of the parts, with their own labels."""
     domain = release.domain
     shape = sides(domain)[0] / sides(domain)[1] if domain.ndim == 2 else 1.4
     rows = 0.0 if look.values is None else height_of_rows(len(look.values.order))
@@ -181,15 +164,15 @@ def _draw(release: BaseRelease, part: str, ax: Axes, look: _Look, *, keyed: bool
         ax.set_anchor("W" if is_narrow(release.domain) else beside)
 
 
-def _source(release: BaseRelease, width: float) -> str:
-    """What was promised, in lines of a figure's width in inches."""
+def _describe_promise(release: BaseRelease, width: float) -> str:
+    """Return the promise, in lines of a figure's width in inches."""
     domain, promise = release.domain, release.mechanism.promise
     text = f"Published with noise for privacy: {promise}; cells of {domain.size_of_cells}"
     return textwrap.fill(text + (f"; map in {domain.crs}." if domain.crs else "."), int(width * _LETTERS))
 
 
-def _mark(figure: Figure) -> None:
-    """What came from a seeded generator is no protection."""
+def _mark_unpublishable(figure: Figure) -> None:
+    """Write across a figure that its release must not be published."""
     figure.text(
         0.5,
         0.5,

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.plots.colours import add_bar, is_dark
-from deltahist.plots.drawn import figure_of, note_above, own_axes
-from deltahist.plots.ground import axis_unit, draw_ground
-from deltahist.plots.values import Values, values_of
+from deltahist.domain.geometries import named
+from deltahist.errors import InputError, one_of
+from deltahist.plots.colours import Scale, add_bar, classed_scale, is_dark
+from deltahist.plots.ground import (
+    axis_unit,
+    draw_ground,
+    figure_of,
+    geometries_of,
+    holds_points_from_outside,
+    note_above,
+    own_axes,
+    region_areas,
+    unit_of_area,
+)
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -29,6 +41,131 @@ _BLANK = "0.94"
 ROWS = 50
 #: Space in points that a row of values needs at least, and takes at most.
 _PITCH = (7.8, 14.0)
+#: A value stands out if its interval is above zero and its standard error at most this part of it.
+DOUBT = 1 / 3
+#: Names of at most so many letters are written on the map themselves; longer ones are numbered.
+_SHORT = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Regions on a map with their values.
+
+    Parameters
+    ----------
+    names : (m,) of the regions. shapes : (m,) their polygons within the map, in its coordinates.
+    value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
+    doubtful : (m,) whether a value does not stand out from the noise.
+    unit : of the values, in words. estimator : name of the estimates.
+    at_rim : whether some also hold points from outside the map.
+    """
+
+    names: tuple[str, ...]
+    shapes: NDArray[Any]
+    value: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    doubtful: NDArray[np.bool_]
+    unit: str
+    estimator: str
+    at_rim: bool
+
+    @functools.cached_property
+    def order(self) -> NDArray[np.int64]:
+        """The regions (at most m) that have an answer, the largest value first."""
+        order = np.argsort(-self.value, kind="stable")  # NaN comes last
+        return order[: int(np.isfinite(self.value).sum())]
+
+    @functools.cached_property
+    def scale(self) -> Scale | None:
+        """The scale of colours; None if nothing stands out from the noise."""
+        sure = self.value[~self.doubtful]
+        return (
+            classed_scale(sure, float(np.median((self.high - self.low)[~self.doubtful])))
+            if len(sure)
+            else None
+        )
+
+    @functools.cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The key of each region on the map: its name if all are short, else its place in the order."""
+        if max(map(len, self.names)) <= _SHORT:
+            return self.names
+        out = [""] * len(self.names)
+        for place, region in enumerate(self.order.tolist(), start=1):
+            out[region] = str(place)
+        return tuple(out)
+
+
+def values_of(
+    release: BaseRelease, answers: gpd.GeoDataFrame, names: Sequence[str] | None = None, per: str = "area"
+) -> Values:
+    """Return the values that a picture shows of `dh.answer(release, frame)` for a frame of regions.
+
+    Parameters
+    ----------
+    names : (m,) of the regions; by default the column `name` or `id`, or their numbers.
+    per : values are points per "area" (km², or the square of a plane's unit) or per "region".
+
+    Raises
+    ------
+    InputError
+        If the answers are no such frame, the names are not one for each, or none of it is on the map.
+    """
+    import shapely
+
+    one_of(("area", "region"), per=per)
+    if not hasattr(answers, "geometry"):
+        raise InputError(
+            f"answers are a {type(answers).__name__} without geometries: they must be what dh.answer(release, frame) "
+            "returns for a GeoDataFrame of regions"
+        )
+    domain = release.domain
+    estimate, error, low, high = (_column(answers, c) for c in ("estimate", "std_error", "low", "high"))
+    if names is None:  # answers stand behind the columns of the regions themselves
+        names = named(answers.loc[:, :"estimate"].drop(columns="estimate"), name="the column of names")["name"]
+    called = tuple(map(str, names))
+    if len(called) != len(answers):
+        raise InputError(f"there are {len(called)} names and {len(answers)} regions: give one name each")
+    shapes = shapely.make_valid(geometries_of(answers, domain, "answers"))
+    shapes = shapely.intersection(shapes, shapely.box(*domain.bounds))
+    area = region_areas(domain, shapes)
+    known = np.isfinite(estimate) & (area > 0)
+    if not known.any():
+        raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
+    # A region at whose edge cells of the rim lie holds some of what is counted there.
+    inside = [lo + c for lo, c in zip(domain.low, domain.cell, strict=True)]
+    inside += [hi - c for hi, c in zip(domain.high, domain.cell, strict=True)]
+    reaches = not shapely.covered_by(shapes, shapely.box(*inside)).all()
+    unit = f"points per {unit_of_area(domain)}" if per == "area" else "points per region"
+    size = np.where(known, area if per == "area" else 1.0, np.nan)
+    return Values(
+        called,
+        shapes,
+        estimate / size,
+        low / size,
+        high / size,
+        ~known | (low <= 0) | (error > DOUBT * estimate),
+        unit,
+        _estimator(release, answers),
+        reaches and holds_points_from_outside(release),
+    )
+
+
+def _estimator(release: BaseRelease, answers: gpd.GeoDataFrame) -> str:
+    """Return the name of the estimates in answers, which have a column of it unless they are unbiased."""
+    if "estimator" not in answers.columns:
+        return release.estimator(False)
+    return ", ".join(map(str, answers["estimator"].dropna().unique()))
+
+
+def _column(answers: gpd.GeoDataFrame, name: str) -> NDArray[np.float64]:
+    """Return a column of answers."""
+    if name not in answers.columns:
+        raise InputError(
+            f"answers have no column {name!r}: they must be what dh.answer(release, frame) returns for a GeoDataFrame"
+        )
+    return np.asarray(answers[name], dtype=np.float64)
 
 
 def plot_regions(
@@ -42,7 +179,7 @@ def plot_regions(
     axes: str = "km",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """A map of answers for regions: colours are values, hatched is what does not stand out from the noise.
+    """Draw a map of answers for regions: colours are values, hatched is what does not stand out from the noise.
 
     A region is hatched if its interval includes zero, or its standard error is more than a third of the value. Values
     and their intervals are written where there is room (`plot_intervals` has all of them). Where no region stands out,
@@ -91,7 +228,7 @@ def draw_regions(
     context: Sequence[Any],
     keyed: bool = False,
 ) -> Axes:
-    """The map of `plot_regions`; `keyed` writes keys of a list beside it on the regions instead of values."""
+    """Draw the map of `plot_regions`; `keyed` writes keys of a list beside it on the regions instead of values."""
     domain = release.domain
     factor, _ = axis_unit(domain)
     faces = _faces(values)
@@ -116,7 +253,7 @@ def draw_regions(
 
 
 def _faces(values: Values) -> NDArray[np.float64]:
-    """Colour (m, 4) of each region."""
+    """Return the colour (m, 4) of each region."""
     from matplotlib.colors import to_rgba
 
     out = np.tile(to_rgba(_BLANK), (len(values.value), 1))
@@ -143,7 +280,7 @@ def _fill(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float) -
 
 
 def _outline(shape: Any, factor: float) -> Outline:
-    """All rings of a polygon as one path: what lies in holes is not filled."""
+    """Return all rings of a polygon as one path, so that holes are not filled."""
     import shapely
     from matplotlib.path import Path as Outline
 
@@ -155,7 +292,7 @@ def _outline(shape: Any, factor: float) -> Outline:
 
 
 def _label(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float, keyed: bool) -> None:
-    """Write on every region the most that fits into it, at the middle of the largest circle in it."""
+    """Write on every region as much as fits into it, at the middle of the largest circle in it."""
     import shapely
     from matplotlib.patheffects import withStroke
 
@@ -190,17 +327,17 @@ def _label(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float, 
 
 
 def _words(values: Values, region: int) -> Iterator[str]:
-    """What may be written of a region, the most first; where nothing is told from zero, how much there may be."""
+    """Yield labels of a region, the longest first; a region not told from zero gets its upper bound."""
     value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
     if low <= 0:
-        said = [f"up to {figure_of(max(high, 0.0), 2)}"]
+        labels = [f"up to {figure_of(max(high, 0.0), 2)}"]
     else:
         # Digits that say less than a quarter of the interval say nothing.
         place = -math.floor(math.log10(max(high - low, 1e-9 * value) / 4))
         known, least, most = (figure_of(round(v, place), 15) for v in (value, low, high))
-        said = [f"{known}\n({least} to {most})", known]
-    yield f"{values.names[region]}\n{said[0]}"
-    yield from said
+        labels = [f"{known}\n({least} to {most})", known]
+    yield f"{values.names[region]}\n{labels[0]}"
+    yield from labels
 
 
 def plot_intervals(
@@ -212,7 +349,7 @@ def plot_intervals(
     level: float = 0.95,
     per: str = "area",
 ) -> Axes:
-    """Answers for regions with their intervals, one row each, the largest first; what does not stand out is hollow.
+    """Draw answers for regions with their intervals, a row each, the largest first.
 
     Parameters
     ----------
@@ -220,7 +357,7 @@ def plot_intervals(
 
     Returns
     -------
-    The axes. At most 50 rows are drawn, those of the largest values.
+    The axes. Values that do not stand out are hollow; at most 50 rows are drawn, of the largest values.
 
     Raises
     ------
@@ -231,7 +368,7 @@ def plot_intervals(
 
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
-    """The rows of `plot_intervals`."""
+    """Draw the rows of `plot_intervals`."""
     from matplotlib.lines import Line2D
 
     shown = values.order[:ROWS]
@@ -279,6 +416,6 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
 
 
 def height_of_rows(number: int) -> float:
-    """Inches that so many rows of intervals take."""
+    """Return the height in inches of some rows of intervals."""
     least, most = _PITCH
     return max(min(number, ROWS), 3) * (most if number <= 15 else max(least, most * 15 / number)) / 72

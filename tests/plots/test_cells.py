@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.merging import merged_cells
 from deltahist.errors import InputError
 from deltahist.plots import plot_map
+from deltahist.plots.cells import merge_cells
 
 
 def test_plain_map_shows_the_cells_where_they_are(town):
@@ -34,7 +34,7 @@ def test_labels_have_units(town):
 def test_a_map_shows_nonnegative_estimates_unless_others_are_asked_for_and_says_which(town, monkeypatch):
     usual, merged = (plot_map(town, per="cell", nonnegative=asked) for asked in (None, False))
     assert np.array_equal(usual.images[0].get_array(), town.cells(nonnegative=True).T)
-    assert np.array_equal(merged.images[0].get_array(), merged_cells(town).T)
+    assert np.array_equal(merged.images[0].get_array(), merge_cells(town).T)
     assert usual.get_title().startswith("Estimates: non-negative (calibrated)\n")
     said = " ".join(merged.get_title().split())
     assert "Estimates: unbiased; standard error of one cell: 2.8 points; cells that do not stand out" in said
@@ -52,7 +52,7 @@ def test_a_map_of_nearest_cells_is_merged_unless_they_are_asked_for(town, monkey
     monkeypatch.setattr("deltahist.releases.histogram.posterior", lambda *given: None)
     unsure = replace(town)
     usual, asked = (plot_map(unsure, per="cell", nonnegative=asked) for asked in (None, True))
-    assert np.array_equal(usual.images[0].get_array(), merged_cells(unsure).T)
+    assert np.array_equal(usual.images[0].get_array(), merge_cells(unsure).T)
     assert "Estimates: unbiased" in usual.get_title()
     assert np.array_equal(asked.images[0].get_array(), unsure.cells(nonnegative=True).T)
     assert "Estimates: non-negative (nearest cells)" in asked.get_title()
@@ -131,7 +131,7 @@ def test_a_plane_has_its_own_units(make):
 
 
 def test_merging_keeps_sums_and_what_stands_out(town):
-    shown = merged_cells(town)
+    shown = merge_cells(town)
     assert shown.sum() == pytest.approx(town.cells().sum())
     assert shown[30, 5] == pytest.approx(5_000, abs=50)
     assert np.abs(shown[8:16, 16:24] - 200).max() < 30
@@ -144,7 +144,7 @@ def test_merging_does_not_invent_places(make):
     places = 0
     for seed in range(20):
         release = make(np.zeros((64, 64), dtype=np.int64), rng=np.random.default_rng(seed))
-        places += len(np.unique(merged_cells(release))) - 1
+        places += len(np.unique(merge_cells(release))) - 1
     assert places < 64 * 64 * 20 / 50
 
 
@@ -153,7 +153,7 @@ def test_merging_follows_the_levels_of_a_hierarchy(make):
     counts[6:12, 18:24] = 30
     domain_of = lambda domain: dh.strategies.Hierarchical(domain, 6)  # noqa: E731
     release = make(counts, strategy=domain_of, rng=np.random.default_rng(3))
-    shown = merged_cells(release)
+    shown = merge_cells(release)
     assert shown[6:12, 18:24].mean() == pytest.approx(30, abs=3)
     assert shown.sum() == pytest.approx(release.cells().sum())
 

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.plots import plot_intervals, plot_regions
-from deltahist.plots.values import values_of
+from deltahist.plots.regions import values_of
 
 
 @pytest.fixture(scope="module")

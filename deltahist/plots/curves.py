@@ -1,19 +1,21 @@
-"""The protection at a distance: the cost of a move against its length, as figures and as a picture."""
+"""Curves: the cost of a move against its length, and the frontier of a plan."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.neighbourhood.profile import some_below
-from deltahist.plots.drawn import figure_of, own_axes
-from deltahist.statement import choose_limits, list_limits
+from deltahist.plots.ground import check_picture, figure_of, new_figure, own_axes, write_figure
+from deltahist.statement import choose_limits, length, list_limits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,13 +26,16 @@ if TYPE_CHECKING:
 _DISTANCES = 240
 #: Distances along an axis, and multiples of δ, that are looked at; the short ones all.
 _SOME = 200
+#: Colours of the two noises, and inches of the picture of a frontier.
+_COLOURS = {"laplace": "tab:blue", "gaussian": "tab:orange"}
+_SIZE = (6.4, 4.2)
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Return the cost of a move against its distance, from a fraction of δ to the diameter.
 
-    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ and those of limits:
-    that is where they are worked out. A value holds from the distance before it up to its own. Drawn as such steps,
+    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ and beyond limits:
+    they are evaluated there. A value holds from the distance before it up to its own. Drawn as such steps,
     costs are never understated, and `exact` is nowhere above `bound`.
 
     Parameters
@@ -167,3 +172,91 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
         loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=9, borderaxespad=0.2
     )
     return ax
+
+
+def plot_frontier(found: Sequence[Any], ax: Axes | None = None) -> Axes:
+    """Draw the least error against the cost of any move, as `dh.frontier` found it.
+
+    Dashed is the error if that budget were allowed for every move.
+
+    Parameters
+    ----------
+    found : points of a frontier.
+    ax : where to draw; a new figure when None.
+
+    Returns
+    -------
+    The axes.
+
+    Raises
+    ------
+    InputError
+        If there are no points.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if not found:
+        raise InputError("the frontier has no points: there is nothing to draw")
+    ax = own_axes(ax)
+    for noise, colour in _COLOURS.items():
+        points = sorted((p for p in found if p.noise == noise), key=lambda p: (p.times, p.best.rmse))
+        if points:
+            _draw_noise(points, noise, colour, ax)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8) if axis is ax.xaxis else (1, 2, 3, 5, 7)))
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_major_formatter(lambda value, _: figure_of(value))
+    near = found[0].mechanism.neighbourhood
+    budgets = {p.mechanism.letter: figure_of(float(p.mechanism.budget.amount)) for p in found}
+    ax.set(
+        xlabel="any move costs so many times what one within δ may",
+        ylabel="expected error of a query (RMSE, points)",
+    )
+    ax.set_title(
+        f"{' or '.join(f'{letter} = {amount}' for letter, amount in budgets.items())} within δ = "
+        f"{length(near.delta_ground, near.domain.unit)}, {' × '.join(map(str, near.domain.shape))} cells",
+        fontsize=10,
+    )
+    ax.grid(color="0.9")
+    ax.set_xlim(0.9, 1.5 * max(p.times for p in found))
+    ax.margins(y=0.08)
+    if ax.lines[1:]:
+        ax.plot([], [], "--", color="0.5", linewidth=1, label="if short moves may cost that too")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False, fontsize=8)
+    return ax
+
+
+def _draw_noise(points: Sequence[Any], noise: str, colour: str, ax: Axes) -> None:
+    """Draw the points of one noise, each new strategy with its name, and its rivals."""
+    times, errors = [p.times for p in points], [p.best.rmse for p in points]
+    # What holds under a limit holds under all looser ones.
+    ax.plot(times, errors, "o-", color=colour, markersize=5, drawstyle="steps-post", label=f"{noise} noise")
+    rivals = [(float(p.limit), p.rival.rmse) for p in points if p.rival is not None]
+    if rivals:
+        ax.plot(*zip(*sorted(rivals), strict=True), "--", color=colour, linewidth=1, alpha=0.7)
+    before, below = None, noise == "gaussian"
+    for point in points:
+        name = point.best.strategy.name
+        if name != before:
+            ax.annotate(
+                name,
+                (point.times, point.best.rmse),
+                xytext=(4, -11 if below else 5),
+                textcoords="offset points",
+                fontsize=8,
+                color=colour,
+            )
+        before = name
+
+
+def save_frontier(found: Sequence[Any], path: str | Path) -> None:
+    """Draw a frontier into a PNG, SVG or PDF file, which appears whole or not at all.
+
+    Raises InputError on another suffix, or without points.
+    """
+    check_picture(path)
+    figure = new_figure(figsize=_SIZE, layout="constrained")
+    plot_frontier(found, figure.subplots())
+    write_figure(figure, path)
