@@ -23,7 +23,7 @@ from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law
-from deltahist.releases.frames import UNBIASED, cells_frame, dataset, geo_frame
+from deltahist.releases.tables import UNBIASED, cells_frame, dataset, geo_frame
 from deltahist.statement import judge, write_statement
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ VERSION = 1
 
 
 class BaseRelease(OfMechanism, abc.ABC):
-    """What every release has: a mechanism, its values, and what the mechanism says about them.
+    """A mechanism and its values, with all that follows from both.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """What kinds of rows were left out before counting ("bad rows", "points outside")."""
+        """Kinds of rows that were left out before counting ("bad rows", "points outside")."""
         return self.counting.dropped
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised under the neighbourhood."""
+        """The promise under the neighbourhood."""
         return self.mechanism.guarantee
 
     @property
@@ -111,11 +111,11 @@ class BaseRelease(OfMechanism, abc.ABC):
         return None
 
     def approximate(self, probability: float) -> float:
-        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; a pure release's own ε."""
+        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; a pure release's own ε."""
         return self.mechanism.approximate(probability)
 
     def describe(self) -> dict[str, Any]:
-        """The complete public description, JSON-ready; with `values` it makes the release again."""
+        """Describe the release as JSON; with `values` the description makes the release again."""
         return {
             "format": self.FORMAT,
             "version": VERSION,
@@ -137,7 +137,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @abc.abstractmethod
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What a file has beside the description."""
+        """Return the columns of a file beside the description."""
 
     def save(self, path: str | Path) -> None:
         """Write one Parquet file: the columns, and in its metadata the description and the digest.
@@ -147,7 +147,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         write_whole(Path(path), self.write)
 
     def write(self, target: Path | BinaryIO) -> None:
-        """Write what `save` does to a path, or into a buffer."""
+        """Write the file of `save` to a path, or into a buffer."""
         write_parquet(target, self.columns(), self.describe(), self.digest)
 
     @classmethod
@@ -166,15 +166,15 @@ class BaseRelease(OfMechanism, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Self:
-        """The release of an open file with a description (`load`)."""
+        """Return the release of an open file with a description (`load`)."""
 
     @abc.abstractmethod
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Estimates of all cells (domain.shape)."""
+        """Return estimates of all cells (domain.shape)."""
 
     @abc.abstractmethod
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimates of all cells and their standard errors (domain.shape each)."""
+        """Return estimates of all cells and their standard errors (domain.shape each)."""
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, an array (m,) each; InputError if there are none."""
@@ -182,31 +182,31 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def nonnegative_words(self) -> str:
-        """What kind the non-negative estimates are of, for people."""
+        """Name of the non-negative estimates."""
         return "non-negative"
 
     def estimator(self, nonnegative: bool) -> str:
-        """Which estimates they are, for people: what files and pictures say of themselves."""
+        """Return the name of the estimates, as files and pictures have it."""
         return self.nonnegative_words if nonnegative else UNBIASED
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        """Whether exports and pictures show non-negative estimates: what was asked, or if that is None, the usual."""
+        """Return whether exports and pictures show non-negative estimates: as asked, or if None, as usual."""
         return bool(asked)
 
     def draws_nonnegative(self, asked: bool | None = None) -> bool:
-        """Whether pictures have them: as `shows_nonnegative`, but where single cells are mostly noise not unasked."""
+        """Return the same for pictures, which do not show them unasked where single cells are mostly noise."""
         return self.shows_nonnegative(asked)
 
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
-        """A row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
+        """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
         return cells_frame(self, nonnegative=nonnegative)
 
     def to_geopandas(self, *, nonnegative: bool = False) -> gpd.GeoDataFrame:
-        """A row per cell with its box as geometry, in the release's CRS; InputError in one dimension."""
+        """Return a row per cell with its box as geometry, in the release's CRS; InputError in one dimension."""
         return geo_frame(self, nonnegative=nonnegative)
 
     def to_xarray(self, *, nonnegative: bool = False) -> xr.Dataset:
-        """`estimate` and `std_error` over named dimensions, with the cells' centres in the CRS as coordinates.
+        """Return `estimate` and `std_error` over named dimensions, with the cells' centres in the CRS as coordinates.
 
         Raises InputError if xarray is not installed (the extra "xarray").
         """
@@ -237,7 +237,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         )
 
     def __repr__(self) -> str:
-        """Four lines: what was published, the promise, the domain, the total."""
+        """Return four lines: what was published, the promise, the domain, the total."""
         domain, mechanism = self.domain, self.mechanism
         where = ", ".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
         total = "not public" if self.total is None else f"{self.total:,}"
@@ -256,7 +256,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return "" if self.mechanism.weakness is None else " (WEAK PROTECTION)"
 
     def _repr_html_(self) -> str:
-        """The map and the statement, for notebooks."""
+        """Return the map and the statement as HTML, for notebooks."""
         text = html.escape(self.statement())
         if self.mechanism.determines_cells is None:
             return f"<pre>{text}</pre>"
@@ -281,23 +281,23 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def may_be_published(self) -> str:
-        """The judgement for people: "yes", or "no: ..." or "only if ..." with the reason."""
+        """The judgement: "yes", or "no: ..." or "only if ..." with the reason."""
         return judge(self.mechanism, self.publishable)
 
     def facts(self) -> dict[str, Any]:
-        """The privacy statement as data."""
+        """Return the privacy statement as data."""
         return self.mechanism.facts() | self._known()
 
     def statement(self) -> str:
-        """The privacy statement for people."""
+        """Return the privacy statement as text."""
         return write_statement(self.mechanism, self._known())
 
 
 def is_publishable(description: dict[str, Any]) -> bool:
-    """Whether a release's description says that its noise was for publication; InputError on anything else."""
+    """Return whether a release's description says that its noise was for publication; InputError on anything else."""
     return bool(one_of((True, False), publishable=description["publishable"]))
 
 
 def damaged(path: str, what: str) -> DamagedFile:
-    """The error for a file that contradicts itself."""
+    """Return the error for a file that contradicts itself."""
     return DamagedFile(f"release file {path!r} {what} (altered?)")

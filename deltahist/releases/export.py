@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from deltahist._files import write_whole
 from deltahist.errors import InputError, fits_memory
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.frames import cells_frame, columns_of, geo_frame
-from deltahist.releases.tables import in_degrees, write_layer
+from deltahist.releases.tables import cells_frame, columns_of, geo_frame, in_degrees, write_layer
 from deltahist.statement import BY_DISTANCE, VERDICT, list_rows
 
 if TYPE_CHECKING:

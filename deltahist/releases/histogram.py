@@ -22,24 +22,28 @@ from deltahist.decode import (
     placement,
     posterior,
 )
+from deltahist.domain import Domain
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import vouched
 from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
-from deltahist.releases.frames import CALIBRATED, NEAREST, cell_errors
+from deltahist.releases.tables import CALIBRATED, NEAREST
 from deltahist.strategies.base import Strategy
+from deltahist.workloads import Boxes
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
 #: Cells up to which exports and pictures show non-negative estimates unasked: for more they take their time.
 MOST_NONNEGATIVE = 1 << 15
+#: Cells whose errors are worked out together.
+_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(BaseRelease):
-    """What was published of counts: exact noisy answers to a strategy, with all that its mechanism says.
+    """A release of counts: exact noisy answers to a strategy, with all that its mechanism says.
 
     Parameters
     ----------
@@ -64,7 +68,7 @@ class Release(BaseRelease):
 
     @property
     def strategy(self) -> Strategy:
-        """What was measured."""
+        """The strategy that was measured."""
         return self.mechanism.strategy
 
     @property
@@ -80,7 +84,7 @@ class Release(BaseRelease):
 
     @functools.cached_property
     def posterior(self) -> Posterior | None:
-        """Counts as they may be, not negative: their mean and its errors; None where that is not sure of itself."""
+        """Counts that may be, none negative: their mean and its errors; None where that is not sure of itself."""
         return posterior(self._field, self._metric, self.total, self.decoder.noise)
 
     @functools.cached_property
@@ -97,7 +101,7 @@ class Release(BaseRelease):
         return self.decoder.metric()
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Estimates of all cells (domain.shape).
+        """Return estimates of all cells (domain.shape).
 
         Least squares by default: unbiased, so that some are negative. With `nonnegative` the mean of what counts may
         be (`posterior`), or else the nearest cells in the noise's own metric (`projection`): none is negative, and they
@@ -109,27 +113,27 @@ class Release(BaseRelease):
 
     @property
     def nonnegative_words(self) -> str:
-        """Which non-negative estimates this release has, for people."""
+        """Name of the non-negative estimates of this release."""
         return nonnegative_words(self.posterior)
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        """What was asked; else whether the strategy determines every cell, of at most `MOST_NONNEGATIVE`."""
+        """Return what was asked; else whether the strategy determines all cells, of at most `MOST_NONNEGATIVE`."""
         usual = bool(self.strategy.determines_cells) and self.domain.size <= MOST_NONNEGATIVE
         return usual if asked is None else asked
 
     def draws_nonnegative(self, asked: bool | None = None) -> bool:
-        """What was asked; else as `shows_nonnegative`, but not the nearest cells: their specks are noise."""
+        """Return what was asked; else `shows_nonnegative`, but not of nearest cells: their specks are noise."""
         return self.shows_nonnegative(asked) and (asked is not None or self.posterior is not None)
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimates of all cells (`cells`) and their standard errors; of the nearest cells, those of the unbiased."""
+        """Return estimates of all cells and their standard errors; nearest cells have the errors of unbiased ones."""
         if nonnegative and self.posterior is not None:
             return self.posterior.cells, self._own_errors
         return self.cells(nonnegative=nonnegative), self._errors
 
     @functools.cached_property
     def _errors(self) -> NDArray[np.float64]:
-        return cell_errors(self.domain, self.decoder)
+        return _cell_errors(self.domain, self.decoder)
 
     @functools.cached_property
     def _own_errors(self) -> NDArray[np.float64]:
@@ -143,7 +147,7 @@ class Release(BaseRelease):
         return placement(self._cells, self.decoder)
 
     def answerer(self) -> Answerer:
-        """All that answers need, made once."""
+        """Return all that answers need, made once."""
         return self._answerer
 
     @functools.cached_property
@@ -154,7 +158,7 @@ class Release(BaseRelease):
         return super().describe() | {"total": self.total}
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Index of each value's group in the description (int16), and the values (int64)."""
+        """Return the index of each value's group in the description (int16), and the values (int64)."""
         return {"group": _part_of_values(self.strategy), "value": self.values}
 
     @classmethod
@@ -185,7 +189,7 @@ class Release(BaseRelease):
 
 
 def nonnegative_words(found: Posterior | None) -> str:
-    """What non-negative estimates are called, for people."""
+    """Return the name of non-negative estimates."""
     return NEAREST if found is None else CALIBRATED
 
 
@@ -197,8 +201,30 @@ def _total(value: Any) -> int:
 
 
 def _part_of_values(strategy: Strategy) -> NDArray[np.int16]:
-    """Number of the part, in the file its group, of each released value (k,)."""
+    """Return the number of the part (in files, the group) of each released value (k,)."""
     group = np.empty(strategy.shape[0], dtype=np.int16)
     for i, part in enumerate(strategy.parts):
         group[part.members] = i
     return group
+
+
+def _cell_errors(domain: Domain, decoder: Decoder) -> NDArray[np.float64]:
+    """Return the standard error of every cell's estimate (domain.shape), as `answer` states it for a cell."""
+    columns, rest = domain.shape[0], domain.size // domain.shape[0]
+    # A closed form is evaluated in parts, to keep memory small; without one, all cells share simulated noise.
+    part = columns if decoder.terms(2) is None else max(1, _AT_ONCE // rest)
+    variance = [
+        decoder.moments(_cell_boxes(domain, start, min(start + part, columns))).variance
+        for start in range(0, columns, part)
+    ]
+    return np.sqrt(np.concatenate(variance)).reshape(domain.shape)
+
+
+def _cell_boxes(domain: Domain, first: int, last: int) -> Boxes:
+    """Return the cells of the columns from `first` up to `last` as boxes."""
+    index = np.indices((last - first, *domain.shape[1:])).reshape(domain.ndim, -1)
+    index[0] += first
+    edges = [domain.edges(axis) for axis in range(domain.ndim)]
+    return Boxes(
+        np.column_stack([edges[axis][index[axis] + end] for end in (0, 1) for axis in range(domain.ndim)])
+    )

@@ -70,7 +70,7 @@ class Series:
         steps = iter(self.releases.items())
         start, one = next(steps)
         for step, other in steps:
-            differing = _differences(one, other)
+            differing = _list_differences(one, other)
             if differing:
                 raise InputError(
                     f"the releases of {self.clock.label(start)} and {self.clock.label(step)} differ in "
@@ -80,7 +80,7 @@ class Series:
 
     @classmethod
     def load(cls, folder: str | Path) -> Series:
-        """All releases of a folder; their files are called by their steps, as `Stream.publish` calls them.
+        """Read all releases of a folder; their files are called by their steps, as `Stream.publish` calls them.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Series:
                 f"folder {str(folder)!r} holds no release (*.parquet): it must be one that `deltahist stream` wrote"
             )
         names = [file.stem for file in files]
-        times = _times_of(names, folder)
+        times = _read_times(names, folder)
         # All are kept open: what is written is compressed, and says too little of it.
         first = Release.load(files[0])
         fits_memory(
@@ -105,12 +105,12 @@ class Series:
             f"{len(files):,} releases in {str(folder)!r}",
         )
         read = [first, *(Release.load(file) for file in files[1:])]
-        clock = _clock_of(read, names, times)
+        clock = _find_clock(read, names, times)
         steps = {}
         for file, release in zip(files, read, strict=True):
-            step = clock.step(_time_of(file.stem), "the name of a release")
-            said = release.mechanism.step
-            own = clock.label(step) if said is None else said.label
+            step = clock.step(_read_time(file.stem), "the name of a release")
+            stated = release.mechanism.step
+            own = clock.label(step) if stated is None else stated.label
             if own != file.stem:
                 raise InputError(f"release {str(file)!r} is of step {own}: its name must be that (renamed?)")
             steps[step] = release
@@ -142,11 +142,11 @@ class Series:
         return [self.clock.label(s) for s in range(self.first, self.last + 1) if s not in self.releases]
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
-        """Each step's name and its release, None where it is missing."""
+        """Return each step's name and its release, None where it is missing."""
         return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
 
     def between(self, first: str, last: str) -> Series:
-        """The steps from that of `first` to that of `last`, both included.
+        """Return the steps from that of `first` to that of `last`, both included.
 
         A date without a time of day means the whole day: its first step, or its last.
 
@@ -165,15 +165,15 @@ class Series:
         )
 
     def present(self) -> Series:
-        """The same with the missing steps left out: what is answered is about the others."""
+        """Return the series without its missing steps, so that answers are about the others."""
         return replace(self, skipping=True)
 
     def per_step(self) -> Series:
-        """The same with answers as means over the steps instead of sums."""
+        """Return the series with answers as means over the steps instead of sums."""
         return replace(self, mean=True)
 
     def change_from(self, before: Series) -> PeriodDifference:
-        """What `answer` compares: this period less another one."""
+        """Return this period less another one, for `answer`."""
         return PeriodDifference(before, self)
 
     @functools.cached_property
@@ -199,7 +199,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class PeriodDifference:
-    """One period less another: noise adds up, and so does what is not known of places.
+    """One period less another: errors of noise and of places add up.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ class PeriodDifference:
 
     def __post_init__(self) -> None:
         before, after = self.before, self.after
-        if before.clock != after.clock or _differences(_one(before), _one(after)):
+        if before.clock != after.clock or _list_differences(_one(before), _one(after)):
             raise InputError(
                 "the two periods are of different series: they must be alike but for their times"
             )
@@ -240,20 +240,20 @@ def _one(series: Series) -> Release:
     return next(iter(series.releases.values()))
 
 
-def _differences(one: Release, other: Release) -> list[str]:
-    """In what two releases differ, beside what they spend."""
+def _list_differences(one: Release, other: Release) -> list[str]:
+    """Return the fields in which two releases differ, beside the amounts that they spend."""
     first, second = one.describe(), other.describe()
     if (first["epsilon"] is None) != (second["epsilon"] is None):
         return ["the unit of their budget"]
-    said = [k for k in first.keys() | second.keys() if k not in _OF_A_STEP and first.get(k) != second.get(k)]
+    fields = [k for k in first.keys() | second.keys() if k not in _OF_A_STEP and first.get(k) != second.get(k)]
     steps = one.mechanism.step, other.mechanism.step
     if all(steps) and replace(steps[0], number=0) != replace(steps[1], number=0):  # type: ignore[type-var]
-        said.append("window")
-    return sorted(said)
+        fields.append("window")
+    return sorted(fields)
 
 
-def _clock_of(releases: list[Release], names: list[str], times: list[int]) -> Clock:
-    """The clock that the releases state; else the longest period that all names fit."""
+def _find_clock(releases: list[Release], names: list[str], times: list[int]) -> Clock:
+    """Return the clock that the releases state; else the longest period that all names fit."""
     for release in releases:
         if release.mechanism.step is not None:
             return release.mechanism.step.clock
@@ -262,12 +262,12 @@ def _clock_of(releases: list[Release], names: list[str], times: list[int]) -> Cl
     return Clock(times[0], math.gcd(*(t - times[0] for t in times)) or _DAY)
 
 
-def _times_of(names: list[str], folder: Path) -> list[int]:
-    """Seconds, or step numbers, that files are called by, sorted; nothing has been read yet."""
+def _read_times(names: list[str], folder: Path) -> list[int]:
+    """Return the seconds, or step numbers, in the names of files, sorted; no file has been read yet."""
     try:
         if all(map(_is_number, names)):
             return sorted(map(int, names))
-        return sorted(seconds(_time_of(name), "a name") for name in names)
+        return sorted(seconds(_read_time(name), "a name") for name in names)
     except InputError as problem:
         raise InputError(
             f"releases in {str(folder)!r} are not called by dates, times or step numbers: {problem}"
@@ -278,8 +278,8 @@ def _is_number(name: str) -> bool:
     return re.fullmatch(r"[-+]?\d{1,15}", name) is not None
 
 
-def _time_of(name: str) -> str:
-    """A step's name as a time that can be read: names of files have no colons."""
+def _read_time(name: str) -> str:
+    """Return a step's name as a time; names of files have no colons."""
     return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)
 
 

@@ -30,8 +30,8 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
-from deltahist.releases.base import UNBIASED
 from deltahist.releases.histogram import Release, nonnegative_words
+from deltahist.releases.tables import UNBIASED
 from deltahist.strategies.base import Strategy
 
 Field = NDArray[np.float64]
@@ -63,7 +63,7 @@ class Summed:
 
     @property
     def strategy(self) -> Strategy:
-        """What was measured."""
+        """The strategy that was measured."""
         return self.releases[0].strategy
 
     @property
@@ -118,17 +118,17 @@ class Summed:
         return replace(parts[0][0], variance=np.sum([own.variance * number for own, number in parts], axis=0))
 
     def cells(self, *, nonnegative: bool = False) -> Field:
-        """Sums of the estimates of all cells (domain.shape), or what the counts may be together, not negative."""
+        """Return sums of the estimates of all cells (domain.shape); with `nonnegative`, of counts that may be."""
         if not nonnegative:
             return self._cells
         return self.projection.cells if self.posterior is None else self.posterior.cells
 
     def estimator(self, nonnegative: bool) -> str:
-        """Which estimates they are, for people."""
+        """Return the name of the estimates."""
         return nonnegative_words(self.posterior) if nonnegative else UNBIASED
 
     def answerer(self) -> Answerer:
-        """All that answers need, made once."""
+        """Return all that answers need, made once."""
         return self._answerer
 
     @functools.cached_property
@@ -169,18 +169,18 @@ class JointNoise:
         return {each: number[laws] for laws, each in found.items()}
 
     def moments(self, work: Asked) -> Moments:
-        """Variances and fourth cumulants, which add up; answers whose noise is a plain sum of draws stay such."""
+        """Return variances and fourth cumulants, which add up; noise that is a plain sum of draws stays such."""
         return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
 
     def noise(self, rng: np.random.Generator) -> Field:
-        """Normal noise of the sum, on the grid of its metric."""
+        """Return normal noise of the sum, on the grid of its metric."""
         return np.sum(
             [math.sqrt(number) * each.decoder.noise(rng) for each, number in self.alike.items()], axis=0
         )
 
 
 def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
-    """Moments of sums of independent errors, each of which comes so many times."""
+    """Return the moments of sums of independent errors, each of which comes some times."""
     variance = np.sum([m.variance * n for m, n in parts], axis=0)
     fourth = np.sum([m.kurtosis * m.variance**2 * n for m, n in parts], axis=0)
     kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
@@ -216,6 +216,6 @@ class JointPlacement:
         return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
 
     def joined(self, apart: Sequence[Field]) -> Field:
-        """The square of the sum of standard errors, or what the sum says of itself, whichever is more (m,)."""
+        """Return the square of the sum of standard errors, or the variance of the sum if that is more (m,)."""
         *parts, learnt = apart
         return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)

@@ -128,7 +128,7 @@ def test_geotiff_has_north_up_and_two_named_bands(release, tmp_path):
 @pytest.mark.parametrize("sources", [None, "boundary"])
 @pytest.mark.parametrize("at_once", [1_000_000, 9])
 def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, parameters, sources, at_once):
-    monkeypatch.setattr("deltahist.releases.frames._AT_ONCE", at_once)
+    monkeypatch.setattr("deltahist.releases.histogram._AT_ONCE", at_once)
     release = make(strategy, sources=sources, **parameters)
     frame = release.to_pandas()
     boxes = dh.workloads.boxes(frame[["west", "south", "east", "north"]].to_numpy())
