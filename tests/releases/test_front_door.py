@@ -43,46 +43,6 @@ def test_notebooks_show_the_map_and_the_statement():
     assert MEDIAN._repr_html_().startswith("<pre>Privacy statement")
 
 
-def test_any_kind_of_release_is_opened(tmp_path):
-    for release, name in ((RELEASE, "r.parquet"), (SORTED, "s.parquet"), (MEDIAN, "q.json")):
-        release.save(tmp_path / name)
-        again = dh.load(tmp_path / name)
-        assert type(again) is type(release)
-        assert again.describe() == release.describe()
-        assert again.mechanism.describe() == release.mechanism.describe()
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "not a readable Parquet file"),
-        (b"PAR1 and no more", "not a readable Parquet file"),
-        (b'{"format": "x", \xff', "damaged description"),
-        (b'{"format": "deltahist-release", "version": 1}', "has no values"),
-    ],
-)
-def test_files_that_are_no_releases(tmp_path, content, words):
-    (tmp_path / "x").write_bytes(content)
-    with pytest.raises(dh.DamagedFile, match=words):
-        dh.load(tmp_path / "x")
-    with pytest.raises(dh.InputError, match="does not exist"):
-        dh.load(tmp_path / "y")
-
-
-def test_altered_quantiles_are_refused(tmp_path):
-    import json
-
-    MEDIAN.save(tmp_path / "q.json")
-    said = json.loads((tmp_path / "q.json").read_text())
-    for change in ({"step": 10**12}, {"value": 3.0}, {"step": -1}, {"epsilon": "-1"}, {"method": "x"}, {"rho": "1"}):
-        (tmp_path / "q.json").write_text(json.dumps(said | change))
-        with pytest.raises(dh.InputError):
-            dh.load(tmp_path / "q.json")
-    (tmp_path / "q.json").write_text(json.dumps(said | {"version": 99}))
-    with pytest.raises(dh.InputError, match="of version 99"):
-        dh.load(tmp_path / "q.json")
-
-
 def test_frames_of_pandas_and_geopandas():
     frame = RELEASE.to_pandas()
     assert len(frame) == DOMAIN.size
