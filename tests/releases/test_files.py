@@ -241,6 +241,10 @@ def test_the_digest_is_of_the_description_and_the_values(saved, tmp_path):
 # Files that are well formed, but contradict themselves
 
 
+def grids_of(width):
+    return {"strategy": "ShiftedGrids", "widths": [width] * 21, "offsets": [1] * 21, "shares": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -260,10 +264,7 @@ def test_the_digest_is_of_the_description_and_the_values(saved, tmp_path):
         ({"strategy.strategy": "Magic"}, "Magic"),
         ({"strategy.branching": 1}, "branching"),
         ({"strategy.shares": ["1/0", "1", "1"]}, "damaged"),
-        *(
-            ({"strategy": {"strategy": "ShiftedGrids", "widths": [n] * 21, "offsets": [1] * 21, "shares": None}}, "line")
-            for n in (10**18, 10**19, 10**30)
-        ),
+        *(({"strategy": grids_of(width)}, "line may be used twice") for width in (10**18, 10**19, 10**30)),
         ({"epsilon": "2"}, "altered"),
         ({"epsilon": "0"}, "epsilon"),
         ({"epsilon": None}, "epsilon"),
