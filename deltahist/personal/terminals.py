@@ -22,6 +22,7 @@ from deltahist.budgets.rules import ceil_nano, read_amount
 from deltahist.decode import interval
 from deltahist.decode.moments import Moments
 from deltahist.errors import InputError, positive
+from deltahist.mechanisms.calibration import law_hiding
 from deltahist.personal.answers import LEVEL, Answer, Answers
 from deltahist.personal.places import Place
 from deltahist.personal.query import Expression, Query
@@ -139,10 +140,7 @@ class Measured(Terminal[_Given]):
     @property
     def law(self) -> Law:
         """Of the noise that each measured number gets."""
-        if self.unit == "epsilon":
-            law = Law("laplace", Fraction(self.sensitivity) / self.amount)
-        else:
-            law = Law("gaussian", Fraction(self.sensitivity) ** 2 / (2 * self.amount))
+        law = law_hiding(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
         if law.parameter > (_MOST_SCALE if law.kind == "laplace" else _MOST_SCALE**2):
             raise InputError(
                 f"{self.unit} is {float(self.amount):g} where one record changes {self.sensitivity:,} steps: noise "
