@@ -116,7 +116,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
-            raise InputError("give epsilon (pure, Laplace noise) or rho (zCDP, Gaussian noise), one of them")
+            given = "neither epsilon nor rho is" if self.rho is None else "both epsilon and rho are"
+            raise InputError(
+                f"{given} given: it must be one of them (pure ε with Laplace noise, ρ-zCDP with Gaussian)"
+            )
         given = getattr(self, self.unit)
         if isinstance(given, Charge) and given.unit != self.unit:
             raise InputError(

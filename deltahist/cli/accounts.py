@@ -1,4 +1,4 @@
-"""Who keeps the sum of repeated publishing: the account that pays for a release."""
+"""The account that pays for a release, and the state by which a release is refined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import option
+from deltahist.cli.groups import KEPT
+from deltahist.cli.options import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
@@ -29,16 +30,16 @@ _OTHERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keeping:
-    """The account that pays for all that is published about the same people."""
+class AccountOptions:
+    """The account that pays for all releases about the same people."""
 
     ledger: Annotated[
         str | None,
-        option("FILE", "Ledger that keeps the sum of repeated publishing, or a postgresql:// URL; made at first."),
+        option("FILE", "Ledger of all that is published, or a postgresql:// URL; made at first.", panel=KEPT),
     ] = None
-    account: Annotated[str | None, option("NAME", "With --ledger: the account that pays.")] = None
+    account: Annotated[str | None, option("NAME", "With --ledger: the account that pays.", panel=KEPT)] = None
     limit: Annotated[
-        list[str] | None, option("E", "With --ledger: what may be spent altogether; known after the first time.")
+        list[str] | None, option("E", "With --ledger: all that may be spent; known after the first time.", panel=KEPT)
     ] = None
 
     def check(self, budget: dict[str, Any], chain: str | None = None, **written: Path | None) -> None:
@@ -93,8 +94,8 @@ class Keeping:
             )
 
     @contextlib.contextmanager
-    def paying(self, budget: dict[str, Any]) -> Iterator[Account | None]:
-        """The account, open. A run that fails says what stays charged; one that charged nothing leaves no ledger."""
+    def open(self, budget: dict[str, Any]) -> Iterator[Account | None]:
+        """Open the account. A run that fails notes what stays charged; one that charged nothing leaves no ledger."""
         if self.ledger is None or self.account is None:
             yield None
             return
@@ -128,7 +129,7 @@ class Keeping:
         return database(self.ledger)
 
     def _rules(self) -> dict[str, Any]:
-        """The accounts that there are; a ledger that is not there is not made."""
+        """Return the rules of the ledger's accounts; none where there is no ledger."""
         from deltahist.budgets.ledger import Ledger
 
         return Ledger(self.ledger).accounts() if self.ledger is not None and self._database.exists() else {}
@@ -137,12 +138,12 @@ class Keeping:
         return self._rules().get(self.account or "")
 
     def _others(self) -> str:
-        """The accounts that there are, for a name that is misspelt."""
+        """Name the accounts that exist, for a name that is misspelt."""
         names = list(self._rules())
         return f", which has {', '.join(map(repr, names))}" if names else ""
 
     def _open(self, unit: str) -> Account:
-        """The account, with the limit that is given or that it has."""
+        """Open the account with the limit of the options, or with its own."""
         from deltahist.budgets.window import Account
 
         assert self.account is not None
@@ -167,7 +168,7 @@ class Keeping:
 
 StateFile = Annotated[
     Path | None,
-    option("FILE", "New file for the secret state: the release can be refined later, for the difference."),
+    option("FILE", "New file for the secret state, to refine the release later.", panel=KEPT),
 ]
 
 
@@ -184,8 +185,8 @@ def check_state(state: Path | None, out: Path, dry_run: bool) -> None:
         )
 
 
-def kept_secret(state: Path) -> str:
-    """What the publisher must know of a state."""
+def describe_state(state: Path) -> str:
+    """Tell the publisher where the state is, and that it is secret."""
     return console.facts(state=f"{state}, which refines it (deltahist refine); as secret as the data")
 
 
@@ -195,4 +196,4 @@ def chain_summary(release: BaseRelease, out: Path, state: Path | None) -> str:
     facts = {"published": str(out), "guarantee": release.mechanism.promise, "chain": chain.words(letter)}
     if release.payment is not None:
         facts["account"] = release.payment.words
-    return console.facts(**facts) + ("" if state is None else f"\n{kept_secret(state)}")
+    return console.facts(**facts) + ("" if state is None else f"\n{describe_state(state)}")

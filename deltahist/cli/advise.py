@@ -6,24 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.choosing import USUAL_POINTS, Asked
-from deltahist.cli.groups import option, spread
-from deltahist.cli.places import Coordinates, Limits, MapCrs
+from deltahist.cli.choosing import USUAL_POINTS, PlanOptions
+from deltahist.cli.options import option
+from deltahist.cli.places import BOUNDS, Coordinates, Limits, MapCrs
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@spread
 def advise(
     *,
     bounds: Annotated[
-        str,
-        option(
-            "W,S,E,N",
-            "Corners of the map, in the projected CRS when there is one, in degrees with --project auto.",
-        ),
+        tuple[float, ...],
+        option("W,S,E,N", "Corners on the map, or in degrees with --project auto.", read=BOUNDS),
     ],
     crs: MapCrs = None,
     protect: Annotated[
@@ -32,16 +28,22 @@ def advise(
             "WHAT", "What shall be hidden: visit (100 to 500 m), home (250 m to 1 km) or trip (1 to 5 km)."
         ),
     ] = "home",
-    deltas: Annotated[str | None, option("LIST", "Instead of --protect: these δ (250m,1km).")] = None,
-    epsilons: Annotated[str, option("LIST", "Budgets of ε to compare.")] = "0.5,1,2",
+    deltas: Annotated[
+        Any,
+        option("LIST", "Instead of --protect: these δ (250m,1km).", read=options.listed(options.length)),
+    ] = None,
+    epsilons: Annotated[
+        Any, option("LIST", "Budgets of ε to compare.", read=options.listed(options.amount))
+    ] = "0.5,1,2",
     limit: Limits = None,
-    asked: Asked,
+    asked: PlanOptions,
     per_user: Annotated[
-        str | None,
+        Any,
         option(
             "LIST",
             "Numbers of points kept of each user (1,5,20), who is protected as a whole.",
             "--max-per-user",
+            read=options.listed(options.whole_number),
         ),
     ] = None,
     users: Annotated[
@@ -58,7 +60,7 @@ def advise(
     ] = "table",
     out: Annotated[Path | None, option("FILE", "Write to a file.")] = None,
 ) -> None:
-    """What each choice of δ, ε and K gives, with the cells that suit it best: how exact answers are, how safe people.
+    """Compare choices of δ, ε and K, each with its best cells: how exact answers are, how safe people.
 
     No data is read but public figures. For every choice the cells are those of the least expected error over
     --regions, --squares or --boxes; squares of a twentieth of the map's side if nothing is given.
@@ -87,19 +89,15 @@ def advise(
         raise InputError(
             f"--points-per-user is {str(users)!r}, and {other}: it says what is kept of users' points"
         )
-    points = asked.number if users is None else _users(users)
+    points = asked.number if users is None else _read_users(users)
     found = advice.advise(
         box,
         points,
         queries,
         crs=system,
-        deltas=[
-            options.length(text, "--deltas") for text in (deltas or ",".join(advice.USES[protect])).split(",")
-        ],
-        epsilons=[options.amount(text, "--epsilons") for text in epsilons.split(",")],
-        per_user=None
-        if per_user is None
-        else [options.whole_number(text, "--max-per-user") for text in per_user.split(",")],
+        deltas=deltas or advice.USES[protect],
+        epsilons=epsilons,
+        per_user=per_user,
         limits=options.limits(limit, "--limit"),
     )
     if layout == "csv":
@@ -108,10 +106,10 @@ def advise(
         console.put(found.to_json(orient="records", indent=2), out)
     else:
         unit = "m" if system else "units"
-        console.put(_told(found, unit, asked, users is None), out)
+        console.put(_render(found, unit, asked, users is None), out)
 
 
-def _users(file: Path) -> dict[int, int]:
+def _read_users(file: Path) -> dict[int, int]:
     """Numbers of users by their number of points, from a public table or from a release."""
     from deltahist.planning import advice
     from deltahist.releases import Release
@@ -121,7 +119,7 @@ def _users(file: Path) -> dict[int, int]:
     return advice.read_users(file, "--points-per-user")
 
 
-def _told(found: pd.DataFrame, unit: str, asked: Asked, guessed: bool) -> str:
+def _render(found: pd.DataFrame, unit: str, asked: PlanOptions, guessed: bool) -> str:
     """Words and a table."""
     rows = [_row(row, unit) for row in found.to_dict("records")]
     people = bool(found["points_per_user"].any())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
 from deltahist._files import read_rows
 from deltahist.cli import console, options
-from deltahist.cli.groups import Spending, Window, argument, option, spread
+from deltahist.cli.groups import Spending, Window
+from deltahist.cli.options import argument, option
 from deltahist.errors import NANO, InputError
 
 
-@spread
 def allocate(
     *,
     weights: Annotated[
@@ -22,17 +23,20 @@ def allocate(
     length: Window,
     spending: Spending,
     power: Annotated[
-        str | None, option("A", "Error falls as budget^-A. [default: 2 for --epsilon, 1 for --rho]")
+        Fraction | None,
+        option("A", "Error falls as budget^-A. [default: 2 for --epsilon, 1 for --rho]", read=options.amount),
     ] = None,
     online: Annotated[
-        str | None,
+        Fraction | None,
         option(
             "P",
             "Decide step by step, as if later weights were not known: 1 with probability P, else 0.",
-            "--online",
+            read=options.amount,
         ),
     ] = None,
-    scenarios: Annotated[str, option("N", "With --online: futures per decision.")] = "1000",
+    scenarios: Annotated[
+        int, option("N", "With --online: futures per decision. [default: 1000]", read=options.whole_number)
+    ] = 1000,
     out: Annotated[
         Path | None, option("FILE", "Write step and amount as CSV, for `stream --budgets`.")
     ] = None,
@@ -53,23 +57,20 @@ def allocate(
 
     budget = spending.keywords()
     unit, limit = next(iter(budget.items()))
-    window = options.whole_number(length, "--window")
     console.check_target(out, weights)
     steps, wanted = _read_weights(weights)
-    usual = "2" if unit == "epsilon" else "1"
-    a = float(options.amount(usual if power is None else power, "--power"))
+    a = float(power or (2 if unit == "epsilon" else 1))
     if online is None:
-        found = allocate_offline(wanted, length=window, epsilon=limit, power=a)
+        found = allocate_offline(wanted, length=length, epsilon=limit, power=a)
     else:
-        chance = float(options.amount(online, "--online"))
+        chance = float(online)
         if chance > 1:
-            raise InputError(f"--online is {online!r}: it must be a probability, at most 1")
-        how: dict[str, Any] = {"length": window, "epsilon": limit, "power": a}
+            raise InputError(f"--online is {chance:g}: it must be a probability, at most 1")
+        how: dict[str, Any] = {"length": length, "epsilon": limit, "power": a, "scenarios": scenarios}
         how["model"] = Independent((0.0, 1.0), (1 - chance, chance))
-        how["scenarios"] = options.whole_number(scenarios, "--scenarios")
         made: list[float] = []
         for step in range(len(wanted)):
-            first = max(0, step - window + 1)
+            first = max(0, step - length + 1)
             left = len(wanted) - first
             made.append(allocate_online(made[first:], wanted[first : step + 1], steps=left, **how))
         found = np.array(made)
@@ -81,7 +82,7 @@ def allocate(
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([("step", unit), *zip(steps, said, strict=True)])
         console.put(text.getvalue(), out)
-    print(_comparison(wanted, found, window, float(limit), a))
+    print(_comparison(wanted, found, length, float(limit), a))
     return found
 
 
@@ -98,8 +99,8 @@ def _comparison(wanted: Any, found: Any, window: int, limit: float, power: float
     return f"weighted error {error:.6g}, {error / equal:.4g} of that of equal shares ({equal:.6g})"
 
 
-def _order(names: list[str]) -> list[float]:
-    """What puts steps in order: their numbers, or their dates; names of another kind are taken as they come."""
+def _sort_keys(names: list[str]) -> list[float]:
+    """Return keys that sort steps by number or date; equal ones for names of another kind."""
     from deltahist.domain.clock import seconds
 
     for key in (float, lambda name: float(seconds(name, "step"))):
@@ -125,7 +126,7 @@ def _read_weights(file: Path) -> tuple[list[str], Any]:
     if len(set(names)) < len(names):
         twice = next(n for i, n in enumerate(names) if n in names[:i])
         raise InputError(f"{file.name!r} has step {twice!r} more than once: one row for each step, in order")
-    keys = _order(names)
+    keys = _sort_keys(names)
     back = next((i for i in range(1, len(keys)) if keys[i] < keys[i - 1]), None)
     if back is not None:
         raise InputError(

@@ -8,8 +8,6 @@ from __future__ import annotations
 import gc
 import io
 import os
-import re
-import shlex
 import signal
 import sys
 import warnings
@@ -19,7 +17,9 @@ from typing import Annotated, Any
 import lazy_loader
 import typer
 
+from deltahist.cli.command import Command
 from deltahist.cli.console import note
+from deltahist.cli.options import spread
 from deltahist.errors import DeltaHistWarning, InputError
 
 #: Commands in the order of the help, each in a file of its name, and a line about it.
@@ -83,7 +83,7 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=COMMANDS[name])
         else:
-            line.command(short_help=COMMANDS[name])(command)
+            line.command(cls=Command, short_help=COMMANDS[name])(spread(command))
     return line
 
 
@@ -144,28 +144,8 @@ def invoke(arguments: Sequence[str]) -> Any:
     return line(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
 
-#: Parameters of the library that are options here.
-_OPTIONS = re.compile(r"\b(crs|decimal|every|format|layer|outside|start|time_format|x|y)=(?:'([^']*)')?")
-
-
-def in_options(text: str) -> str:
-    """A message of the library, which names its parameters, in the words of the command line.
-
-    >>> in_options("add crs='EPSG:4326', or leave them out with drop_bad_rows=True")
-    'add --crs EPSG:4326, or leave them out with --drop-bad-rows'
-    """
-
-    def option(found: re.Match[str]) -> str:
-        value = f" {shlex.quote(found[2])}" if found[2] else ""
-        return f"--{found[1].replace('_', '-')}{value}"
-
-    for flag in ("drop_bad_rows", "weak_protection_accepted"):
-        text = text.replace(f"{flag}=True", f"--{flag.replace('_', '-')}")
-    return _OPTIONS.sub(option, text)
-
-
 def _fail(text: str) -> int:
-    note("error: " + in_options(" ".join(text.split())))
+    note("error: " + " ".join(text.split()))
     return FAILED
 
 

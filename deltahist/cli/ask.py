@@ -8,8 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deltahist.cli import console, options
-from deltahist.cli.groups import Overwrite, argument, flag, option, spread
+from deltahist.cli import console
+from deltahist.cli.groups import Overwrite
+from deltahist.cli.options import amount, argument, flag, option
 from deltahist.errors import InputError, is_number
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Whom:
-    """Whose records are asked, and who keeps their budgets."""
+class _PeopleOptions:
+    """The people whose records are asked, and the ledger of their budgets."""
 
     database: Annotated[str, option("WHERE", "DuckDB file, or postgresql://user@host/name.")]
     ledger: Annotated[str, option("WHERE", "Ledger of the budgets: a file, made at first, or postgresql://….")]
@@ -27,25 +28,25 @@ class _Whom:
     owner: Annotated[str | None, option("COL", "Column that says whose a record is, likewise.")] = None
     account: Annotated[str, option("NAME", "Account of these people in the ledger.")] = "people"
     limit: Annotated[
-        str | None, option("E", "What each person may spend who is new: all owners of records join with it.")
+        Fraction | None,
+        option("E", "Budget of each new person: all owners of records join with it.", read=amount),
     ] = None
     restored: Annotated[
         bool, flag("--restored", "An older copy of the database was put back: take it instead of the one that is lost.")
     ] = False
 
     def people(self, question: Question) -> People:
-        """The people, the new ones among them too."""
+        """Open the accounts of the people, new ones among them."""
         from deltahist.personal.people import People
 
         unit = "epsilon" if "epsilon" in question.answer else "rho"
-        limit = None if self.limit is None else options.amount(self.limit, "--limit")
         price = question.answer[unit]
-        if limit is not None and is_number(price) and limit < price:
+        if self.limit is not None and is_number(price) and self.limit < price:
             console.note(
-                f"each record costs {unit} = {price:g}, more than --limit {self.limit}: who joined with "
-                "that is in no answer"
+                f"each record costs {unit} = {price:g}, more than --limit {float(self.limit):g}: who joined with that "
+                "is in no answer"
             )
-        self._check_there(limit)
+        self._check_there()
         found = People(
             self.database,
             self._either("table", question),
@@ -55,20 +56,20 @@ class _Whom:
             place=question.place,
             crs=question.crs,
             restored=self.restored,
-            **{unit: limit},  # type: ignore[arg-type]
+            **{unit: self.limit},  # type: ignore[arg-type]
         )
-        if limit is not None:
+        if self.limit is not None:
             found.enrol()
         return found
 
-    def _check_there(self, limit: Any) -> None:
+    def _check_there(self) -> None:
         """Raise InputError if there is no database, or nobody can have joined; before either is made."""
         from deltahist.budgets.ledger import Ledger
 
         file = self.database.removeprefix("duckdb:///")
         if "://" not in file and not Path(file).is_file():
             raise InputError(f"--database {file!r} does not exist")
-        if limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
+        if self.limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
             raise InputError(
                 f"the ledger has no account {self.account!r}, so that nobody has joined and nobody can pay: say what "
                 "each person may spend, --limit 1; or is it another --ledger or --account?"
@@ -83,11 +84,10 @@ class _Whom:
         return str(own if written is None else written)
 
 
-@spread
 def ask(
     *,
     question: Annotated[Path, argument("QUESTION", "A TOML file: steps, and what is asked (docs/personal.md).")],
-    whom: _Whom,
+    whom: _PeopleOptions,
     key: Annotated[
         str | None,
         option("KEY", "Of this request: asked again with it, the same answer comes back, and nobody pays twice."),
@@ -125,11 +125,11 @@ def ask(
     if as_json:
         console.put(json.dumps(answer.to_json(), indent=2, ensure_ascii=False), out)
         return
-    console.put(_said(answer), out)
+    console.put(_render(answer), out)
 
 
-def _said(answer: Any) -> str:
-    """An answer for people, and who paid."""
+def _render(answer: Any) -> str:
+    """Render an answer as text, with who paid."""
     from deltahist.personal.answers import Answers, shown
 
     lines = str(answer)

@@ -1,14 +1,16 @@
-"""What will be asked of a map: options that plan, publish and advise share, and the cells that suit it best."""
+"""The workload of a map: options that plan, publish, stream and advise share, and the cells that suit it best."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import BoxFile, flag, option
+from deltahist.cli.groups import PLAN
+from deltahist.cli.options import flag, option
 from deltahist.cli.places import Coordinates, MapOptions
 from deltahist.errors import InputError
 
@@ -30,27 +32,31 @@ ANYWHERE = "boxes of any size at any place"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedQueries:
-    """Which queries an error is about."""
+class WorkloadOptions:
+    """The queries that an error is about."""
 
     regions: Annotated[
-        Path | None, option("FILE", "Plan for these polygons (GeoJSON, GeoPackage, ...).", "--regions")
+        Path | None, option("FILE", "Polygons (GeoJSON, GeoPackage, ...).", panel=PLAN)
     ] = None
     squares: Annotated[
-        str | None, option("SIDE", "Plan for squares of this side (2km) at random places.")
+        str | None, option("SIDE", "Squares of this side (2km) at random places.", panel=PLAN)
     ] = None
-    boxes: BoxFile = None
+    boxes: Annotated[
+        Path | None,
+        option("FILE.csv", "Boxes: west,south,east,north (1-D: low,high) and maybe name.", panel=PLAN),
+    ] = None
     ranges: Annotated[
-        bool, flag("--ranges", "Plan for all ranges of whole cells; needs cells that are given.")
+        bool, flag("--ranges", "All ranges of whole cells; needs cells that are given.", PLAN)
     ] = False
 
     def files(self) -> list[Path]:
-        """What is read."""
+        """Return the files that are read."""
         return [file for file in (self.regions, self.boxes) if file is not None]
 
     def queries(self, domain: Domain) -> tuple[Queries | None, str]:
-        """What makes the queries for a domain like this one, with other cells maybe, and their name; None if nothing
-        is asked for in particular.
+        """Return a function from a domain to its queries, and their name; None without a workload.
+
+        The function takes domains with other cells, too.
         """
         from deltahist import workloads
         from deltahist.domain.fitting import fit
@@ -69,7 +75,7 @@ class AskedQueries:
             shapes = fitted.shapes[fitted.held]
             return lambda on: _within(shapes, on), f"the {len(shapes):,} regions of {self.regions}"
         if self.squares is not None:
-            side = domain.length(options.length(self.squares, "--squares"), name="--squares")
+            side = domain.length(options.length(self.squares, "--squares"), name="squares")
             kind = "squares" if domain.ndim == 2 else "intervals"
             name = f"{_SQUARES:,} {kind} of side {self.squares}"
             return lambda on: workloads.random_squares(side, _SQUARES, on), name
@@ -82,26 +88,28 @@ class AskedQueries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(AskedQueries):
-    """Which queries the error is about, and about how many points."""
+class PlanOptions(WorkloadOptions):
+    """The queries that an error is about, and the number of points."""
 
     points: Annotated[
-        str | None,
+        Fraction | None,
         option(
             "N",
-            "About how many points there are, a public figure: it decides on --cell auto. [default: 100000]",
+            "About how many points: a public figure, which decides on cells. [default: 100000]",
+            read=options.amount,
+            panel=PLAN,
         ),
     ] = None
 
     @property
     def number(self) -> float:
         """About how many points there are."""
-        return float(USUAL_POINTS if self.points is None else options.amount(self.points, "--points"))
+        return float(USUAL_POINTS if self.points is None else self.points)
 
 
 @dataclass(frozen=True)
-class Settled:
-    """The map that was settled on, what is asked of it, and the cells that were compared, best first."""
+class ChosenMap:
+    """A map that was chosen, its workload, and the cells that were compared, best first."""
 
     near: Neighbourhood
     work: Workload | None
@@ -109,26 +117,26 @@ class Settled:
     cells: list[CellChoice]
 
     def mechanism(self, **how: Any) -> Mechanism:
-        """The best mechanism for what is asked."""
+        """Return the best mechanism for the workload."""
         from deltahist.planning import mechanism_for
 
         return self.cells[0].mechanism if self.cells else mechanism_for(self.near, workload=self.work, **how)
 
     def expected(self, mechanism: Mechanism, points: float) -> CellChoice:
-        """What a mechanism is expected to do; at boxes of any place and size where nothing is asked."""
+        """Return the expected error of a mechanism; over boxes of any place and size without a workload."""
         from deltahist.planning import CellChoice
 
         return self.cells[0] if self.cells else CellChoice.of(mechanism, points, self.work)
 
 
-def settle(place: MapOptions, coordinates: Coordinates, asked: Asked, **how: Any) -> Settled:
-    """The map with cells as given, or else with the best ones for what is asked; no rows are read."""
+def choose_map(place: MapOptions, coordinates: Coordinates, asked: PlanOptions, **how: Any) -> ChosenMap:
+    """Choose the map: cells as given, or else the best ones for the workload; no rows are read."""
     from deltahist.planning import plan_cells
 
     if not place.chooses:
         near = place.near(coordinates)
         queries, name = asked.queries(near.domain)
-        return Settled(near, None if queries is None else queries(near.domain), name, [])
+        return ChosenMap(near, None if queries is None else queries(near.domain), name, [])
     if asked.ranges:
         raise InputError(
             "--ranges is about whole cells, whichever they are: --cell must say how large they are, such as --cell "
@@ -139,11 +147,11 @@ def settle(place: MapOptions, coordinates: Coordinates, asked: Asked, **how: Any
     cells = plan_cells(nears, asked.number, queries, **how)
     near = cells[0].neighbourhood
     work = None if queries is None else queries(near.domain)
-    return Settled(near, work, name if queries else ANYWHERE, cells)
+    return ChosenMap(near, work, name if queries else ANYWHERE, cells)
 
 
 def table_of_cells(cells: list[CellChoice]) -> str:
-    """The cells that were compared, best first: what each is expected to do."""
+    """Render the cells that were compared, best first, with their expected errors."""
     rows = [
         (
             c.neighbourhood.domain.size_of_cells,

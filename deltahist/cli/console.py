@@ -13,6 +13,7 @@ from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
+    from deltahist.mechanisms import BaseMechanism
 
 
 #: What steers a terminal, and has no place in a line.
@@ -45,7 +46,7 @@ def table(
 
 
 def facts(**values: str) -> str:
-    """A line for each value, with its name before it."""
+    """Render a line for each value, with its name before it."""
     return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items())
 
 
@@ -62,6 +63,21 @@ def about_map(domain: Domain) -> dict[str, str]:
     return {"cells": cells, "bounds": bounds, "map": words(domain)}
 
 
+def limit_in_words(mechanism: BaseMechanism, asked: bool) -> str:
+    """Say what is promised beyond δ, and whether that was asked for, in one line."""
+    from deltahist.statement import explain_limits
+
+    letter, norm = mechanism.letter, mechanism.norm
+    if not mechanism.neighbourhood.profile:
+        return f"none: any move at all costs {letter} = {mechanism.any_move:.4g}" + (
+            "" if asked else " (--limit any:4 allows 4 times what a move within δ may cost)"
+        )
+    words = explain_limits(mechanism.neighbourhood, letter, norm)
+    if not mechanism.neighbourhood.profile[-1].any:
+        words += f"; none for any move at all, which costs {letter} = {mechanism.any_move:.4g}"
+    return words if asked else f"{words} (nobody asked for another; --limit any:none lifts it)"
+
+
 def put(text: str, out: Path | None) -> None:
     """Print text, or write it to a file that appears whole or not at all."""
     if out is None:
@@ -76,7 +92,7 @@ def put(text: str, out: Path | None) -> None:
 def check_target(out: Path | None, *sources: str | Path, replace: bool = True) -> None:
     """Raise InputError if a file cannot be written, is one of those that are read, or is there and not to be replaced.
 
-    Asked before long work, so that nothing is lost for a misspelt folder.
+    PlanOptions before long work, so that nothing is lost for a misspelt folder.
     """
     if out is None:
         return
@@ -91,6 +107,5 @@ def check_target(out: Path | None, *sources: str | Path, replace: bool = True) -
             raise InputError(f"output {str(out)!r} is the file that is read: choose another name")
     if out.exists() and not replace:
         raise InputError(
-            f"output {str(out)!r} exists already, and a release is not replaced unasked: choose another name, or add "
-            "--overwrite"
+            f"output {str(out)!r} exists already, and is not replaced unasked: choose another name, or add --overwrite"
         )

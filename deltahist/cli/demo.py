@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import deltahist as dh
-from deltahist.cli.groups import option
+from deltahist.cli.options import option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 from deltahist.cli import console
-from deltahist.cli.groups import Estimates, ReleaseFile, open_release, option, spread
+from deltahist.cli.groups import Estimates, ReleaseFile, open_release
+from deltahist.cli.options import option
 from deltahist.errors import InputError
 
 
-@spread
 def export(
     *,
     release: ReleaseFile,

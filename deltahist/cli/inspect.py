@@ -6,7 +6,8 @@ import json
 from typing import Annotated
 
 from deltahist.cli import console
-from deltahist.cli.groups import ReleaseFile, flag, open_release
+from deltahist.cli.groups import ReleaseFile, open_release
+from deltahist.cli.options import flag
 
 
 def inspect(

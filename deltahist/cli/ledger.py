@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from deltahist.cli import console
 from deltahist.cli.accounts import LETTERS
-from deltahist.cli.groups import argument, flag, option
+from deltahist.cli.options import argument, flag, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def show(where: _Where, as_json: Annotated[bool, flag("--json", "The same as dat
       deltahist ledger show city.ledger
       deltahist ledger show city.ledger --json
     """
-    standings = _there(where).standings()
+    standings = _open_ledger(where).standings()
     if as_json:
         console.put(json.dumps([each.describe() for each in standings], indent=2, ensure_ascii=False), None)
         return
@@ -80,7 +80,7 @@ def audit(where: _Where) -> int:
     The database is whole; no account has spent more than its limit, in any window; what chains and keys paid for was
     charged; every account is of a kind that is known. What nobody can tell from a ledger is whether it is an old copy.
     """
-    opened = _there(where)
+    opened = _open_ledger(where)
     problems = opened.problems()
     for problem in problems:
         console.note(f"wrong: {problem}")
@@ -113,7 +113,7 @@ def export(
       deltahist ledger export city.ledger --out accounts.csv
       deltahist ledger export city.ledger --format json
     """
-    opened = _there(where)
+    opened = _open_ledger(where)
     if out is not None and opened.path is not None:
         console.check_target(out, opened.path)
     rows = [{"kind": each.kind, **each.describe()} for each in opened.standings()]
@@ -127,8 +127,8 @@ def export(
     console.put(text.getvalue(), out)
 
 
-def _there(where: str) -> Ledger:
-    """A ledger that is there: to look at one makes none."""
+def _open_ledger(where: str) -> Ledger:
+    """Open a ledger that exists: looking at one makes none."""
     from deltahist.budgets.databases import database
     from deltahist.budgets.ledger import Ledger
 

@@ -1,28 +1,32 @@
-"""Where: the coordinates of a file, the map with its cells, and who may be confused with whom on it."""
+"""The map: the coordinates of a file, the cells, and who may be confused with whom on them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from deltahist.cli import options
-from deltahist.cli.groups import flag, option
-from deltahist.errors import BYTES_PER_CELL, InputError, fits_memory
+from deltahist.cli import console
+from deltahist.cli.groups import MAP, PRIVACY
+from deltahist.cli.options import corners, flag, length, limits, of_moves, option, whole_number
+from deltahist.errors import BYTES_PER_CELL, InputError, OutsideBounds, fits_memory
 
 if TYPE_CHECKING:
     from deltahist.domain import Domain
-    from deltahist.mechanisms import BaseMechanism
     from deltahist.neighbourhood import Neighbourhood
 
-#: What --crs is for plain numbers.
+#: Value of --crs for plain numbers.
 _PLAIN = "none"
+#: Reader of --bounds, which may go around the world with --project auto.
+BOUNDS = partial(corners, around=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coordinates:
-    """Where a file's coordinates stand, in which CRS they are, and in which CRS the map is."""
+    """The columns of a file's coordinates, their CRS, and the CRS of the map."""
 
     x: Annotated[str | None, option("COL", "Column of x or longitude: a name, or a number from 0.")] = None
     y: Annotated[str | None, option("COL", "Column of y or latitude; none in 1-D.")] = None
@@ -31,13 +35,11 @@ class Coordinates:
     ] = None
     project: Annotated[
         str | None,
-        option(
-            "CRS", "Projected CRS of the map, such as EPSG:32618; auto: one that suits --bounds in degrees."
-        ),
+        option("CRS", "Projected CRS of the map (EPSG:32618); auto: one that suits --bounds in degrees."),
     ] = None
 
     def columns(self, domain: Domain) -> dict[str, Any]:
-        """Keywords of what reads points: `x`, `y` and `crs`, as many columns as the map has dimensions."""
+        """Return keywords of the readers of points: `x`, `y` and `crs`, a column for each dimension of the map."""
         if domain.ndim == 1 and self.y is not None:
             raise InputError(f"--y is {self.y!r}, but --bounds has two numbers: one dimension takes --x only")
         if domain.ndim == 2 and (self.x is None) != (self.y is None):
@@ -45,19 +47,32 @@ class Coordinates:
             raise InputError(f"--{missing} is missing: two dimensions take both --x and --y")
         return {"x": self.x, "y": self.y, "crs": None if self.crs == _PLAIN else self.crs}
 
-    def of_box(self, bounds: str) -> tuple[tuple[float, ...], str | None]:
-        """Corners of the map and its CRS: --bounds as they are, or with --project auto what covers those degrees."""
+    def of_box(self, bounds: tuple[float, ...]) -> tuple[tuple[float, ...], str | None]:
+        """Return corners and CRS of the map: --bounds themselves, or with --project auto a map of those degrees."""
+        from deltahist.domain.extents import extent_of, looks_like_degrees
+
         if self.project == "auto":
-            extent = options.in_degrees(bounds, "--bounds")
+            if not looks_like_degrees(bounds):
+                raise InputError(
+                    f"--bounds are {_text(bounds)}: with --project auto it must be W,S,E,N in degrees; if these are "
+                    "metres, name their CRS, such as --project EPSG:32618"
+                )
+            extent = extent_of(bounds)
             return extent.bounds, extent.crs
-        box = options.corners(bounds, "--bounds")
-        return box, self.of_map(box)
+        if len(bounds) == 4 and not bounds[0] < bounds[2]:
+            around = max(map(abs, bounds)) <= 180
+            raise InputError(
+                f"--bounds are {_text(bounds)}: west {bounds[0]:g} must be less than east {bounds[2]:g} (the order is "
+                "west, south, east, north)"
+                + ("; degrees that go across the antimeridian take --project auto" if around else "")
+            )
+        return bounds, self.of_map(bounds)
 
     def of_map(self, bounds: tuple[float, ...]) -> str | None:
-        """CRS of the map: --project, or a projected --crs; None for a plane of plain numbers.
+        """Return the CRS of the map: --project, or a projected --crs; None for a plane of plain numbers.
 
-        Raises InputError if the points are in degrees, or seem to be, and nothing says how to project them; the message
-        has the options to use.
+        Raises InputError if the points are in degrees, or seem to be, and no option projects them; the message has the
+        options to use.
         """
         from deltahist.domain.extents import are_degrees, looks_like_degrees
         from deltahist.domain.operations import read_crs
@@ -72,12 +87,11 @@ class Coordinates:
             if are_degrees(bounds, self.x, self.y):
                 own = "" if self.x is None else "--crs EPSG:4326 "
                 raise InputError(
-                    f"--bounds are {','.join(f'{b:.10g}' for b in bounds)} without a CRS: these look like longitudes "
+                    f"--bounds are {_text(bounds)} without a CRS: these look like longitudes "
                     f"and latitudes, and degrees are not lengths; add {own}{self._auto(bounds)}, with --delta and "
                     "--cell in metres (500m); or --crs none if they are plain numbers of a plane"
                 )
             return None
-
         if self.project is not None:
             if read_crs(self.project, "--project").is_geographic:
                 raise InputError(
@@ -97,12 +111,12 @@ class Coordinates:
 
     @classmethod
     def of_crs(cls, crs: str | None, grid: str | None = None) -> Coordinates:
-        """What --project says where there are no points, whose CRS could be another."""
+        """Return the coordinates of a map without points, whose CRS --project alone tells."""
         return cls(project=crs) if crs == "auto" or grid is not None else cls(crs=crs)
 
     @staticmethod
     def _auto(bounds: tuple[float, ...]) -> str:
-        """What to say for a map that suits bounds in degrees."""
+        """Return the options of a map that suits bounds in degrees."""
         from deltahist.domain.extents import extent_of
 
         try:
@@ -124,42 +138,24 @@ MapCrs = Annotated[
     ),
 ]
 Delta = Annotated[
-    str, option("LENGTH", "δ: within this distance everyone is hidden with the full guarantee.")
+    Any, option("LENGTH", "δ: within this distance everyone is hidden with the full guarantee.", read=length)
 ]
-_LIMITS = (
-    "A move over this distance costs at most so many times ε: 2km:2, any:4; may be repeated. proportional: ε for every "
-    "δ. [default: any:4 where the strategy is chosen; any:none lifts it]"
-)
-Limits = Annotated[list[str] | None, option("DISTANCE:TIMES", _LIMITS)]
+_LIMITS = "Moves over a distance cost at most so many ε: 2km:2, any:4, any:none, proportional; repeat it."
+Limits = Annotated[list[str] | None, option("DISTANCE:TIMES", f"{_LIMITS} [default: any:4]", panel=PRIVACY)]
 LimitsOrAccounts = Annotated[
     list[str] | None,
     option(
         "DISTANCE:TIMES|E",
-        f"{_LIMITS} Without a distance, with --ledger: what may be spent altogether; known after the first time.",
+        f"{_LIMITS} E: what --account may spend.",
+        panel=PRIVACY,
     ),
 ]
 Sources = Annotated[
     str,
     option(
-        "WHERE",
-        "Where people may appear or vanish: none, boundary, left or right (1-D), or a file of geometries.",
+        "WHERE", "Where people may appear or vanish: none, boundary, left, right or a file.", panel=MAP
     ),
 ]
-
-
-def beyond(mechanism: BaseMechanism, asked: bool) -> str:
-    """What is promised beyond δ, and whether that was asked for, in one line."""
-    from deltahist.statement import explain_limits
-
-    letter, norm = mechanism.letter, mechanism.norm
-    if not mechanism.neighbourhood.profile:
-        return f"none: any move at all costs {letter} = {mechanism.any_move:.4g}" + (
-            "" if asked else " (--limit any:4 allows 4 times what a move within δ may cost)"
-        )
-    words = explain_limits(mechanism.neighbourhood, letter, norm)
-    if not mechanism.neighbourhood.profile[-1].any:
-        words += f"; none for any move at all, which costs {letter} = {mechanism.any_move:.4g}"
-    return words if asked else f"{words} (nobody asked for another; --limit any:none lifts it)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,85 +163,110 @@ class MapOptions:
     """The map with its cells, and who may be confused with whom on it."""
 
     bounds: Annotated[
-        str,
+        tuple[float, ...],
         option(
-            "W,S,E,N",
-            "Corners of the map, in the projected CRS when there is one, in degrees with --project auto; LO,HI in one "
-            "dimension.",
+            "W,S,E,N", "Corners on the map; in degrees with --project auto; LO,HI in 1-D.", read=BOUNDS
         ),
     ]
     delta: Delta
     limit: Limits = None
     cell: Annotated[
-        str | None,
+        float | str | None,
         option(
             "LENGTH",
-            "Side of a cell: 250m (ground metres), a plain number, or auto, for the least expected error. [default: "
-            "auto; δ in one dimension]",
+            "Side of a cell, such as 250m, or auto: the least error. [default: auto; δ in 1-D]",
+            read=length,
         ),
     ] = None
-    cells_per_delta: Annotated[str | None, option("K", "Instead of --cell: cells with a side of δ / K.")] = (
-        None
-    )
+    cells_per_delta: Annotated[
+        int | None, option("K", "Instead of --cell: cells with a side of δ / K.", read=whole_number, panel=MAP)
+    ] = None
     grid: Annotated[
         str | None,
-        option(
-            "CRS/STEP",
-            "Instead of --project and --cell: the cells of a grid, such as EPSG:3035/1km (INSPIRE); STEP is a length "
-            "on the map. --bounds may be degrees.",
-        ),
+        option("CRS/STEP", "Instead of --project and --cell: cells of a grid, such as EPSG:3035/1km.", panel=MAP),
     ] = None
     align: Annotated[
-        bool,
-        flag(
-            "--align",
-            "Cells lie at multiples of --cell, which is then a length on the map: maps in one CRS fit together.",
-        ),
+        bool, flag("--align", "Cells lie at multiples of --cell, a length on the map then.", MAP)
     ] = False
     sources: Sources = "none"
 
-    #: Whether cells are chosen where nothing is said of them.
+    #: Whether cells are chosen where no option is about them.
     _CHOOSES: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.cell is not None and self.cells_per_delta is not None:
+            raise InputError("both --cell and --cells-per-delta are given: it must be at most one of them")
 
     @property
     def distances(self) -> list[str] | None:
-        """What --limit says of moves; None if it says nothing of them."""
+        """The limits of moves; None without any."""
         return self.limit
 
     @property
     def chooses(self) -> bool:
         """Whether the cells are to be chosen (`nears`) instead of given (`near`)."""
         if self.cell == "auto":
-            if self.cells_per_delta is not None:
-                raise InputError("--cell is 'auto' with --cells-per-delta: it must be at most one of them")
             return not self.align
         nothing = self.cell is None and self.cells_per_delta is None and self.grid is None and not self.align
-        return self._CHOOSES and nothing and len(options.corners(self.bounds, "--bounds", around=True)) == 4
+        return self._CHOOSES and nothing and len(self.bounds) == 4
 
     def near(self, coordinates: Coordinates) -> Neighbourhood:
-        """The neighbourhood on its domain, checked, with room in memory; cells of δ if nothing is said of them."""
-        side, coordinates = self._cells(options.length(self.delta, "--delta"), coordinates)
+        """Return the neighbourhood on its domain, checked, with room in memory; cells of δ where none are given."""
+        side, coordinates = self._cells(coordinates)
         return self._near(coordinates, side)
 
     def nears(self, coordinates: Coordinates) -> Iterator[Neighbourhood]:
-        """The neighbourhood on cells that may be chosen, from large to small, as far as there is room in memory."""
+        """Return the neighbourhood on cells that may be chosen, from large to small, with room in memory."""
         from deltahist.domain.domain import CellTooLarge
         from deltahist.planning import on_cells
         from deltahist.planning.cells import SIDES, length_times
 
-        delta = options.length(self.delta, "--delta")
         try:
-            near = self._near(coordinates, delta)
+            near = self._near(coordinates, self.delta)
         except CellTooLarge:  # δ may still fit between corners; if not, it is δ that is too long
-            near = self._near(coordinates, length_times(delta, SIDES[-1]))
+            near = self._near(coordinates, length_times(self.delta, SIDES[-1]))
         box, crs = coordinates.of_box(self.bounds)
         # A function of the distance becomes limits on the map that is chosen, not on this one.
-        limits = options.limits(self.distances, "--limit")
-        return on_cells(box, near.delta, crs, sources=near.sources, limits=limits)
+        wanted = limits(self.distances, "--limit")
+        return on_cells(box, near.delta, crs, sources=near.sources, limits=wanted)
 
-    def box(self, coordinates: Coordinates) -> tuple[tuple[float, ...], str | None]:
-        """Corners of the map and its CRS, which --grid may say."""
-        return self._cells(options.length(self.delta, "--delta"), coordinates)[1].of_box(self.bounds)
+    @contextmanager
+    def suggesting_options(self, coordinates: Coordinates) -> Iterator[None]:
+        """Let a refusal of points outside say with which options they would lie inside."""
+        try:
+            yield
+        except OutsideBounds as problem:
+            text = str(problem)
+            cure = self._suggest(problem.kind, coordinates)
+            if cure:  # before the way around it
+                cause, _, around = text.partition(". ")
+                text = f"{cause}; mend it by {cure}. {around}"
+            raise OutsideBounds(text, problem.kind) from None
+
+    def _suggest(self, kind: str, coordinates: Coordinates) -> str:
+        """Return what to change for each cause that can be found; nothing for others."""
+        from deltahist.domain.extents import extent_on
+
+        box, crs = self._cells(coordinates)[1].of_box(self.bounds)
+        plain = "" if crs is not None else " (with --cell and --delta in the same units)"
+        match kind:
+            case "swapped" if coordinates.x is not None:
+                swapped = f"--x {coordinates.y} --y {coordinates.x}"
+                if coordinates.project == "auto" and max(map(abs, self.bounds)) <= 90:  # latitudes first, maybe
+                    turned = _text([self.bounds[i] for i in (1, 0, 3, 2)])
+                    swapped += f" or, if --x is the longitude already, by --bounds {turned} (longitudes first)"
+                return swapped
+            case "projected":
+                return f"--crs {crs}"
+            case "degrees":
+                return f"--crs EPSG:4326 --project {crs or 'with the projected CRS of the bounds, such as EPSG:32618'}"
+            case "bounds" if crs is not None:
+                return f"--bounds {_text(extent_on(box, crs).bounds)}"
+            case "small bounds":
+                return f"--bounds {_text([1000 * b for b in box])}{plain}"
+            case "large bounds" if crs is None:
+                return f"--bounds {_text([b / 1000 for b in box])}{plain}"
+        return ""
 
     def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
         from deltahist.domain import Domain
@@ -253,29 +274,14 @@ class MapOptions:
         from deltahist.neighbourhood import Neighbourhood
         from deltahist.neighbourhood.sources import is_far
 
-        delta, limits = options.length(self.delta, "--delta"), options.limits(self.distances, "--limit")
         box, crs = coordinates.of_box(self.bounds)
-        if crs is None:
-            far = [("--limit", each[0]) for each in limits or () if isinstance(each, tuple) and each[0] != "any"]
-            for name, value in (("--delta", delta), ("--cell", side), *far):
-                if isinstance(value, str):
-                    raise InputError(
-                        f"{name} is {value!r}, but there is no CRS and so no metres: give a plain number in the "
-                        "units of --bounds, or --project (or a projected --crs)"
-                    )
-        else:
-            box = options.on_map(box, crs, side, self.grid)
+        if crs is not None:
+            box = _on_map(box, crs, side, self.grid)
         make = Domain.on_grid if self.align or self.grid is not None else Domain.from_cell
-        try:
-            domain = make(box, side, crs)
-        except (OverflowError, ZeroDivisionError):
-            raise InputError(
-                f"--bounds are {self.bounds!r} with cells of {side}: the one must not be beyond all measure for the "
-                "other"
-            ) from None
-        grid = " x ".join(f"{n:,}" for n in domain.shape)
-        fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {grid} cells")
-        near = Neighbourhood(domain, delta, limits=limits)
+        domain = make(box, side, crs)
+        shape = " x ".join(f"{n:,}" for n in domain.shape)
+        fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {shape} cells")
+        near = Neighbourhood(domain, self.delta, limits=limits(self.distances, "--limit"))
         near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")
         if entry is None:
@@ -286,29 +292,21 @@ class MapOptions:
             )
         return near.with_sources(entry)
 
-    def _cells(self, delta: float | str, coordinates: Coordinates) -> tuple[float | str, Coordinates]:
-        """Side of a cell, and the coordinates with the map's CRS: --grid says both."""
+    def _cells(self, coordinates: Coordinates) -> tuple[float | str, Coordinates]:
+        """Return the side of a cell, as given or δ / K, and the coordinates with the map's CRS: --grid tells both."""
+        from deltahist.domain import length_times
+
         if self.grid is None:
-            return self._side(delta), coordinates
+            if self.cell is not None:
+                return self.cell, coordinates
+            delta: float | str = self.delta
+            return length_times(delta, 1 / self.cells_per_delta) if self.cells_per_delta else delta, coordinates
         others = {"project": coordinates.project, "cell": self.cell, "cells-per-delta": self.cells_per_delta}
         for name, value in others.items():
             if value is not None:
-                raise InputError(
-                    f"--{name} is {value!r} with --grid, which says it already: leave one of them out"
-                )
-        crs, side = options.grid(self.grid, "--grid")
+                raise InputError(f"--{name} is {value!r} with --grid, which says it already: leave one of them out")
+        crs, side = _grid(self.grid)
         return side, replace(coordinates, project=crs)
-
-    def _side(self, delta: float | str) -> float | str:
-        """Side of a cell: as given, or δ / K."""
-        from deltahist.domain import length_times
-
-        if self.cell is not None and self.cells_per_delta is not None:
-            raise InputError("both --cell and --cells-per-delta are given: it must be at most one of them")
-        if self.cell is not None:
-            return options.length(self.cell, "--cell")
-        parts = options.whole_number(self.cells_per_delta or "1", "--cells-per-delta")
-        return delta if parts == 1 else length_times(delta, 1 / parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,4 +317,42 @@ class PaidPlace(MapOptions):
 
     @property
     def distances(self) -> list[str] | None:
-        return options.of_moves(self.limit) or None
+        return of_moves(self.limit) or None
+
+
+def _grid(text: str) -> tuple[str, float | str]:
+    """Return the CRS of a grid and the side of its cells."""
+    from deltahist.domain.operations import read_crs
+
+    crs, _, step = text.rpartition("/")
+    if not crs or not step:
+        raise InputError(f"--grid is {text!r}: it must be a CRS and the side of a cell, such as EPSG:3035/1km")
+    if not read_crs(crs, "--grid").is_projected:
+        raise InputError(f"--grid is {text!r}: degrees are not lengths, its CRS must be projected")
+    return crs, length(step, "--grid")
+
+
+def _on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | None) -> tuple[float, ...]:
+    """Return corners on a projected map; on a grid those of degrees.
+
+    Raises InputError if they are surely degrees, all of them smaller than a cell, and there is no grid.
+    """
+    from deltahist.domain.extents import extent_on, looks_like_degrees
+    from deltahist.domain.lengths import has_unit, metres
+
+    cell = metres(side) if isinstance(side, str) and has_unit(side) else side
+    if not looks_like_degrees(box) or isinstance(cell, str) or max(box[2] - box[0], box[3] - box[1]) >= cell:
+        return box
+    bounds = extent_on(box, crs).bounds
+    given, there = ",".join(f"{b:g}" for b in box), ",".join(f"{b:.15g}" for b in bounds)
+    if grid is not None:
+        console.note(f"--bounds {given} are taken as degrees: {there} in {crs}")
+        return bounds
+    raise InputError(
+        f"--bounds are {given}: all of it is smaller than a cell of {cell:g} m; bounds must be in metres of {crs} "
+        f"(these look like degrees, {there} there; --project auto takes degrees)"
+    )
+
+
+def _text(box: Sequence[float]) -> str:
+    return ",".join(f"{b:.10g}" for b in box)

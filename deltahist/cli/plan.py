@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console, options
-from deltahist.cli.choosing import Asked, settle, table_of_cells
-from deltahist.cli.groups import MaxPerUser, SpendingWithFailure, flag, option, spread
+from deltahist.cli.choosing import PlanOptions, choose_map, table_of_cells
+from deltahist.cli.groups import MaxPerUser, SpendingWithFailure
+from deltahist.cli.options import flag, option
 from deltahist.cli.places import Coordinates, MapCrs, MapOptions
 from deltahist.errors import InputError
 
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
 _NOT_ALL = "plus what is not measured"
 
 
-@spread
 def plan(
     *,
     place: MapOptions,
     spending: SpendingWithFailure,
     deltas: Annotated[
-        str | None,
-        option("LIST", "Instead of the ranking: the best strategy for each of these δ (250m,1km)."),
+        Any,
+        option(
+            "LIST",
+            "Instead of the ranking: the best strategy for each of these δ (250m,1km).",
+            read=options.listed(options.length),
+        ),
     ] = None,
     frontier: Annotated[
         bool,
@@ -38,7 +42,7 @@ def plan(
     ] = None,
     crs: MapCrs = None,
     max_per_user: MaxPerUser = None,
-    asked: Asked,
+    asked: PlanOptions,
     layout: Annotated[Literal["table", "json"], option("FORM", "table or json.", "--format")] = "table",
     out: Annotated[Path | None, option("FILE", "Write to a file.")] = None,
 ) -> None:
@@ -70,31 +74,28 @@ def plan(
         check_picture(picture)
         console.check_target(picture, *asked.files())
     console.check_target(out, *asked.files())
-    how = {
-        "contributions": options.whole_number(max_per_user or "1", "--max-per-user"),
-        **spending.keywords(),
-    }
+    how = {"contributions": max_per_user or 1, **spending.keywords()}
     system = Coordinates.of_crs(crs, place.grid)
     if deltas is None:
         title = "expected error per query, in points (root mean square)"
         counting = Counting(how.pop("contributions"))
-        settled = settle(place, system, asked, counting=counting, **how)
+        chosen = choose_map(place, system, asked, counting=counting, **how)
         how["counting"] = counting
-        near, name = settled.near, settled.name
+        near, name = chosen.near, chosen.name
         if near.domain.crs is not None:
             console.note(console.facts(**console.about_map(near.domain)))
         if frontier:
             title = "the least expected error per query, in points, by what any move may cost"
-            records, table = _frontier(near, settled.work, how, picture)
+            records, table = _frontier(near, chosen.work, how, picture)
         else:
-            records, table = _ranking(near, settled.work, how)
-        if settled.cells:
+            records, table = _ranking(near, chosen.work, how)
+        if chosen.cells:
             records = [{"cell": near.domain.size_of_cells} | record for record in records]
             compared = f"cells by the whole error, for about {asked.number:,.0f} points"
-            title = f"{compared}\n\n{table_of_cells(settled.cells)}\n\nof these, by noise: {title}"
+            title = f"{compared}\n\n{table_of_cells(chosen.cells)}\n\nof these, by noise: {title}"
     else:
         title = "best strategies by δ: expected error per query, in points"
-        nears = [replace(place, delta=each).near(system) for each in deltas.split(",")]
+        nears = [replace(place, delta=each).near(system) for each in deltas]
         if len({each.domain for each in nears}) > 1:
             raise InputError(
                 "--deltas needs --cell: with --cells-per-delta every δ would have cells of its own"
@@ -113,7 +114,7 @@ def plan(
 
 
 def _ranking(near: Neighbourhood, work: Any, how: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """All candidates, the best one first: as records and as a table."""
+    """Return all candidates, the best one first, as records and as a table."""
     from deltahist.planning import plan as rank
 
     found = rank(near, work, **how)
@@ -147,14 +148,14 @@ def _ranking(near: Neighbourhood, work: Any, how: dict[str, Any]) -> tuple[list[
 
 
 def _any_move(candidate: Candidate) -> str:
-    """What a move from anywhere to anywhere costs."""
+    """Render the cost of a move from anywhere to anywhere."""
     return f"{candidate.mechanism.letter} = {candidate.any_move:.4g}"
 
 
 def _frontier(
     near: Neighbourhood, work: Any, how: dict[str, Any], picture: Path | None
 ) -> tuple[list[dict[str, Any]], str]:
-    """The best candidates by what any move may cost, and what that budget would do for all moves alike."""
+    """Return the best candidate for each limit on any move, beside its rival for all moves: records and a table."""
     from deltahist.planning import frontier
     from deltahist.plots import save_frontier
 
@@ -192,7 +193,7 @@ def _frontier(
 def _crossovers(
     nears: list[Neighbourhood], work: Any, how: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], str]:
-    """The best candidate of each noise for each δ, the best one first; it is noted where the winner changes."""
+    """Return the best candidate of each noise for each δ, with a note where the winner changes."""
     from deltahist.planning import crossovers
 
     records: list[dict[str, Any]] = []

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from deltahist.cli import console
-from deltahist.cli.groups import Estimates, ReleaseFile, Zones, flag, open_release, option, spread
+from deltahist.cli.groups import Estimates, ReleaseFile, Zones, open_release
+from deltahist.cli.options import flag, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a picture shows of a release besides its numbers."""
+class _PictureOptions:
+    """The look of a picture."""
 
     per: Annotated[
         Literal["area", "region"],
@@ -32,7 +33,7 @@ class Look:
     title: Annotated[str | None, option("TEXT", "Stands above. [default: what is drawn]")] = None
 
     def keywords(self, domain: Domain, regions: bool) -> dict[str, Any]:
-        """What `save_picture` takes."""
+        """Return keywords of `save_picture`."""
         from deltahist.domain.geometries import read_geometries
 
         per = self.per if regions or self.per == "area" else "cell"
@@ -47,7 +48,6 @@ class _Zones(Zones):
     ] = None
 
 
-@spread
 def plot(
     *,
     release: ReleaseFile,
@@ -59,7 +59,7 @@ def plot(
         flag("--plain", "Every cell's own unbiased estimate, instead of merging cells lost in the noise."),
     ] = False,
     estimates: Estimates,
-    look: Look,
+    look: _PictureOptions,
 ) -> None:
     """Draw the published map and, beside it, what protection is left at which distance.
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from deltahist.cli import console, options
-from deltahist.cli.groups import BoxFile, NonNegative, Zones, open_release, option, spread
-from deltahist.cli.series import ReleaseOrFolder, StepOptions
+from deltahist.cli.groups import Zones, open_release, warn_of
+from deltahist.cli.options import argument, flag, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.domain import Domain
-    from deltahist.releases import BaseRelease
+    from deltahist.releases import BaseRelease, Series
 
 #: Columns of answers, in a frame or by their names.
 Table: TypeAlias = "pd.DataFrame | dict[str, Any]"
@@ -25,14 +26,21 @@ Form = Literal["table", "csv", "json", "geojson", "parquet", "gpkg"]
 
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions(Zones):
-    """What is asked: boxes, regions, or quantiles of sorted points."""
+    """The question: boxes, regions, or quantiles of sorted points."""
 
     box: Annotated[
-        list[str] | None,
-        option("W,S,E,N", "A box, in the release's coordinates or in degrees; may be repeated."),
+        list[Any] | None,
+        option(
+            "W,S,E,N", "A box, in the release's coordinates or in degrees; may be repeated.", read=options.corners
+        ),
     ] = None
-    boxes: BoxFile = None
-    quantiles: Annotated[str | None, option("Q,...", "Of sorted points: quantiles instead of counts.")] = None
+    boxes: Annotated[
+        Path | None, option("FILE.csv", "Boxes: columns west,south,east,north (1-D: low,high) and maybe name.")
+    ] = None
+    quantiles: Annotated[
+        Any,
+        option("Q,...", "Of sorted points: quantiles instead of counts.", read=options.listed(options.decimal)),
+    ] = None
 
     def __post_init__(self) -> None:
         if bool(self.box or self.boxes) + bool(self.regions) + (self.quantiles is not None) != 1:
@@ -68,14 +76,99 @@ class QueryOptions(Zones):
         return {name: np.tile(each, times) for name, each in own.items()} | found
 
 
-@spread
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """The steps of a folder that are asked, and how they are summed up."""
+
+    between: Annotated[
+        tuple[str, str] | None,
+        option("FIRST LAST", "Of a folder: the steps from FIRST to LAST, both included. [default: all]"),
+    ] = None
+    compare: Annotated[
+        tuple[str, str] | None,
+        option("FIRST LAST", "Of a folder: another period; the answers are the change from it."),
+    ] = None
+    each: Annotated[bool, flag("--each", "Of a folder: a row for each step, instead of their sum.")] = False
+    mean: Annotated[bool, flag("--mean", "Of a folder: the mean per step, instead of the sum.")] = False
+    missing: Annotated[
+        Literal["stop", "skip"],
+        option("HOW", "Of a folder: stop if a step has no release, or skip it; it is never taken for empty."),
+    ] = "stop"
+
+    def refuse_for(self, release: Path) -> None:
+        """Raise InputError if an option is about steps, but the release is a single file."""
+        given = [f"--{name}" for name, value in vars(self).items() if value not in (None, False, "stop")]
+        if given:
+            raise InputError(
+                f"{given[0]} is given, but {str(release)!r} is one release: it goes with a folder that `deltahist "
+                "stream` wrote"
+            )
+
+    def open(self, folder: Path) -> Series:
+        """Open the series of a folder; warn if it must not be published, or hardly protects anybody."""
+        from deltahist.releases import Series
+
+        if self.each and (self.mean or self.compare is not None):
+            raise InputError(f"--each is given with {'--mean' if self.mean else '--compare'}: it must be one of them")
+        series = Series.load(folder)
+        warn_of(folder, series.publishable, series.weakness)
+        return series
+
+    def asking(self, series: Series, *, level: float, nonnegative: bool) -> Callable[[Any], pd.DataFrame]:
+        """Return the function that answers a workload of the steps."""
+        from deltahist.answers import answer, answer_each
+
+        if nonnegative and self.compare is not None:
+            raise InputError("--nonnegative is given with --compare: a change can be negative")
+        period = self._period(series, self.between)
+        if self.each:
+            return partial(answer_each, period, level=level, nonnegative=nonnegative)
+        asked: Any = self._without_gaps(period)
+        if self.compare is not None:
+            asked = asked.change_from(self._without_gaps(self._period(series, self.compare)))
+            before, after = len(asked.before.releases), len(asked.after.releases)
+            if before != after and not self.mean:
+                console.note(
+                    f"note: the periods have {before:,} and {after:,} steps, and sums are compared: --mean compares "
+                    "means per step"
+                )
+        return partial(answer, asked, level=level, nonnegative=nonnegative)
+
+    def _period(self, series: Series, ends: tuple[str, str] | None) -> Series:
+        """Return a part of the series; note the steps that are missing."""
+        period = series if ends is None else series.between(*ends)
+        if period.missing and (self.each or self.missing == "skip"):
+            number = len(period.missing)
+            steps = "1 step has" if number == 1 else f"{number:,} steps have"
+            console.note(f"note: {steps} no release: {', '.join(period.missing)}")
+        period = period.present() if self.missing == "skip" else period
+        return period.per_step() if self.mean else period
+
+    def _without_gaps(self, period: Series) -> Series:
+        """Return a period; InputError if a step is missing and may not be skipped."""
+        try:
+            period.summed  # noqa: B018
+        except InputError as problem:
+            raise InputError(f"{problem} (--missing skip leaves them out)") from None
+        return period
+
+
 def query(
     *,
-    release: ReleaseOrFolder,
+    release: Annotated[
+        Path, argument("RELEASE", "A file that `deltahist publish` wrote, or a folder of `deltahist stream`.")
+    ],
     question: QueryOptions,
     steps: StepOptions,
-    level: Annotated[str, option("L", "Of the interval, between 0 and 1.")] = "0.95",
-    nonnegative: NonNegative = False,
+    level: Annotated[float, option("L", "Of the interval, between 0 and 1.", read=options.decimal)] = 0.95,
+    nonnegative: Annotated[
+        bool,
+        flag(
+            "--nonnegative",
+            "Answer from non-negative estimates: usually nearer to the truth where many cells are empty, no longer "
+            "unbiased; the answers say so.",
+        ),
+    ] = False,
     form: Annotated[
         Form | None,
         option(
@@ -89,7 +182,7 @@ def query(
         option("FILE", "Write to a file: .csv, .json, .geojson, .parquet, .gpkg or .txt (a table)."),
     ] = None,
 ) -> None:
-    """How many points are in a box or a region: estimate, standard error and interval.
+    """Count the points in boxes or regions: estimate, standard error and interval.
 
     Boxes are in the release's coordinates (`inspect` shows its bounds), or in longitude and latitude. The standard
     error and the interval cover the noise and, where a query cuts cells, where in them the points lie (all forms but
@@ -115,13 +208,12 @@ def query(
     from deltahist.answers import answer, answers
     from deltahist.workloads import Workload
 
-    share = options.level_of(level)
     chosen = _form(form, out)
     console.check_target(out, release, *filter(None, [question.boxes, question.regions]))
     if release.is_dir() and question.quantiles is None:
         series = steps.open(release)
         domain = series.domain
-        ask: Callable[[Any], Table] = steps.asking(series, level=share, nonnegative=nonnegative)
+        ask: Callable[[Any], Table] = steps.asking(series, level=level, nonnegative=nonnegative)
     else:
         steps.refuse_for(release)
         published = open_release(release, nonnegative and question.quantiles is None)
@@ -129,12 +221,12 @@ def query(
 
         def ask(asked: Any) -> Table:
             way: Callable[..., Table] = answers if isinstance(asked, Workload) else answer
-            return way(published, asked, level=share, nonnegative=nonnegative)
+            return way(published, asked, level=level, nonnegative=nonnegative)
 
     _check_shapes(chosen, domain, question)
     found: Table
     if question.quantiles is not None:
-        found = _quantiles(published, question.quantiles, share)
+        found = _quantiles(published, question.quantiles, level)
     else:
         found = question.table(domain, ask)
     deliver(found, domain, chosen, out, boxes=bool(question.box or question.boxes))
@@ -162,7 +254,7 @@ def deliver(table: Table, domain: Domain, form: str, out: Path | None, *, boxes:
 
 
 def _form(form: str | None, out: Path | None) -> str:
-    """The form that is asked for, by itself or by the suffix of a file; both must agree.
+    """Choose the form by its option or by the suffix of a file; both must agree.
 
     >>> _form(None, Path("answers.gpkg")), _form(None, None), _form("json", Path("answers"))
     ('gpkg', 'table', 'json')
@@ -218,24 +310,18 @@ def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     return frame
 
 
-def _quantiles(release: BaseRelease, text: str, level: float) -> pd.DataFrame:
+def _quantiles(release: BaseRelease, wanted: list[float], level: float) -> pd.DataFrame:
     from deltahist.kinds import SortedRelease
 
     if not isinstance(release, SortedRelease):
         raise InputError(
             "--quantiles asks a release of sorted points (`deltahist publish --sorted`): this one holds counts"
         )
-    try:
-        wanted = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--quantiles is {text!r}: it must be numbers between 0 and 1, separated by commas"
-        ) from None
     return release.quantiles(wanted, level=level)
 
 
 def _text(table: Table) -> str:
-    """The answers as a table for the eye: names and answers, and of counts not the parts of their errors."""
+    """Render answers as a table for the eye, without the parts of the errors of counts."""
     from deltahist.answers import COLUMNS
 
     usual: Any = "{:,.6g}".format

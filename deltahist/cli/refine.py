@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltahist.cli import console, options
-from deltahist.cli.accounts import LETTERS, Keeping, chain_summary
-from deltahist.cli.choosing import AskedQueries
-from deltahist.cli.groups import Overwrite, Spending, WeakProtection, argument, open_release, option, spread
+from deltahist.cli.accounts import LETTERS, AccountOptions, chain_summary
+from deltahist.cli.choosing import WorkloadOptions
+from deltahist.cli.groups import Overwrite, Spending, WeakProtection, open_release
+from deltahist.cli.options import argument, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
 
 @dataclass(frozen=True, kw_only=True)
-class _Relaxing(Spending):
-    """What the finer release spends: an amount, or as much as an error takes."""
+class _RefineBudget(Spending):
+    """The budget of the finer release: an amount, or as much as an error takes."""
 
     until: Annotated[
-        str | None,
+        Fraction | None,
         option(
             "POINTS",
             "Instead: as much as it takes for this expected error (root mean square), from public figures.",
+            read=options.amount,
         ),
     ] = None
 
-    def amounts(self, release: BaseRelease, asked: AskedQueries) -> dict[str, Any]:
-        """The budget, as keyword of `refine`."""
+    def amounts(self, release: BaseRelease, asked: WorkloadOptions) -> dict[str, Any]:
+        """Return the budget as keyword of `refine`."""
         if self.until is None:
             for name, value in vars(asked).items():
                 if value:
@@ -49,18 +52,17 @@ class _Relaxing(Spending):
             raise InputError("--until is given with sorted points: it goes with counts; give --epsilon or --rho")
         queries, name = asked.queries(mechanism.domain)
         work = None if queries is None else queries(mechanism.domain)
-        found = budget_for(mechanism, float(options.amount(self.until, "--until")), work)
+        found = budget_for(mechanism, float(self.until), work)
         if found.amount <= mechanism.budget.amount:
             raise InputError(
-                f"--until is {self.until!r} over {name}, which {LETTERS[found.unit]} = {float(found.amount):g} "
+                f"--until is {float(self.until):g} over {name}, which {LETTERS[found.unit]} = {float(found.amount):g} "
                 f"meets, and the release has {float(mechanism.budget.amount):g}: it need not be refined"
             )
         amount = f"{LETTERS[found.unit]} = {float(found.amount):g}"
-        console.note(f"{amount} for an error of {self.until} points over {name}")
+        console.note(f"{amount} for an error of {float(self.until):g} points over {name}")
         return {found.unit: found.amount}
 
 
-@spread
 def refine(
     *,
     release: Annotated[
@@ -69,9 +71,9 @@ def refine(
     ] = None,
     state: Annotated[Path, option("FILE", "The state that `deltahist publish --state` wrote.")],
     out: Annotated[Path, option("FILE", "The finer release (Parquet).")],
-    relaxing: _Relaxing,
-    asked: AskedQueries,
-    keeping: Keeping,
+    relaxing: _RefineBudget,
+    asked: WorkloadOptions,
+    accounts: AccountOptions,
     weak_protection_accepted: WeakProtection = False,
     overwrite: Overwrite = False,
 ) -> Any:
@@ -95,7 +97,7 @@ def refine(
     from deltahist.publishers.state import State
 
     console.check_target(out, state, *asked.files(), *([] if release is None else [release]), replace=overwrite)
-    for text in options.of_moves(keeping.limit):
+    for text in options.of_moves(accounts.limit):
         raise InputError(
             f"--limit is {text!r}: what moves may cost was settled by the release that is refined; here it is what the "
             "account may spend"
@@ -103,16 +105,16 @@ def refine(
     given: Any = State.load(state).release if release is None else open_release(release)
     if relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None and release is None:
         spent = {given.mechanism.budget.unit: given.mechanism.budget.amount}
-        keeping.check(spent, given.mechanism.chain.name)
-        with keeping.paying(spent) as account:
+        accounts.check(spent, given.mechanism.chain.name)
+        with accounts.open(spent) as account:
             made = once_more(state, account=account)
             made.save(out)
         print(chain_summary(made, out, state))
         return made
     budget = relaxing.amounts(given, asked)
     chain = given.mechanism.chain
-    keeping.check(budget, None if chain is None else chain.name, out=out, state=state)
-    with keeping.paying(budget) as account:
+    accounts.check(budget, None if chain is None else chain.name, out=out, state=state)
+    with accounts.open(budget) as account:
         made = finer(
             None if release is None else given,
             state,

@@ -3,65 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from deltahist.cli import console, options
-from deltahist.cli.groups import TableOptions, argument, flag, option, spread
+from deltahist.cli import console
+from deltahist.cli.groups import TableOptions
+from deltahist.cli.options import amount, argument, decimal, flag, length, option
 from deltahist.cli.places import Coordinates
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.kinds.diffusion import Network
     from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
-    from deltahist.publishers.diffusion import Diffusion
 
 #: Pairs that --all answers at most.
 _MOST_PAIRS = 10_000_000
-_BITS, _VALUE = "bit", "value"
-#: What --crs is for plain numbers, and what columns of degrees are called.
+#: Value of --crs for plain numbers, and names of columns of degrees.
 _PLAIN, _ANGLES = "none", {"lon", "lng", "longitude", "lat", "latitude"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Knows:
-    """Who knows whom, and how far apart they are."""
-
-    edges: Annotated[
-        Path, option("FILE", "Who knows whom: two users on each line, separated by commas, tabs or spaces.")
-    ]
-    directed: Annotated[
-        bool, flag("--directed", "An edge leads one way, from the owner of data towards those who ask.")
-    ] = False
-    distance: Annotated[
-        str,
-        option("KIND", "hops, resistance, or a file with owner, requester and distance on each line."),
-    ] = "hops"
-
-    def network(self) -> Network:
-        """The network of the edges."""
-        from deltahist.kinds.diffusion import read_network
-
-        return read_network(self.edges, directed=self.directed)
-
-    def kind(self) -> Any:
-        """Distances, as the library takes them."""
-        from deltahist.kinds.diffusion import read_pairs
-
-        if self.distance in ("hops", "resistance"):
-            return self.distance
-        if not Path(self.distance).is_file():
-            raise InputError(
-                f"--distance is {self.distance!r}: it must be hops, resistance, or a file of distances"
-            )
-        return read_pairs(self.distance, 3)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Shared(Coordinates):
-    """Which data of each user are shared: a place, a number or a bit."""
+class _DataOptions(Coordinates):
+    """The data of each user that are shared: a place, a number or a bit."""
 
     y: Annotated[str | None, option("COL", "Column of y or latitude.")] = None
     project: Annotated[str | None, option("CRS", "Projected CRS of the answers, such as EPSG:32618.")] = None
@@ -69,7 +34,7 @@ class _Shared(Coordinates):
     bit: Annotated[str | None, option("COL", "Instead of --x and --y: column of zeros and ones.")] = None
 
     def __post_init__(self) -> None:
-        given = [name for name in ("x", _VALUE, _BITS) if getattr(self, name) is not None]
+        given = [name for name in ("x", "value", "bit") if getattr(self, name) is not None]
         if len(given) > 1:
             raise InputError(
                 f"--{given[0]} and --{given[1]} are given: one table is one kind of data; share others from another "
@@ -94,11 +59,11 @@ class _Shared(Coordinates):
         """Columns of the answers."""
         if self.places:
             return ("x", "y")
-        name = self.value if self.bit is None else self.bit
-        return (str(name) if name and not name.isdigit() else _VALUE if self.bit is None else _BITS,)
+        kind, name = ("value", self.value) if self.bit is None else ("bit", self.bit)
+        return (str(name) if name and not name.isdigit() else kind,)
 
     def map(self) -> str | None:
-        """CRS of the places; None for plain numbers. Degrees are refused where the columns are called so."""
+        """Return the CRS of the places; None for plain numbers. Refuse columns that are called like degrees."""
         from deltahist.domain.operations import read_crs
 
         if not self.places:
@@ -119,7 +84,7 @@ class _Shared(Coordinates):
         return target
 
     def read(self, source: Path, user: str, mechanism: DiffusionMechanism, table: TableOptions) -> pd.DataFrame:
-        """The data with the mechanism's columns, and the users as index."""
+        """Read the data, with the mechanism's columns and the users as index."""
         from deltahist.counts.owners import read_owners
 
         x, y = (self.x, self.y) if self.places else (self.value or self.bit, None)
@@ -131,90 +96,6 @@ class _Shared(Coordinates):
         return data
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Promise:
-    """What is promised at which distance."""
-
-    epsilon: Annotated[
-        str,
-        option(
-            "E(d)",
-            "ε at distance d: 'exp(4-3.3d)', or steps 1:15,2:8,4:0.5 (up to distance 1 it is 15, ...).",
-        ),
-    ]
-    alpha: Annotated[
-        str | None,
-        option(
-            "LENGTH",
-            "α: data so far apart are hidden in each other: 100m (on the ground), or a plain number.",
-        ),
-    ] = None
-    step: Annotated[
-        str | None,
-        option(
-            "LENGTH",
-            "Lattice of the answers, in units of the map or of the numbers. [default: α / 1,000 or less]",
-        ),
-    ] = None
-    least: Annotated[
-        str | None, option("E", "Least ε, also for whoever is not connected. [default: those get no answer]")
-    ] = None
-    most: Annotated[str | None, option("E", "Largest ε, however near.")] = None
-
-    def mechanism(self, knows: _Knows, shared: _Shared, network: Network) -> DiffusionMechanism:
-        """What will be answered, fixed before any data are read."""
-        from deltahist.kinds.diffusion import PrivacyLevels
-        from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
-
-        alpha = None if self.alpha is None else options.length(self.alpha, "--alpha")
-        if (alpha is None) != (shared.bit is not None):
-            said = "missing" if alpha is None else f"{self.alpha!r} with --bit"
-            raise InputError(f"--alpha is {said}: numbers and places need it, bits have none")
-        limits = {
-            name: None if said is None else float(options.amount(said, f"--{name}"))
-            for name, said in (("least", self.least), ("most", self.most))
-        }
-        step = None if self.step is None else options.amount(self.step, "--step")
-        levels = PrivacyLevels(self.epsilon, **limits)
-        return DiffusionMechanism(network, levels, alpha, knows.kind(), shared.names, step, shared.map())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """Whose questions are answered."""
-
-    pairs: Annotated[Path | None, option("FILE", "Answer these: owner and requester on each line.")] = None
-    requester: Annotated[str | None, option("ID", "Or: all that this user may know of everybody else.")] = (
-        None
-    )
-    everything: Annotated[bool, flag("--all", "Or: all that everybody may know of everybody else.")] = False
-
-    def __post_init__(self) -> None:
-        given = [self.pairs is not None, self.requester is not None, self.everything]
-        if sum(given) != 1:
-            raise InputError(
-                f"{sum(given)} of --pairs, --requester and --all are given: it must be one of them"
-            )
-
-    def check(self, network: Network) -> pd.DataFrame | None:
-        """The pairs that are asked for, if they are listed."""
-        from deltahist.kinds.diffusion import read_pairs
-
-        if self.everything and len(network) ** 2 > _MOST_PAIRS:
-            raise InputError(
-                f"--all is given for {len(network):,} users, {len(network) ** 2:,} pairs: it answers {_MOST_PAIRS:,} "
-                "at most; take --pairs or --requester"
-            )
-        return None if self.pairs is None else read_pairs(self.pairs)
-
-    def answers(self, diffusion: Diffusion, pairs: pd.DataFrame | None) -> pd.DataFrame:
-        """What is asked for."""
-        if pairs is not None:
-            return diffusion.responses(pairs)
-        return diffusion.everything() if self.requester is None else diffusion.to(self.requester)
-
-
-@spread
 def share(
     *,
     source: Annotated[
@@ -224,10 +105,48 @@ def share(
         ),
     ],
     user: Annotated[str, option("COL", "Column of user names.", "--id")],
-    shared: _Shared,
-    knows: _Knows,
-    promise: _Promise,
-    asked: _Asked,
+    shared: _DataOptions,
+    edges: Annotated[
+        Path, option("FILE", "Who knows whom: two users on each line, separated by commas, tabs or spaces.")
+    ],
+    directed: Annotated[
+        bool, flag("--directed", "An edge leads one way, from the owner of data towards those who ask.")
+    ] = False,
+    distance: Annotated[
+        str,
+        option("KIND", "hops, resistance, or a file with owner, requester and distance on each line."),
+    ] = "hops",
+    epsilon: Annotated[
+        str,
+        option(
+            "E(d)",
+            "ε at distance d: 'exp(4-3.3d)', or steps 1:15,2:8,4:0.5 (up to distance 1 it is 15, ...).",
+        ),
+    ],
+    alpha: Annotated[
+        float | str | None,
+        option(
+            "LENGTH",
+            "α: data so far apart are hidden in each other: 100m (on the ground), or a plain number.",
+            read=length,
+        ),
+    ] = None,
+    step: Annotated[
+        Fraction | None,
+        option(
+            "LENGTH",
+            "Lattice of the answers, in units of the map or of the numbers. [default: α / 1,000 or less]",
+            read=amount,
+        ),
+    ] = None,
+    least: Annotated[
+        float | None,
+        option("E", "Least ε, also for whoever is not connected. [default: those get no answer]", read=decimal),
+    ] = None,
+    most: Annotated[float | None, option("E", "Largest ε, however near.", read=decimal)] = None,
+    pairs: Annotated[Path | None, option("FILE", "Answer these: owner and requester on each line.")] = None,
+    requester: Annotated[str | None, option("ID", "Or: all that this user may know of everybody else.")] = None,
+    everything: Annotated[bool, flag("--all", "Or: all that everybody may know of everybody else.")] = False,
     state: Annotated[
         Path,
         option(
@@ -237,44 +156,33 @@ def share(
     out: Annotated[Path, option("FILE", "The answers: .csv or .parquet.")],
     table: TableOptions,
 ) -> Any:
-    """Answer what users of a network may know of each other's data: the noisier the further they are apart.
-
-    Whoever asks at distance d gets a response that is ε(d)-private, the same one whenever they ask. Users who put
-    their responses together know no more than the nearest of them does.
-
-    All answers about the same data must come from one --state. The first run makes it; it is refused for other data,
-    another α or another lattice. Edges, distances and ε(d) may change: what is promised holds for the largest ε that
-    was ever answered.
-
-    \b
-    Examples:
-      deltahist share homes.csv --id user --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --edges friends.txt \\
-          --epsilon "exp(4-1.2d)" --alpha 100m --state share.key --requester 17 --out seen-by-17.csv
-      deltahist share homes.csv --id user --x x --y y --edges friends.txt --epsilon 1:15,2:8,4:0.5 --alpha 100 \\
-          --state share.key --pairs asked.csv --out answers.parquet
-      deltahist share status.csv --id user --bit infected --edges friends.txt --distance resistance \\
-          --epsilon "exp(4-3.3d)" --least 0.1 --state infected.key --all --out answers.csv
-    """
+    from deltahist.kinds.diffusion import PrivacyLevels, read_network, read_pairs
+    from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
     from deltahist.publishers.diffusion import Diffusion
 
-    files = [source, knows.edges, *filter(None, [asked.pairs])]
-    console.check_target(out, state, *files)
-    if not state.exists():
-        console.check_target(state)
-    if state.resolve() == out.resolve():
+    _check_files(source, edges, pairs, state, out)
+    number = sum((pairs is not None, requester is not None, everything))
+    if number != 1:
+        raise InputError(f"{number} of --pairs, --requester and --all are given: it must be one of them")
+    if (alpha is None) != (shared.bit is not None):
+        given = "missing" if alpha is None else f"{alpha!r} with --bit"
+        raise InputError(f"--alpha is {given}: numbers and places need it, bits have none")
+    network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least, most=most)
+    kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
+    mechanism = DiffusionMechanism(network, levels, alpha, kind, shared.names, step, shared.map())
+    if everything and len(network) ** 2 > _MOST_PAIRS:
         raise InputError(
-            f"--state is {str(state)!r}, as --out is: the answers are for others, the key is secret; name two files"
+            f"--all is given for {len(network):,} users, {len(network) ** 2:,} pairs: it answers {_MOST_PAIRS:,} "
+            "at most; take --pairs or --requester"
         )
-    for name, other in (("edges", knows.edges), ("pairs", asked.pairs)):
-        if other is not None and other.exists() and source.exists() and other.samefile(source):
-            raise InputError(f"--{name} is {str(other)!r}, which is the table of data: name the file of {name}")
-    if out.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"--out is {str(out)!r}: it must end in .csv or .parquet")
-    mechanism = promise.mechanism(knows, shared, knows.network())
-    pairs = asked.check(mechanism.network)
+    asked = None if pairs is None else read_pairs(pairs)
     data = shared.read(source, user, mechanism, table)
     mechanism = _with_everybody(mechanism, data)
-    answers = asked.answers(Diffusion(data, mechanism, state=state), pairs)
+    diffusion = Diffusion(data, mechanism, state=state)
+    if asked is not None:
+        answers = diffusion.responses(asked)
+    else:
+        answers = diffusion.everything() if requester is None else diffusion.to(requester)
     _write(answers, out)
     if answers.empty:
         console.note("nobody is connected with whom was asked for: --least says what those get")
@@ -290,8 +198,24 @@ def share(
     return answers
 
 
+def _check_files(source: Path, edges: Path, pairs: Path | None, state: Path, out: Path) -> None:
+    """Refuse files that are confused with each other, or cannot be written."""
+    console.check_target(out, state, source, edges, *filter(None, [pairs]))
+    if not state.exists():
+        console.check_target(state)
+    if state.resolve() == out.resolve():
+        raise InputError(
+            f"--state is {str(state)!r}, as --out is: the answers are for others, the key is secret; name two files"
+        )
+    for name, other in (("edges", edges), ("pairs", pairs)):
+        if other is not None and other.exists() and source.exists() and other.samefile(source):
+            raise InputError(f"--{name} is {str(other)!r}, which is the table of data: name the file of {name}")
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"--out is {str(out)!r}: it must end in .csv or .parquet")
+
+
 def _with_everybody(mechanism: DiffusionMechanism, data: pd.DataFrame) -> DiffusionMechanism:
-    """The mechanism with those users of the table in its network, too, who have no edge."""
+    """Return the mechanism with users of the table who have no edge in its network, too."""
     network, users = mechanism.network, set(data.index)
     alone, absent = users.difference(network.nodes), set(network.nodes) - users
     console.note(f"{len(data):,} rows read")
@@ -309,7 +233,7 @@ def _with_everybody(mechanism: DiffusionMechanism, data: pd.DataFrame) -> Diffus
 
 
 def _refuse_degrees(data: pd.DataFrame) -> None:
-    """Raise InputError if places without a CRS look like degrees; for whoever holds the data."""
+    """Raise InputError if places without a CRS look like degrees; the message is for the holder of the data."""
     from deltahist.domain.crs import utm_code
     from deltahist.domain.extents import are_degrees
 

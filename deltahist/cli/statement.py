@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from deltahist.cli import console
-from deltahist.cli.groups import ReleaseFile, open_release, option
+from deltahist.cli.groups import ReleaseFile, open_release
+from deltahist.cli.options import option
 
 
 def statement(

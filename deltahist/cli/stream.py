@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from deltahist._files import read_rows
 from deltahist._progress import progress
 from deltahist.cli import console, options
-from deltahist.cli.choosing import Asked, settle
-from deltahist.cli.groups import RowOptions, Spending, WeakProtection, Window, argument, option, spread
-from deltahist.cli.mending import mending
-from deltahist.cli.places import Coordinates, MapOptions, Sources, beyond
+from deltahist.cli.choosing import PlanOptions, choose_map
+from deltahist.cli.command import Config
+from deltahist.cli.groups import PLAN, ROWS, RowOptions, Spending, WeakProtection, Window
+from deltahist.cli.options import argument, option
+from deltahist.cli.places import Coordinates, MapOptions, Sources
 from deltahist.errors import InputError, shortened, typed
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _MOST_STEPS = 10_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class _Steps:
-    """Which steps of time there are, and what each of them may spend."""
+    """The steps of time, and their budgets."""
 
     start: Annotated[str, option("T", "First step: a date or date-time (UTC), or a whole number.")]
     until: Annotated[str, option("T", "Last step to publish now; public, like --start.")]
@@ -56,16 +57,17 @@ class _Steps:
         option("HOW", "Folder: error, or empty (a missing file is a step without points)."),
     ] = "error"
     window_limit: Annotated[
-        list[str] | None,
+        list[Any] | None,
         option(
             "STEPS:TIMES",
             "So many steps in a row spend at most TIMES the budget: 30:2; repeat it. any:4 holds for all steps there "
             "will ever be, and takes --budgets.",
+            read=options.window_limit,
         ),
     ] = None
 
     def number(self, clock: Clock) -> int:
-        """How many steps there are up to --until."""
+        """Return the number of steps up to --until."""
         number = clock.step(self.until, "--until") + 1
         if not 1 <= number <= _MOST_STEPS:
             raise InputError(
@@ -77,11 +79,11 @@ class _Steps:
 @dataclass(frozen=True, kw_only=True)
 class _Place(MapOptions):
     cell: Annotated[
-        str | None,
+        float | str | None,
         option(
             "LENGTH",
-            "Side of a cell: 250m (ground metres), a plain number, or auto, for the least expected error of a step. "
-            "[default: δ]",
+            "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]",
+            read=options.length,
         ),
     ] = None
     sources: Sources = "boundary"
@@ -90,10 +92,12 @@ class _Place(MapOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows(RowOptions):
-    max_per_user: Annotated[str | None, option("K", "Points of one user that are kept in each step.")] = None
+    max_per_user: Annotated[
+        int | None,
+        option("K", "Points kept of one user in each step.", read=options.whole_number, panel=ROWS),
+    ] = None
 
 
-@spread
 def stream(
     *,
     source: Annotated[
@@ -111,10 +115,11 @@ def stream(
     ],
     out: Annotated[Path, option("DIR", "Folder of the releases, one file per step.")],
     spending: Spending,
-    strategy: Annotated[str, option("NAME", "As for `deltahist publish`.")] = "auto",
-    asked: Asked,
+    strategy: Annotated[str, option("NAME", "As for `deltahist publish`.", panel=PLAN)] = "auto",
+    asked: PlanOptions,
     rows: _Rows,
     weak_protection_accepted: WeakProtection = False,
+    config: Config = None,
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
@@ -138,28 +143,29 @@ def stream(
     budget = spending.keywords()
     clock = Clock.of(steps.start, steps.every, steps.time_format)
     number = steps.number(clock)
-    length = options.whole_number(steps.length, "--window")
-    counting = rows.counting(place.sources)
+    counting = rows.counting()
     ((unit, amount),) = budget.items()
-    share = {"strategy": strategy, "counting": counting, unit: amount / length}
-    settled = settle(place, coordinates, asked, **share)
-    near = settled.near
+    share = {"strategy": strategy, "counting": counting, unit: amount / steps.length}
+    chosen = choose_map(place, coordinates, asked, **share)
+    near = chosen.near
     planned: Strategy | str = strategy
-    if settled.work is not None or settled.cells:
-        best = settled.mechanism(**share)
+    if chosen.work is not None or chosen.cells:
+        best = chosen.mechanism(**share)
         near, planned = best.neighbourhood, best.strategy
     labels = [clock.label(step) for step in range(number)]
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
-    longer = options.window_limits(steps.window_limit, "--window-limit")
-    plan = Stream(near, Budget(**budget), length, clock, state, planned, counting, rows.user, steps.time, longer)
+    longer = steps.window_limit or ()
+    plan = Stream(
+        near, Budget(**budget), steps.length, clock, state, planned, counting, rows.user, steps.time, longer
+    )
     how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
     reading = rows.reading()
     del reading["user"]  # the stream's own
     how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **reading}
     bar = progress("publishing steps", number, None if number >= _LONG else False)
-    with mending(coordinates, place), bar as advance:
+    with place.suggesting_options(coordinates), bar as advance:
         tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)
-    print(_summary(plan, out, tally, beyond(plan.mechanism, place.distances is not None)))
+    print(_summary(plan, out, tally, console.limit_in_words(plan.mechanism, place.distances is not None)))
     return tally
 
 
@@ -196,8 +202,8 @@ def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fra
     return out
 
 
-def _lasting(plan: Stream, letter: str) -> str:
-    """What is promised for longer changes, behind the promise for a window."""
+def _render_limits(plan: Stream, letter: str) -> str:
+    """Render the promise for changes in more steps than a window."""
     return "".join(
         f"; {letter} = {float(limit.factor * plan.budget.amount):.10g} within "
         f"{'whichever' if limit.any else f'{limit.distance:,}'} steps"
@@ -216,7 +222,7 @@ def _summary(plan: Stream, out: Path, tally: dict[str, int], limit: str) -> str:
         **console.about_map(near.domain),
         strategy=plan.mechanism.strategy.name,
         guarantee=f"{letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
-        f"each by up to {near.delta_ground:g} {near.domain.unit}{_lasting(plan, letter)}",
+        f"each by up to {near.delta_ground:g} {near.domain.unit}{_render_limits(plan, letter)}",
         limit=f"in each step {limit}",
         go_on=f"with the same options, --state {database(plan.ledger).place} and a later --until",
     )

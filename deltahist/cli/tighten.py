@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from deltahist.cli import console
 from deltahist.cli.accounts import chain_summary
-from deltahist.cli.groups import Overwrite, ReleaseFile, Spending, open_release, option, spread
+from deltahist.cli.groups import Overwrite, ReleaseFile, Spending, open_release
+from deltahist.cli.options import option
 
 
-@spread
 def tighten(
     *,
     release: ReleaseFile,

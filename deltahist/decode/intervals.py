@@ -73,4 +73,5 @@ def _integers_held(law: Law, draws: int, level: float) -> int:
 def check_level(level: float) -> None:
     """Raise InputError unless the level of an interval lies between 0 and 1."""
     if not is_number(level) or not 0 < level < 1:
-        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95")
+        hint = " (a percentage?)" if is_number(level) and 1 < level <= 100 else ""
+        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95{hint}")

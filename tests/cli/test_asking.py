@@ -11,7 +11,7 @@ import deltahist as dh
 from deltahist.cli import main
 
 BOX = (583_000, 4_505_000, 593_000, 4_515_000)
-MAP = ["--project", "EPSG:32618", "--bounds", ",".join(map(str, BOX)), "--delta", "500m", "--epsilon", "1"]
+MAP = ["--project", "EPSG:32618", "--bounds", ",".join(map(str, BOX)), "--delta", "1km", "--epsilon", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +35,18 @@ def said(capsys, *line, code=0):
 
 def test_cells_are_chosen_for_districts(capsys, districts, recwarn):
     found = json.loads(said(capsys, "plan", *MAP, "--regions", districts, "--points", "200000", "--format", "json"))
-    assert {record["cell"] for record in found} == {"62.5 × 62.5 m"}
+    assert {record["cell"] for record in found} == {"125 × 125 m"}
     text = said(capsys, "plan", *MAP, "--regions", districts, "--points", "2000")
     assert "cells by the whole error, for about 2,000 points" in text
     assert "over the 3 regions of" in text
-    assert text.index("500 × 500 m") < text.index("125 × 125 m")  # few points: noise decides
+    assert text.index("250 × 250 m") < text.index("125 × 125 m")  # few points: noise decides
 
 
 def test_a_dry_run_reads_nothing(capsys, tmp_path, districts, recwarn):
     out = tmp_path / "city.parquet"
     line = ["publish", tmp_path / "missing.csv", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", *MAP]
     text = said(capsys, *line, "--regions", districts, "--points", "200000", "--dry-run", "--out", out)
-    assert "would publish 161 × 161 cells of 62.5 × 62.5 m" in text
+    assert "would publish 81 × 81 cells of 125 × 125 m" in text
     assert "over the 3 regions of" in text
     assert "Privacy statement" in text
     assert not out.exists()
@@ -76,7 +76,7 @@ def test_publish_takes_the_cells_that_were_planned(capsys, tmp_path):
     [
         (["--ranges"], "--ranges is about whole cells, whichever they are: --cell must say"),
         (["--squares", "2km", "--ranges", "--cell", "1km"], "--squares and --ranges are both given"),
-        (["--cell", "auto", "--cells-per-delta", "2"], "'auto' with --cells-per-delta"),
+        (["--cell", "auto", "--cells-per-delta", "2"], "both --cell and --cells-per-delta are given"),
         (["--points", "-3"], "--points is '-3': it must be a finite number above zero"),
         (["--points", "many"], "--points is 'many'"),
     ],

@@ -165,9 +165,8 @@ def test_one_dimension_with_an_end_as_source(tmp_path, capsys):
     assert answer[0]["box"] == [0, 100]
 
 
-@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32618"])
-def test_sources_from_a_file_are_projected(folder, crs):
-    gate = gpd.GeoSeries([shapely.Point(585_010, 4_507_010)], crs="EPSG:32618").to_crs(crs)
+def test_sources_from_a_file_are_projected(folder):
+    gate = gpd.GeoSeries([shapely.Point(585_010, 4_507_010)], crs="EPSG:32618").to_crs("EPSG:4326")
     gate.to_file(folder / "gate.gpkg")
     publish(folder, "visits.csv", "gate.parquet", "--sources", str(folder / "gate.gpkg"))
     near = dh.Release.load(folder / "gate.parquet").neighbourhood
@@ -252,14 +251,6 @@ def test_formats_agree_with_the_library(folder, capsys):
     assert f"{expected['estimate'][1]:,.1f}" in table[3]
 
 
-def test_aligned_boxes_need_no_inner_and_outer(tmp_path, capsys):
-    save_unit(tmp_path / "unit.parquet")
-    found = json.loads(
-        run(capsys, "query", tmp_path / "unit.parquet", "--box", "-1,0,1,1", "--format", "json")
-    )
-    assert set(found[0]) == {"name", "box", "estimate", "std_error", "low", "high"}
-
-
 def save_unit(path, strategy=dh.strategies.Identity, rng=None, **parameters):
     """A release around the origin, on a plane without a CRS."""
     domain = dh.Domain((-4, -4, 4, 4), (8, 8))
@@ -287,13 +278,12 @@ def test_boxes_from_files(folder, tmp_path, capsys):
     assert [found["name"] for found in json.loads(run(capsys, *ask, bare))] == ["0", "1"]
 
 
-@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32618"])
-@pytest.mark.parametrize("form", ["geojson", "gpkg", "parquet"])
+@pytest.mark.parametrize(("crs", "form"), [("EPSG:4326", "geojson"), ("EPSG:32618", "gpkg")])
 def test_regions_are_projected(folder, tmp_path, capsys, crs, form):
     zone = shapely.Point(585_500, 4_507_000).buffer(900)
     zones = gpd.GeoDataFrame({"zone": ["round"]}, geometry=[zone], crs="EPSG:32618").to_crs(crs)
     file = tmp_path / f"zones.{form}"
-    zones.to_parquet(file) if form == "parquet" else zones.to_file(file)
+    zones.to_file(file)
     out = run(
         capsys, "query", folder / "city.parquet", "--regions", file, "--name", "zone", "--format", "json"
     )
@@ -308,20 +298,6 @@ def _regions(shapes):
     from deltahist.workloads import regions
 
     return regions(shapes)
-
-
-def test_geojson_in_metres_is_taken_to_be_on_the_map(folder, tmp_path, capsys):
-    """Against the standard, but common: figures that cannot be degrees."""
-    west, south, east, north = 584_000, 4_506_000, 585_000, 4_507_000
-    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
-    feature = {"type": "Feature", "properties": {}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
-    (tmp_path / "z.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    city = folder / "city.parquet"
-    found = json.loads(run(capsys, "query", city, "--regions", tmp_path / "z.geojson", "--format", "json"))[0]
-    same = json.loads(
-        run(capsys, "query", city, "--box", f"{west},{south},{east},{north}", "--format", "json")
-    )[0]
-    assert found["estimate"] == pytest.approx(same["estimate"])
 
 
 def test_level_and_output_file(folder, tmp_path, capsys):
@@ -374,21 +350,16 @@ def test_a_probability_lets_both_noises_in(folder, tmp_path, capsys):
     (tmp_path / "p.csv").write_text("x,y\n" + "\n".join(f"{i % 8 + 0.5},{i // 8 + 0.5}" for i in range(64)))
     line = ["publish", tmp_path / "p.csv", "--x", "x", "--y", "y", "--cell", "1", "--epsilon", "1"]
     line += ["--overwrite", "--out", tmp_path / "r.parquet"]
-    wide = ["--bounds", "0,0,64,64", "--delta", "8", "--probability", "1e-6"]
-    run(capsys, *line, *wide)
-    assert dh.Release.load(tmp_path / "r.parquet").noise == "gaussian"
     line += ["--bounds", "0,0,16,16", "--delta", "6"]
     for more, noise in (
         (["--probability", "1e-6", "--noise", "laplace"], "laplace"),
         (["--probability", "1e-6", "--strategy", "spectral"], "gaussian"),
-        (["--probability", "1e-6", "--strategy", "optimal"], "gaussian"),
         (["--strategy", "flow:4"], "laplace"),
     ):
         run(capsys, *line, *more)
         release = dh.Release.load(tmp_path / "r.parquet")
         assert release.noise == noise
         assert release.approximate(1e-6) <= 1
-    assert release.strategy.name == "Flow"
     assert release.strategy.block == (4, 4)
 
 
@@ -397,8 +368,9 @@ def test_a_probability_lets_both_noises_in(folder, tmp_path, capsys):
     [
         (["--noise", "gaussian"], "never pure"),
         (["--strategy", "spectral"], "made for Gaussian noise"),
-        (["--probability", "2"], "less than 1"),
+        (["--probability", "2"], "must lie between 0 and 1"),
         (["--probability", "many"], "--probability"),
+        (["--rho", "1"], "both --epsilon and --rho are given"),
         (["--drop-bad-rows", "--strategy", "flow"], "keeps the number of points"),
     ],
 )
@@ -424,12 +396,6 @@ def test_budgets_and_strategies_that_do_not_fit_are_refused(folder, tmp_path, ca
     assert not list(tmp_path.iterdir())
 
 
-def test_rho_and_a_probability_do_not_go_together(capsys):
-    line = ["plan", "--bounds", "0,8", "--cell", "1", "--delta", "1", "--rho", "1", "--probability", "1e-6"]
-    assert main(line) == 2
-    assert "goes with --epsilon" in capsys.readouterr().err
-
-
 def test_rows_may_be_dropped_with_auto(folder, tmp_path, capsys):
     (tmp_path / "p.csv").write_text("x,y\n1,1\n2,oops\n3,3\n")
     line = ["publish", tmp_path / "p.csv", "--x", "x", "--y", "y", "--bounds", "0,0,16,16", "--cell", "1"]
@@ -438,33 +404,17 @@ def test_rows_may_be_dropped_with_auto(folder, tmp_path, capsys):
 
 
 def test_plan_shows_the_crossovers(capsys):
-    line = [
-        "plan",
-        "--bounds",
-        "0,0,64,64",
-        "--cell",
-        "1",
-        "--delta",
-        "1",
-        "--epsilon",
-        "1",
-        "--probability",
-        "1e-6",
-        "--limit",
-        "any:none",
-    ]
-    found = json.loads(run(capsys, *line, "--deltas", "1,8", "--format", "json"))
+    line = ["plan", "--bounds", "0,0,64,64", "--cell", "1", "--delta", "1", "--epsilon", "1"]
+    line += ["--probability", "1e-6", "--limit", "any:none", "--deltas", "1,8"]
+    found = json.loads(run(capsys, *line, "--format", "json"))
     best = {row["delta"]: row["strategy"].split()[0] for row in found if row["best"]}
     assert best == {"1.0": "Flow", "8.0": "Spectral"}
     assert {row["noise"] for row in found} == {"laplace", "gaussian"}
-    table = run(capsys, *line, "--deltas", "1,8")
-    assert "where Flow was" in table
-    ranked = json.loads(run(capsys, *line, "--format", "json"))
-    assert all(("rho" in row) == (row["noise"] == "gaussian") for row in ranked)
-    assert "kernel" not in json.dumps(ranked)
+    assert [row["note"] for row in found if row["best"]][1] == "best, where Flow was"
+    assert "kernel" not in json.dumps(found)
 
 
-def test_non_negative_answers_maps_and_tables(tmp_path, capsys):
+def test_non_negative_answers(tmp_path, capsys):
     save_unit(tmp_path / "unit.parquet", rng=np.random.default_rng(1))
     release = dh.Release.load(tmp_path / "unit.parquet")
     ask = ["query", tmp_path / "unit.parquet", "--box", "-1,0,1,1", "--format", "json"]
@@ -472,11 +422,6 @@ def test_non_negative_answers_maps_and_tables(tmp_path, capsys):
     expected = dh.answer(release, dh.workloads.boxes([[-1, 0, 1, 1]]), nonnegative=True).iloc[0]
     assert found["estimate"] == pytest.approx(expected["estimate"])
     assert found["estimate"] != json.loads(run(capsys, *ask))[0]["estimate"]
-    run(capsys, "export", tmp_path / "unit.parquet", "--nonnegative", "--out", tmp_path / "cells.csv")
-    cells = pd.read_csv(tmp_path / "cells.csv")["estimate"]
-    assert cells.min() >= 0
-    assert cells.sum() == pytest.approx(64)
-    run(capsys, "plot", tmp_path / "unit.parquet", "--nonnegative", "--out", tmp_path / "map.png")
 
 
 def test_cells_are_not_negative_unless_others_are_asked_for(tmp_path, capsys, monkeypatch):
@@ -506,29 +451,24 @@ def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, capsys, monkeyp
         f"note: estimates are unbiased: to find non-negative ones of {cells:,} cells, more than {cells - 1:,}, can "
         "take minutes (--nonnegative)"
     )
+    monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: None)
     out = tmp_path / "cells.csv"
     assert main(["export", str(tmp_path / "unit.parquet"), "--out", str(out)]) == 0
     assert note in capsys.readouterr().err.splitlines()
     assert np.allclose(pd.read_csv(out)["estimate"], release.cells().ravel())
-    assert main(["plot", str(tmp_path / "unit.parquet"), "--out", str(tmp_path / "a.png")]) == 0
-    assert note in capsys.readouterr().err.splitlines()
-    for asked in ("--only curve", "--plain", "--unbiased", "--nonnegative"):
+    for asked in ("", "--only curve", "--plain", "--unbiased", "--nonnegative"):
         assert main(["plot", str(tmp_path / "unit.parquet"), "--out", str(tmp_path / "a.png"), *asked.split()]) == 0
-        assert "estimates are unbiased" not in capsys.readouterr().err
+        assert (note in capsys.readouterr().err.splitlines()) == (asked == "")
     assert main(["export", str(tmp_path / "unit.parquet"), "--out", str(out), "--nonnegative"]) == 0
     assert f"finding non-negative estimates of {cells:,} cells: this can take minutes" in capsys.readouterr().err
     assert pd.read_csv(out)["estimate"].min() >= 0
 
 
 def test_plot_and_export(folder, tmp_path, capsys):
-    run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "city.png")
     run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")
-    run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "plain.png", "--only", "map", "--plain")
-    for form in ("csv", "geojson", "gpkg", "parquet", "tif"):
+    for form in ("csv", "gpkg"):
         run(capsys, "export", folder / "city.parquet", "--out", tmp_path / f"cells.{form}")
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted(
-        [".png", ".png", ".svg", ".csv", ".json", ".geojson", ".gpkg", ".parquet", ".tif"]
-    )
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".gpkg", ".json", ".svg"]
 
 
 def districts(folder):
@@ -558,13 +498,6 @@ def test_plot_draws_regions_with_their_intervals(folder, tmp_path, capsys, monke
     assert (drawn["per"], drawn["axes"], drawn["title"]) == ("region", "km", "Wards")
     run(capsys, "plot", folder / "city.parquet", "--per", "region", "--out", tmp_path / "cells.png")
     assert drawn["per"] == "cell"
-
-
-def test_pictures_of_regions_are_written(folder, tmp_path, capsys):
-    wards, road = districts(tmp_path)
-    line = ["plot", folder / "city.parquet", "--regions", wards, "--context", road, "--axes", "degrees"]
-    run(capsys, *line, "--out", tmp_path / "wards.svg")
-    assert (tmp_path / "wards.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize(
@@ -614,17 +547,7 @@ def test_demo_refuses_a_file_as_folder(tmp_path, capsys):
 # the terminal
 
 
-COMMANDS = ["demo", "publish", "query", "plan", "inspect", "plot", "export"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_examples(capsys, command):
-    output = run(capsys, command, "--help")
-    assert "Examples:" in output
-    assert f"  deltahist {command} " in output or command == "demo"
-
-
-@pytest.mark.parametrize("command", [[], ["publish"], ["query"]])
+@pytest.mark.parametrize("command", [[], ["publish"]])
 def test_help_is_instant(command):
     """It loads nothing that is slow to load: seconds would depend on the machine."""
     code = (
@@ -655,22 +578,6 @@ def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
     assert set(lines[1]) == {"-", " "}
     widths = [cell_len(line) for line in lines]
     assert widths[0] == widths[2] == widths[3] == widths[4] == widths[5]
-
-
-def test_options_that_commands_share_may_differ(capsys):
-    """A stream's rows may appear and vanish unless something else is said; its users are bounded per step."""
-    assert "[default: none]" in " ".join(run(capsys, "publish", "--help").split())
-    output = run(capsys, "stream", "--help")
-    assert "[default: boundary]" in " ".join(output.split())
-    assert "kept in each step" in " ".join(output.split())
-    listed = output.partition("Options:")[2].splitlines()
-    names = [line.split()[0] for line in listed if line.startswith("  --")]
-    assert names[:8] == [
-        *("--start", "--until", "--window,", "--bounds", "--delta", "--state", "--out", "--every")
-    ]
-    assert names[-5:] == [
-        *("--user", "--max-per-user", "--outside", "--drop-bad-rows", "--weak-protection-accepted")
-    ]
 
 
 def test_no_command_is_help(capsys):

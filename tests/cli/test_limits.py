@@ -87,14 +87,14 @@ def test_limits_for_several_distances(capsys):
     [
         (["2km"], ["--limit is '2km'", "such as 2km:2 or any:4"]),
         (["sometimes"], ["--limit is 'sometimes'", "any:none, or proportional"]),
-        (["3:0.5"], ["--limit is '3:0.5'", "at least 1", "take a smaller budget"]),
+        (["3:0.5"], ["the limit at 3.0 is 0.5", "at least 1", "take a smaller budget"]),
         (["any:many"], ["--limit 'any:many': the factor is 'many'", "finite number above zero"]),
-        (["3leagues:2"], ["the distance is '3leagues'", "250m or 0.5km"]),
+        (["3leagues:2"], ["the distance of a limit is '3leagues'", "such as 250m"]),
         (["3:none"], ["--limit is '3:none'", "any:none"]),
         (["any:none", "any:4"], ["--limit is 'any:none'", "leave one of them out"]),
         (["1:2"], ["the distance of a limit is 1.0", "longer than delta=1.0", "same unit"]),
         (["3:4", "5:2"], ["2 times the budget within 5", "exchanged"]),
-        (["2km:2"], ["--limit is '2km'", "there is no CRS", "--project"]),
+        (["2km:2"], ["the distance of a limit is '2km'", "has no CRS", "state the CRS"]),
         (["4"], ["--limit without --ledger and --account", "--limit any:4"]),
     ],
 )
@@ -159,10 +159,9 @@ def test_what_a_frontier_does_not_go_with(capsys, more, words):
 
 
 def test_advice_under_a_limit(capsys):
-    line = ["advise", "--bounds", "0,0,20,20", "--points", "5000", "--deltas", "2", "--epsilons", "0.5,1"]
+    line = ["advise", "--bounds", "0,0,20,20", "--points", "5000", "--deltas", "2", "--epsilons", "0.5"]
     rows = json.loads(said(capsys, *line, "--limit", "any:1.5", "--format", "json"))
     assert all(row["any_move"] <= 1.5 * row["epsilon"] for row in rows)
-    assert "any move costs" in said(capsys, *line)
 
 
 def test_a_stream_keeps_its_limits(capsys, folder):
@@ -202,17 +201,9 @@ def test_a_quantile_takes_them(capsys):
     assert [float(limit.factor) for limit in dh.load("q.json").neighbourhood.profile] == [2]
 
 
-def test_the_statement_of_a_file_has_them(capsys):
-    published(capsys, "--limit", "3:2", "--limit", "any:4")
-    words = "Limits              a move over up to 3 units costs at most 2 ε, any move at all at most 4 ε"
-    assert words in said(capsys, "inspect", "v.parquet")
-    facts = json.loads(said(capsys, "inspect", "v.parquet", "--json"))
-    assert [limit["distance"] for limit in facts["limits"]] == [3, None]
-
-
 def test_proportional_limits_are_those_of_the_cells_that_are_chosen(capsys):
     """Cells are tried from large to small, and each map has distances of its own."""
-    places = ["--bounds", "0,0,64,64", "--delta", "8", "--epsilon", "1", "--limit", "proportional", "--cell", "auto"]
+    places = ["--bounds", "0,0,32,32", "--delta", "8", "--epsilon", "1", "--limit", "proportional", "--cell", "auto"]
     line = ["publish", "v.csv", "--x", "x", "--y", "y", *places, "--points", "5000", "--out", "v.parquet"]
     said(capsys, *line)
     near = dh.load("v.parquet").neighbourhood

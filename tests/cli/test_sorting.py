@@ -78,7 +78,7 @@ def test_users_entry_and_groups(folder, capsys):
             "--outside is 'drop' with --sorted",
         ),
         (["--epsilon", "1", "--drop-bad-rows"], "--drop-bad-rows is given with --sorted"),
-        (["--epsilon", "1", "--most", "9"], "--most is '9' with --sources none"),
+        (["--epsilon", "1", "--most", "9"], "--most is 9 with fixed membership"),
         (["--epsilon", "1", "--sources", "left"], "--most is missing"),
         (["--epsilon", "1", "--sources", "left", "--most", "7"], "more points"),
         (["--epsilon", "1", "--sources", "boundary"], "entry at one end"),
@@ -97,7 +97,7 @@ def test_what_sorted_points_are_not_for(folder, capsys):
     assert main(["export", str(folder / "ages.parquet"), "--out", str(folder / "x.csv")]) == 2
     assert "holds no counts but" in capsys.readouterr().err
     for more, message in (
-        (["--quantiles", "0.5,a"], "--quantiles is '0.5,a'"),
+        (["--quantiles", "0.5,a"], "--quantiles is 'a'"),
         (["--quantiles", "0.5", "--box", "1,2"], "missing or double"),
         (["--quantiles", "0.5", "--format", "geojson"], "the form is 'geojson'"),
     ):
@@ -169,7 +169,7 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
         (["--epsilon", "1", "--q", "2"], "q is 2.0"),
         (["--epsilon", "1", "--q", "half"], "--q is 'half'"),
         (["--epsilon", "1", "--method", "mean"], "'mean': it must be one of 'auto', 'inverse', "),
-        (["--epsilon", "1", "--bounds", "0,0,1,1"], "two numbers"),
+        (["--epsilon", "1", "--bounds", "0,0,1,1"], "takes two, LO,HI"),
         (["--epsilon", "1", "--x", "size"], "size"),
         (["--rho", "1", "--method", "smooth-student"], "smooth-student takes epsilon"),
         ([], "neither"),

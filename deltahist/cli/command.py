@@ -1,0 +1,107 @@
+"""A command: help in panels, and options from a file (`--config`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer.core import TyperCommand
+
+from deltahist.cli import console
+from deltahist.cli.groups import KEPT
+from deltahist.cli.options import option
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from typer import Context
+
+#: Options that no file holds: the file itself, and what is about a single run.
+_NEVER, _ONCE = ("config", "write_config", "help"), ("dry_run", "overwrite")
+
+Config = Annotated[
+    Path | None,
+    option("FILE.toml", "Options from a file, such as cell = \"250m\"; the command line wins.", panel=KEPT),
+]
+
+
+class Command(TyperCommand):
+    """A command whose options stand in panels, and may come from a file."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the usual options, and below them a section for each panel."""
+        panels: dict[str, list[Any]] = {}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if each.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(each, "rich_help_panel", None) or usual, []).append(record)
+        for name, records in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line, with a file's options where it has none; keep all of them as they were typed."""
+        typed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        file = typed.get("config")
+        if file is not None:
+            ctx.default_map = _read(Path(file), self)
+        ctx.meta["typed"] = (ctx.default_map or {}) | typed
+        return super().parse_args(ctx, args)
+
+
+def write_options(context: Context, file: Path) -> None:
+    """Write the options of a command line as they were typed, as a file that --config reads."""
+    import json
+
+    lines = [f"# deltahist {context.info_name} INPUT --config {file}"]
+    for each in context.command.params:
+        value = context.meta["typed"].get(each.name)
+        if value is not None and each.param_type_name == "option" and each.name not in (*_NEVER, *_ONCE):
+            lines.append(f"{_key(each)} = {json.dumps(value, ensure_ascii=False)}")
+    console.put("\n".join(lines), file)
+
+
+def _read(file: Path, command: TyperCommand) -> dict[str, Any]:
+    """Return the options of a file, as texts, by the names of their parameters."""
+    import difflib
+    import tomllib
+
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=str)
+    except ValueError as problem:  # no TOML, or no text
+        raise InputError(f"--config {str(file)!r} cannot be read: {problem}") from None
+    known = {
+        _key(each): each
+        for each in command.params
+        if each.param_type_name == "option" and each.name not in _NEVER
+    }
+    out = {}
+    for key, value in found.items():
+        if key not in known:
+            (near,) = difflib.get_close_matches(key, known, n=1, cutoff=0)
+            raise InputError(
+                f"--config {str(file)!r} has the key {key!r}: no option of `deltahist {command.name}` is called so; is "
+                f"{near!r} meant?"
+            )
+        parameter: Any = known[key]
+        if parameter.is_flag:
+            right, rule = isinstance(value, bool), "true or false"
+        elif parameter.multiple:
+            value = value if isinstance(value, list) else [value]
+            right, rule = all(map(_is_plain, value)), "a text, or a list of texts"
+        else:
+            right, rule = _is_plain(value), "a text or a number"
+        if not right:
+            raise InputError(f"--config {str(file)!r} has {key} = {value!r}: it must be {rule}")
+        texts = [str(each) for each in value] if parameter.multiple else str(value)
+        out[str(parameter.name)] = value if parameter.is_flag else texts
+    return out
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _key(parameter: Any) -> str:
+    """Return the name of an option without its dashes."""
+    return str(parameter.opts[0]).lstrip("-")

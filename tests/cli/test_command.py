@@ -1,0 +1,109 @@
+"""cli/command.py: help in panels, and options from a file, of `publish` and `stream`."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.cli import main
+
+USUAL = ["--bounds", "--delta", "--out", "--x", "--y", "--crs", "--project", "--cell", "--epsilon", "--dry-run"]
+LINE = ["--x", "x", "--y", "y", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--strategy", "identity"]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    places = np.random.default_rng(3).random((50, 2)) * 8
+    pd.DataFrame(places, columns=["x", "y"]).assign(t=0).to_csv(tmp_path / "v.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, *line, code=0):
+    capsys.readouterr()
+    assert main(list(line)) == code
+    output, error = capsys.readouterr()
+    return output if code == 0 else error
+
+
+def test_the_options_of_a_usual_run_come_first_and_all_fit_a_screen_and_a_half(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    lines = run(capsys, "publish", "--help").splitlines()
+    assert len(lines) <= 80
+    panels = [line.rstrip(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert panels[:3] == ["Arguments", "Options", "More on privacy"]
+    usual = lines[lines.index("Options:") + 1 : lines.index("More on privacy:")]
+    assert [line.split()[0] for line in usual if line.startswith("  -")] == [*USUAL, "-h,"]
+
+
+def test_a_dry_run_writes_options_that_a_file_holds(capsys, place):
+    line = ["publish", "v.csv", *LINE, "--epsilon", "0.10", "--limit", "3:2", "--limit", "any:3", "--drop-bad-rows"]
+    run(capsys, *line, "--out", "r.parquet", "--overwrite", "--dry-run", "--write-config", "c.toml")
+    text = (place / "c.toml").read_text()
+    assert text.splitlines()[0] == "# deltahist publish INPUT --config c.toml"
+    lines = {'epsilon = "0.10"', 'limit = ["3:2", "any:3"]', "drop-bad-rows = true", 'cell = "1"'}
+    assert lines < set(text.splitlines())
+    assert "dry-run" not in text
+    assert "overwrite" not in text
+    run(capsys, "publish", "v.csv", "--config", "c.toml")
+    release = dh.load("r.parquet")
+    assert (str(release.epsilon), release.domain.shape) == ("1/10", (8, 8))
+    assert [str(limit.factor) for limit in release.neighbourhood.limits] == ["2", "3"]
+    # What is typed wins, over lists too, and what was written from both is both.
+    more = ["--epsilon", "2", "--limit", "any:4", "--out", "s.parquet"]
+    run(capsys, "publish", "v.csv", "--config", "c.toml", *more, "--dry-run", "--write-config", "d.toml")
+    run(capsys, "publish", "v.csv", "--config", "d.toml")
+    release = dh.load("s.parquet")
+    assert release.epsilon == 2
+    assert [str(limit.factor) for limit in release.neighbourhood.limits] == ["4"]
+    assert "is the file that is read" in run(
+        capsys, "publish", "v.csv", "--config", "d.toml", "--overwrite", "--out", "d.toml", code=2
+    )
+
+
+def test_numbers_of_a_file_are_the_decimals_that_stand_there(capsys, place):
+    (place / "c.toml").write_text(
+        'x = "x"\ny = "y"\nbounds = "0,0,8,8"\ncell = 1\ndelta = 1.0\nstrategy = "identity"\nepsilon = 0.1\n'
+        'out = "r.parquet"\ndrop-bad-rows = false\nlimit = "any:none"\n'
+    )
+    run(capsys, "publish", "v.csv", "--config", "c.toml")
+    assert str(dh.load("r.parquet").epsilon) == "1/10"
+    assert dh.load("r.parquet").dropped == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('epsilom = "1"', "has the key 'epsilom': no option of `deltahist publish` is called so; is 'epsilon' meant?"),
+        ('max_per_user = "1"', "is 'max-per-user' meant?"),
+        ('config = "c.toml"', "no option of `deltahist publish`"),
+        ("epsilon = true", "has epsilon = True: it must be a text or a number"),
+        ('epsilon = ["1"]', "it must be a text or a number"),
+        ('drop-bad-rows = "yes"', "it must be true or false"),
+        ("limit = [[1]]", "it must be a text, or a list of texts"),
+        ('epsilon = "-1"', "--epsilon is '-1': it must be a finite number above zero"),
+        ("epsilon = ", "--config 'c.toml' cannot be read: "),
+    ],
+)
+def test_a_file_that_cannot_be_used(capsys, place, text, message):
+    (place / "c.toml").write_text(text)
+    line = ["publish", "v.csv", *LINE, "--out", "r.parquet", "--config", "c.toml"]
+    assert message in run(capsys, *line, code=2)
+    assert not (place / "r.parquet").exists()
+
+
+def test_files_are_not_replaced_unasked(capsys, place):
+    line = ["publish", "v.csv", *LINE, "--epsilon", "1", "--out", "r.parquet", "--write-config", "c.toml"]
+    assert "--write-config is given without --dry-run" in run(capsys, *line, code=2)
+    run(capsys, *line, "--dry-run")
+    assert "'c.toml' exists already" in run(capsys, *line, "--dry-run", code=2)
+    run(capsys, *line, "--dry-run", "--overwrite")
+    assert "No such file" in run(capsys, *line[:-2], "--config", "nowhere.toml", code=2)
+
+
+def test_a_stream_takes_its_options_from_a_file(capsys, place):
+    names = dict(zip(LINE[::2], LINE[1::2], strict=True))
+    names |= {"--start": "0", "--until": "1", "--window": "2", "--time": "t", "--state": "s.ledger", "--out": "steps"}
+    (place / "c.toml").write_text("".join(f'{name[2:]} = "{value}"\n' for name, value in names.items()))
+    run(capsys, "stream", "v.csv", "--config", "c.toml", "--epsilon", "1", "--until", "0")
+    assert [file.name for file in (place / "steps").iterdir()] == ["0.parquet"]
