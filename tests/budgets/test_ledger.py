@@ -150,6 +150,17 @@ def test_a_ledger_goes_to_other_processes_by_its_path(ledger):
     assert pickle.loads(pickle.dumps(ledger)).fact("city", "rows") == 17
 
 
+def test_an_account_that_paid_is_not_closed(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.open("city", epsilon=1)
+    ledger.charge("city", Fraction(1, 2))
+    ledger.close_if_unused("city")
+    assert (ledger.spent("city"), ledger.left("city")) == (Fraction(1, 2), Fraction(1, 2))
+    ledger.open("town", epsilon=1)
+    ledger.close_if_unused("town")
+    assert list(ledger.accounts()) == ["city"]
+
+
 def test_billionths():
     assert ceil_nano(epsilon=0.1) == floor_nano(epsilon=0.1) == 10**8
     assert ceil_nano(epsilon=1e-10) == 1
