@@ -15,7 +15,7 @@ BANNED = re.compile(r"^What\b|\b(what is|those of|so many|is said|for people|as 
 #: Folders and files whose prose is not yet written so; nothing is added here.
 UNFINISHED = (
     "_files", "answers", "budget", "checks", "cli", "counts", "decode", "domain", "errors", "mechanisms",
-    "neighbourhood", "noise", "personal", "planning", "privacy", "publishers", "releases",
+    "neighbourhood", "noise", "personal", "planning", "privacy", "publishers",
     "sample", "strategies", "workloads",
 )  # fmt: skip
 

@@ -6,6 +6,6 @@ and estimates. The publishers draw noise and charge accounts.
 
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
-from deltahist.releases.files import load
+from deltahist.releases.base import load
 
 __all__ = ["Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load"]

@@ -26,7 +26,7 @@ from deltahist.personal.terminals import Terminal, Used
 from deltahist.planning import mechanism_for
 from deltahist.publishers.histogram import check_public, publish
 from deltahist.releases import Release
-from deltahist.releases.files import from_bytes, to_bytes
+from deltahist.releases.base import from_bytes
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import Workload
 
@@ -174,4 +174,4 @@ class MapAnswer:
 
     def to_json(self) -> dict[str, Any]:
         """The release's file as text."""
-        return {"release": base64.b64encode(to_bytes(self.release)).decode()}
+        return {"release": base64.b64encode(self.release.to_bytes()).decode()}

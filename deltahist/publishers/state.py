@@ -19,7 +19,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.chain import Chain
 from deltahist.publishers.state_files import new_token, read_state, write_state
 from deltahist.releases import BaseRelease, Release
-from deltahist.releases.files import from_bytes, to_bytes
+from deltahist.releases.base import from_bytes
 
 #: Name of the file format.
 _FORMAT = "deltahist-state"
@@ -98,7 +98,7 @@ class State:
         return replace(self, release=release, draws=draws, token=new_token(), source=self.token)
 
     def _write(self, path: str | Path, *, new: bool) -> None:
-        content = np.frombuffer(to_bytes(self.release), dtype=np.uint8)
+        content = np.frombuffer(self.release.to_bytes(), dtype=np.uint8)
         arrays: dict[str, NDArray[Any]] = {"release": content, "draws": self.draws}
         write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
 

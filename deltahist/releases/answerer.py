@@ -163,7 +163,7 @@ class _Estimates:
         return self._by_cells(cover)
 
     def _pays(self, number: int, area: float, rims: float = 0.0) -> bool:
-        """Whether sums over the map pay, with one more call for boxes of so many whole cells together."""
+        """Return whether sums over the map pay, with one more call for a number of whole boxes."""
         self.asked += _BOX * number + area / _PLAIN + rims
         return self.asked > self.cells.size
 
@@ -198,7 +198,7 @@ class _Estimates:
         return self.release.placement.joined(apart) if apart else np.zeros(number)
 
     def _inside(self, cover: RegionCover) -> Field:
-        """Sums over the cells that queries hold whole (m,)."""
+        """Return sums over the cells that queries hold whole (m,)."""
         (west, south), (east, north) = cover.low.T, cover.high.T
         if self._pays(len(west), float(((east - west) * (north - south)).sum())):
             sums = self.whole

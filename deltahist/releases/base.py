@@ -6,6 +6,7 @@ import abc
 import base64
 import functools
 import html
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import digest_of, read_described, write_parquet, write_whole
+from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
 from deltahist.budget import Payment
 from deltahist.domain import Domain
 from deltahist.domain.counting import Counting
@@ -149,6 +150,12 @@ class BaseRelease(OfMechanism, abc.ABC):
     def write(self, target: Path | BinaryIO) -> None:
         """Write the file of `save` to a path, or into a buffer."""
         write_parquet(target, self.columns(), self.describe(), self.digest)
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file that `save` writes."""
+        buffer = io.BytesIO()
+        self.write(buffer)
+        return buffer.getvalue()
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -301,3 +308,42 @@ def is_publishable(description: dict[str, Any]) -> bool:
 def damaged(path: str, what: str) -> DamagedFile:
     """Return the error for a file that contradicts itself."""
     return DamagedFile(f"release file {path!r} {what} (altered?)")
+
+
+def load(path: str | Path) -> BaseRelease:
+    """Open a release file of any kind: of counts, of sorted points, or a quantile.
+
+    The file is treated as untrusted input.
+
+    Returns
+    -------
+    Release, SortedRelease or Quantile
+
+    Raises
+    ------
+    DamagedFile
+        If the file is truncated, foreign, or contradicts itself.
+    InputError
+        If it is missing, of a newer version, or larger than memory allows.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0).save(f"{folder}/r.parquet")
+    ...     type(load(f"{folder}/r.parquet")).__name__
+    'Release'
+    """
+    return read_described(path, _read)
+
+
+def from_bytes(content: bytes, path: str | Path) -> BaseRelease:
+    """Return the release in the bytes of a file; `path` is its name in errors, which are the errors of `load`."""
+    return read_parquet(content, Path(path), _read)
+
+
+def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
+    form = description["format"]
+    kinds = BaseRelease.KINDS
+    if form not in kinds:
+        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(kinds)}")
+    return kinds[form].read(description, file, path)

@@ -21,29 +21,23 @@ def texts_of(figure):
     return [t.get_text() for t in figure.findobj(lambda o: hasattr(o, "get_text")) if t.get_text()]
 
 
-@pytest.mark.parametrize("only", [None, "map", "curve"])
-@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
-def test_pictures_are_written_whole(town, tmp_path, only, form):
-    save_picture(town, tmp_path / f"picture.{form}", only)
-    assert [path.name for path in tmp_path.iterdir()] == [f"picture.{form}"]
-    start = (tmp_path / f"picture.{form}").read_bytes()[:200]
+@pytest.mark.parametrize(("form", "only"), [("png", None), ("svg", "map"), ("pdf", "curve")])
+def test_pictures_are_written_whole(town, tmp_path, form, only):
+    path = tmp_path / f"picture.{form}"
+    save_picture(town, path, only)
+    assert list(tmp_path.iterdir()) == [path]
+    start = path.read_bytes()[:200]
     assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form] in start
-
-
-def test_a_picture_is_not_empty(town, tmp_path):
-    save_picture(town, tmp_path / "map.png")
-    pixels = matplotlib.image.imread(tmp_path / "map.png")
-    assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+    if form == "png":
+        pixels = matplotlib.image.imread(path)
+        assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
 
 
 @pytest.mark.parametrize("publishable", [True, False])
 def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
     seen = []
-    write = Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, *a, **k: (seen.extend(texts_of(self)), write(self, *a, **k))
-    )
-    save_picture(vouched(dataclasses.replace(town), publishable), tmp_path / "map.svg")
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **how: seen.extend(texts_of(self)))
+    save_picture(vouched(dataclasses.replace(town), publishable), tmp_path / "map.svg", "curve")
     assert ("NOT FOR PUBLICATION" in seen) != publishable
     (source,) = (text for text in seen if text.startswith("Published with noise for privacy"))
     assert "ε = 1 for each point moving up to 500 m; cells of 250 × 250 m of the map" in " ".join(source.split())
@@ -63,14 +57,20 @@ def zones_of(release, number):
     ("shape", "look"),
     [
         ((40, 30), {"axes": "degrees"}),
-        ((40, 30), {"regions": 60}),
-        ((20, 60), {"regions": 9}),
-        ((20, 60), {"only": "map", "axes": "degrees"}),
+        ((20, 30), {"regions": 40}),
         ((1, 1), {}),
-        ((2, 90), {"only": "map"}),
-        ((2, 90), {"regions": 9}),
-        ((90, 4), {}),
-        ((90, 30), {"regions": 9}),
+        ((2, 60), {"regions": 9}),
+        ((60, 4), {}),
+        *(
+            pytest.param(shape, look, marks=pytest.mark.slow)
+            for shape, look in [
+                ((40, 30), {"regions": 60}),
+                ((20, 60), {"regions": 9}),
+                ((20, 60), {"only": "map", "axes": "degrees"}),
+                ((2, 90), {"only": "map"}),
+                ((90, 30), {"regions": 9}),
+            ]
+        ),
     ],
 )
 def test_no_text_is_cut_off_or_drawn_over_another(make, shape, look, tmp_path, monkeypatch):
@@ -123,7 +123,7 @@ def test_pyplot_keeps_no_state(town, tmp_path):
     import matplotlib.pyplot as plt
 
     before = plt.get_fignums()
-    save_picture(town, tmp_path / "map.png")
+    save_picture(town, tmp_path / "map.png", "curve")
     plot_map(town)
     assert plt.get_fignums() == before
 
@@ -145,4 +145,3 @@ def test_headings_say_what_is_drawn(town, tmp_path, monkeypatch):
 def test_a_curve_has_no_regions(town, tmp_path):
     with pytest.raises(InputError, match="only is 'curve' with answers for regions"):
         save_picture(town, tmp_path / "map.png", "curve", answers=dh.answer(town, zones_of(town, 4)))
-    assert not list(tmp_path.iterdir())

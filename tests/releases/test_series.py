@@ -132,7 +132,7 @@ def test_the_sum_is_made_not_negative_and_not_its_parts():
 def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     """The metric's variance adds up over amounts that differ and repeat; so do draws of the noise.
 
-    2,000 draws, 48 cells: each variance's law is χ², both bounds together are missed once in 1,000 for all cells.
+    1,000 draws, 48 cells: each variance's law is χ², both bounds together are missed once in 1,000 for all cells.
     """
     releases = made(4, near=near, strategy=strategy, amounts=[1.0, 0.25, 1.0, 2.0])
     summed = Summed(tuple(releases.values()))
@@ -140,10 +140,10 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     assert np.allclose(summed._metric.variance, np.sum(parts, axis=0))
     assert summed._metric.slope == pytest.approx(releases[0].decoder.metric().slope)
     rng = np.random.default_rng(11)
-    drawn = np.array([summed.decoder.noise(rng) for _ in range(2000)]).reshape(2000, -1)
+    drawn = np.array([summed.decoder.noise(rng) for _ in range(1000)]).reshape(1000, -1)
     cells = dh.workloads.boxes([[x, y, x + 1, y + 1] for x in range(8) for y in range(6)])
     ratio = (drawn**2).sum(axis=0) / summed.decoder.moments(cells).variance
-    law = scipy.stats.chi2(2000)
+    law = scipy.stats.chi2(1000)
     assert (law.ppf(5e-4 / 48) <= ratio).all()
     assert (ratio <= law.isf(5e-4 / 48)).all()
 

@@ -1,4 +1,4 @@
-"""The curve of protection: drawn costs are never understated, and the exact ones never above the bound."""
+"""Curves: drawn costs are never understated, nor above the bound; a frontier shows its points."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.plots import plot_protection
+from deltahist.plots import plot_frontier, plot_protection, save_frontier
 
 
 def drawn(line, distance):
@@ -35,7 +35,7 @@ def test_the_curve_never_understates_the_cost(make, budget):
 def mechanisms():
     """Mechanisms of every kind, on cells as long as δ, shorter, longer, and of no simple ratio to it."""
     budgets = [dh.Budget(epsilon=0.5), dh.Budget(rho=0.1)]
-    for delta in (0.7, 1, 2, 3.3):
+    for delta in (0.7, 2, 3.3):
         near = dh.Neighbourhood(dh.Domain((0, 0, 24, 16), (24, 16)), delta)
         line = dh.Neighbourhood(dh.Domain((0, 30), (30,)), delta)
         for budget in budgets:
@@ -53,7 +53,7 @@ def test_exact_costs_are_nowhere_drawn_above_the_bound():
     for mechanism in mechanisms():
         bound, exact = plot_protection(SimpleNamespace(mechanism=mechanism)).lines[:2]
         near = mechanism.neighbourhood
-        places = np.linspace(near.delta_ground / 4, near.diameter, 97)
+        places = np.linspace(near.delta_ground / 4, near.diameter, 65)
         shown, limit = drawn(exact, places), drawn(bound, places)
         assert (shown <= limit * (1 + 1e-12)).all(), mechanism
         true = np.array([mechanism.cost_within(float(place)) for place in places[::8]], dtype=np.float64)
@@ -102,3 +102,43 @@ def test_the_curve_jumps_at_limits(budget):
     amount, norm = (1, 1) if "epsilon" in budget else (0.2, 2)
     assert at[3300.0] == pytest.approx(2**norm * amount)
     assert curve["bound"][-1] == pytest.approx(4**norm * amount)
+
+
+@pytest.fixture(scope="module")
+def found():
+    near = dh.Neighbourhood(dh.Domain((0, 0, 6, 5), (6, 5)), 1)
+    return dh.frontier(near, epsilon=1, probability=1e-6, limits=(1, 2, None))
+
+
+def test_points_lie_at_what_they_cost(found):
+    ax = plot_frontier(found)
+    shown = {}
+    for line in ax.lines:
+        if line.get_marker() == "o":
+            assert line.get_drawstyle() == "steps-post"
+            shown[line.get_label()] = np.column_stack(line.get_data())
+    assert set(shown) == {"laplace noise", "gaussian noise"}
+    for noise in ("laplace", "gaussian"):
+        true = sorted((p.times, p.best.rmse) for p in found if p.noise == noise)
+        assert np.allclose(shown[f"{noise} noise"], true)
+    assert {text.get_text() for text in ax.texts} >= {point.best.strategy.name for point in found}
+    assert "ε = 1" in ax.get_title()
+    assert "6 × 5 cells" in ax.get_title()
+    assert "points" in ax.get_ylabel()
+
+
+def test_rivals_are_dashed(found):
+    dashed = [line for line in plot_frontier(found).lines if line.get_linestyle() == "--" and len(line.get_xdata())]
+    assert len(dashed) == 2
+    for line in dashed:
+        assert line.get_xdata().tolist() == [1, 2]
+
+
+def test_a_file_of_it(found, tmp_path):
+    save_frontier(found, tmp_path / "frontier.svg")
+    assert "<svg" in (tmp_path / "frontier.svg").read_text(encoding="utf-8")
+    with pytest.raises(dh.InputError, match=r"\.png"):
+        save_frontier(found, tmp_path / "frontier.doc")
+    with pytest.raises(dh.InputError, match="no points"):
+        save_frontier([], tmp_path / "empty.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["frontier.svg"]
