@@ -106,7 +106,7 @@ def test_feasible_estimates_stay_as_they_are():
     assert not nonnegative(field, own, 0).cells.any()
 
 
-@pytest.mark.parametrize("variance", [1e4, 1.0, 0.0])
+@pytest.mark.parametrize("variance", [1e4, 0.0])
 @pytest.mark.parametrize("spoil", ["one", "limits", "any"])
 def test_a_small_total_is_kept_beside_numbers_that_nobody_publishes(variance, spoil):
     """Cells of 10¹⁸ are known to 128: what is left of them must add up to ten all the same."""
@@ -186,7 +186,7 @@ def test_large_grids_are_given_fewer_steps(monkeypatch):
         ("tents", 128, 120),
         ("identity", 128, 80),
         ("hierarchical", 128, 80),
-        ("flow", 256, 450),
+        pytest.param("flow", 256, 450, marks=pytest.mark.slow),
         ("tents", 256, 200),
         ("hierarchical", 256, 150),
         pytest.param("spectral", 256, 900, marks=pytest.mark.slow),

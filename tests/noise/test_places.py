@@ -212,7 +212,7 @@ def test_places_in_stretches_of_any_cost(costs, widths, rate, bits, monkeypatch)
     monkeypatch.setattr(places, "_BITS", bits)
     costs, widths, rate = np.array(costs), np.array(widths), Fraction(rate)
     words, starts = source(np.random.default_rng(5)), np.cumsum(widths) - widths
-    number = 3000 if bits > 2 else 400
+    number = 1500 if bits > 2 else 400
     drawn = [places.draw_costed(costs, widths, rate, words) for _ in range(number)]
     assert all(0 <= place < widths[stretch] for stretch, place in drawn)
     chance = np.exp(-float(rate) * np.repeat(costs - costs[widths > 0].min(), widths))

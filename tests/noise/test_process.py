@@ -92,7 +92,7 @@ def test_the_least_steps_move_nothing(level, step):
 )
 def test_a_geometric_variable_ends_at_the_cap(scale):
     """Of scale s · 2^60: at the cap with the chance e^(−1/s), below it geometric: quarters by the formula."""
-    law, n = (lambda part: np.exp(-part / float(scale))) if scale < 10**300 else (lambda part: 1.0), 40_000
+    law, n = (lambda part: np.exp(-part / float(scale))) if scale < 10**300 else (lambda part: 1.0), 10_000
     drawn = capped_geometric(scale * CAP, n, source(np.random.default_rng(5)))
     assert drawn.min() >= 0
     edges = [0, CAP // 4, CAP // 2, 3 * CAP // 4, CAP]
