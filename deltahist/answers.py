@@ -123,7 +123,7 @@ def answer_each(
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
-    >>> from deltahist.domain.clock import Clock
+    >>> from deltahist.preprocessing import Clock
     >>> days = {step: dh.publish(np.full(4, 5), near, "identity", 1.0) for step in (0, 2)}
     >>> series = dh.Series(Clock.of("2010-05-01", "1d"), 0, 2, days)
     >>> answer_each(series, [[0, 4]])[["step", "estimate"]].to_numpy().tolist()

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import deltahist as dh
 from deltahist.counts.steps import count_steps
-from deltahist.domain.clock import Clock
 from deltahist.planning import mechanism_for
+from deltahist.preprocessing import Clock
 from experiments._common import (
     BLUE,
     GREEN,

@@ -16,7 +16,7 @@ import shapely
 
 import datasets
 import deltahist as dh
-from deltahist.domain.clock import Clock
+from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 from experiments.districts import projected, regions

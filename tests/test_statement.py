@@ -9,9 +9,8 @@ import shapely
 
 import deltahist as dh
 from deltahist.counts.private import Private
-from deltahist.domain.clock import Clock
-from deltahist.domain.counting import UNPAID, Counting
 from deltahist.mechanisms.step import Step
+from deltahist.preprocessing import UNPAID, Clock, Preprocessing
 from deltahist.releases.page import render_page
 from deltahist.statement import explain_limits
 
@@ -35,7 +34,7 @@ def one_step():
 
 
 def chosen_rows():
-    private = Private.of(np.ones(DOMAIN.shape, dtype=int), Counting(where="kind < 'b'"), DOMAIN)
+    private = Private.of(np.ones(DOMAIN.shape, dtype=int), Preprocessing(where="kind < 'b'"), DOMAIN)
     account = dh.Account.total(epsilon=3, name="city")
     return dh.publish(private, FIXED, "identity", epsilon=1, account=account)
 
@@ -262,7 +261,7 @@ def test_of_many_limits_a_few_are_named():
 
 def test_people_who_pay_by_themselves_are_stated():
     near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1).appearing_anywhere()
-    counting = Counting(dropped=(UNPAID,))
+    counting = Preprocessing(dropped=(UNPAID,))
     found = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=1), counting)
     assert not found.total_known
     assert "records of people who could not pay were left out" in " ".join(found.statement().split())

@@ -101,7 +101,7 @@ def _comparison(wanted: Any, found: Any, window: int, limit: float, power: float
 
 def _sort_keys(names: list[str]) -> list[float]:
     """Return keys that sort steps by number or date; equal ones for names of another kind."""
-    from deltahist.domain.clock import seconds
+    from deltahist.preprocessing import seconds
 
     for key in (float, lambda name: float(seconds(name, "step"))):
         try:

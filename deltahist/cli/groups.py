@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from deltahist.counts import Located
     from deltahist.domain import Domain
-    from deltahist.domain.counting import Counting
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.preprocessing import Preprocessing
     from deltahist.releases import BaseRelease
 
 # Panels of the help, below the options of a usual run.
@@ -139,9 +139,9 @@ class RowOptions(Users):
         bool, flag("--drop-bad-rows", "Leave out rows that cannot be used; the statement says so.", ROWS)
     ] = False
 
-    def counting(self) -> Counting:
+    def counting(self) -> Preprocessing:
         """Return the preprocessing of rows, as releases state it."""
-        from deltahist.domain.counting import Counting
+        from deltahist.preprocessing import Preprocessing
 
         self.check_users()
         if self.where is not None:  # before anything takes long
@@ -150,7 +150,7 @@ class RowOptions(Users):
             Condition.of(self.where)
         dropped = ["points outside"] if self.outside == "drop" else []
         dropped += ["bad rows"] if self.drop_bad_rows else []
-        return Counting(self.contributions, self.user is not None, tuple(dropped), where=self.where)
+        return Preprocessing(self.contributions, self.user is not None, tuple(dropped), where=self.where)
 
 
 @dataclass(frozen=True, kw_only=True)

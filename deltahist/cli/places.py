@@ -49,7 +49,7 @@ class Coordinates:
 
     def of_box(self, bounds: tuple[float, ...]) -> tuple[tuple[float, ...], str | None]:
         """Return corners and CRS of the map: --bounds themselves, or with --project auto a map of those degrees."""
-        from deltahist.domain.extents import extent_of, looks_like_degrees
+        from deltahist.domain.crs import extent_of, looks_like_degrees
 
         if self.project == "auto":
             if not looks_like_degrees(bounds):
@@ -74,7 +74,7 @@ class Coordinates:
         Raises InputError if the points are in degrees, or seem to be, and no option projects them; the message has the
         options to use.
         """
-        from deltahist.domain.extents import are_degrees, looks_like_degrees
+        from deltahist.domain.crs import are_degrees, looks_like_degrees
         from deltahist.domain.operations import read_crs
 
         if self.crs == _PLAIN:
@@ -117,7 +117,7 @@ class Coordinates:
     @staticmethod
     def _auto(bounds: tuple[float, ...]) -> str:
         """Return the options of a map that suits bounds in degrees."""
-        from deltahist.domain.extents import extent_of
+        from deltahist.domain.crs import extent_of
 
         try:
             extent = extent_of(bounds)
@@ -245,7 +245,7 @@ class MapOptions:
 
     def _suggest(self, kind: str, coordinates: Coordinates) -> str:
         """Return what to change for each cause that can be found; nothing for others."""
-        from deltahist.domain.extents import extent_on
+        from deltahist.domain.crs import extent_on
 
         box, crs = self._cells(coordinates)[1].of_box(self.bounds)
         plain = "" if crs is not None else " (with --cell and --delta in the same units)"
@@ -337,8 +337,8 @@ def _on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | Non
 
     Raises InputError if they are surely degrees, all of them smaller than a cell, and there is no grid.
     """
-    from deltahist.domain.extents import extent_on, looks_like_degrees
-    from deltahist.domain.lengths import has_unit, metres
+    from deltahist.domain.crs import extent_on, looks_like_degrees
+    from deltahist.domain.grids import has_unit, metres
 
     cell = metres(side) if isinstance(side, str) and has_unit(side) else side
     if not looks_like_degrees(box) or isinstance(cell, str) or max(box[2] - box[0], box[3] - box[1]) >= cell:

@@ -61,8 +61,8 @@ def plan(
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --frontier --picture frontier.png
     """
-    from deltahist.domain.counting import Counting
     from deltahist.neighbourhood.profile import USUAL_CAP
+    from deltahist.preprocessing import Preprocessing
 
     if frontier and deltas is not None:
         raise InputError("--frontier is given with --deltas: it must be one of them")
@@ -78,7 +78,7 @@ def plan(
     system = Coordinates.of_crs(crs, place.grid)
     if deltas is None:
         title = "expected error per query, in points (root mean square)"
-        counting = Counting(how.pop("contributions"))
+        counting = Preprocessing(how.pop("contributions"))
         chosen = choose_map(place, system, asked, counting=counting, **how)
         how["counting"] = counting
         near, name = chosen.near, chosen.name

@@ -19,7 +19,7 @@ from deltahist.cli.places import Coordinates, MapOptions, Sources
 from deltahist.errors import InputError, shortened, typed
 
 if TYPE_CHECKING:
-    from deltahist.domain.clock import Clock
+    from deltahist.preprocessing import Clock
     from deltahist.publishers.stream import Stream
     from deltahist.strategies import Strategy
 
@@ -137,7 +137,7 @@ def stream(
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.budget import Budget
-    from deltahist.domain.clock import Clock
+    from deltahist.preprocessing import Clock
     from deltahist.publishers.stream import Stream
 
     budget = spending.keywords()

@@ -1,25 +1,25 @@
-"""Conditions on rows, `kind = 'bus' and speed > 3`: a small part of SQL, checked before any row is read.
+"""Conditions on rows of a file, `kind = 'bus' and speed > 3`: a small part of SQL, checked before any row is read.
 
-sqlglot reads the text; of what it may be, only comparisons of a column with constants, and their combinations, are
-taken. Nothing else would be right: a row must be chosen by what it says itself, whatever other rows there are.
+Only comparisons of a column with constants, and their combinations, are taken: a row must be chosen by its own values,
+whatever other rows there are.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.counts.inputs import short
 from deltahist.counts.tables import is_text, numbers
-from deltahist.domain.counting import Counting
-from deltahist.errors import InputError, shortened
+from deltahist.counts.texts import Reader
+from deltahist.errors import InputError
+from deltahist.preprocessing import Preprocessing
 
-#: What a condition may compare, and the same seen from the other side.
+#: Functions of Arrow for a comparison, and for the same seen from the other side.
 _COMPARISONS = {
     "EQ": ("equal", "equal"),
     "NEQ": ("not_equal", "not_equal"),
@@ -28,11 +28,6 @@ _COMPARISONS = {
     "LT": ("less", "greater"),
     "LTE": ("less_equal", "greater_equal"),
 }
-_RULE = (
-    "it must compare columns with constants, such as \"kind = 'bus' and speed > 3\"; there are =, <>, <, <=, >, >=, "
-    "in, between, like, is null, not, and, or"
-)
-
 #: Text that is a whole number of 64 bits, whatever the other rows hold: numbers of 2^53 and more are told apart.
 _WHOLE = r"^-?(0*[0-9]{1,18}|[1-8][0-9]{18}|9[01][0-9]{17})$"
 
@@ -43,7 +38,7 @@ _Test = Callable[[Mapping[str, tuple[Any, ...]]], Any]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on rows: what `where=` says.
+    """A condition on rows, given as `where=`.
 
     Parameters
     ----------
@@ -66,29 +61,16 @@ class Condition:
 
     @classmethod
     def of(cls, text: str) -> Condition:
-        """Read a condition.
-
-        Raises InputError if it cannot be read, or asks for more than comparisons of columns with constants.
-        """
-        import sqlglot
-        from sqlglot import exp
-
-        line = Counting(where=text).where or ""
-        try:
-            tree = sqlglot.parse_one(line, into=exp.Condition)
-            tests = _Tests(line)
-            test = tests.of(tree)
-        except (sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
-            raise InputError(
-                f"where is {text!r}, which cannot be read: {_RULE}; names of columns that are words of SQL "
-                "(when, order) or have spaces are put in double quotes"
-            ) from None
-        return cls(line, tests.kinds, tuple(tests.texts), test)
+        """Read a condition; raise InputError if it asks for more than comparisons of columns with constants."""
+        line = Preprocessing(where=text).where or ""
+        reader = _TestReader(line)
+        test = reader.read()
+        return cls(line, reader.kinds, tuple(reader.texts), test)
 
     def choose(
         self, columns: Mapping[str, Any], decimal: str = ".", *, some: bool = False
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which rows meet it (where it says neither yes nor no: not), and in which all its columns can be read.
+        """Return which rows surely meet the condition, and in which rows its columns can be read.
 
         Parameters
         ----------
@@ -120,67 +102,87 @@ class Condition:
         return chosen, np.ones(len(chosen), dtype=bool) if good is None else good
 
 
-class _Tests:
-    """Turns what sqlglot read into tests, and notes what each column is compared with."""
+def _both(function: str) -> Callable[[_Test, _Test], _Test]:
+    """Return how two tests become one, by a function of Arrow."""
+
+    def join(one: _Test, other: _Test) -> _Test:
+        import pyarrow.compute as pc
+
+        return lambda rows: getattr(pc, function)(one(rows), other(rows))
+
+    return join
+
+
+class _TestReader(Reader):
+    """A reader that makes tests on Arrow columns, and notes what each column is compared with."""
+
+    subject = "where is"
+    rule = (
+        "it must compare columns with constants, such as \"kind = 'bus' and speed > 3\"; there are =, <>, <, <=, >, "
+        ">=, in, between, like, is null, not, and, or"
+    )
+    binary: ClassVar = {"And": _both("and_kleene"), "Or": _both("or_kleene")}
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        super().__init__(text)
         self.kinds: dict[str, str] = {}
         self.texts: list[str] = []
 
-    def of(self, node: Any) -> _Test:
-        """What a node of the tree tests."""
+    def missing(self, node: Any) -> _Test:
+        name = self._column(node, "")
+        return lambda rows: _missing(rows[name])
+
+    def among(self, node: Any, options: list[Any]) -> _Test:
+        import pyarrow.compute as pc
+
+        return self._compared(node, options, lambda column, *values: _any([pc.equal(column, v) for v in values]))
+
+    def between(self, node: Any, low: Any, high: Any) -> _Test:
+        import pyarrow.compute as pc
+
+        return self._compared(
+            node,
+            [low, high],
+            lambda column, least, most: pc.and_kleene(pc.greater_equal(column, least), pc.less_equal(column, most)),
+        )
+
+    def like(self, node: Any, pattern: str) -> _Test:
+        import pyarrow.compute as pc
+
+        self.texts.append(pattern)
+        name = self._column(node, "text")
+        return lambda rows: pc.match_like(*rows[name], pattern)
+
+    def cause(self, node: Any) -> str:
+        from sqlglot import exp
+
+        if isinstance(node, exp.Null):
+            return " (write: is null)"
+        if isinstance(node, exp.Column) and not node.args.get("table"):
+            return " (text is put in single quotes, and a column of true and false compared with them: = true)"
+        if isinstance(node, exp.Binary):
+            return " (a date, like any text, is put in single quotes)"
+        return super().cause(node)
+
+    def _read_not(self, node: Any) -> _Test:
+        import pyarrow.compute as pc
+
+        inner = self.value(node.this)
+        return lambda rows: pc.invert(inner(rows))
+
+    def _read_comparison(self, node: Any) -> _Test:
         import pyarrow.compute as pc
         from sqlglot import exp
 
-        if isinstance(node, exp.Paren):
-            return self.of(node.this)
-        if isinstance(node, exp.Not):
-            inner = self.of(node.this)
-            return lambda rows: pc.invert(inner(rows))
-        if isinstance(node, exp.And | exp.Or):
-            both = pc.and_kleene if isinstance(node, exp.And) else pc.or_kleene
-            one, other = self.of(node.this), self.of(node.expression)
-            return lambda rows: both(one(rows), other(rows))
-        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-            name = self._column(node.this, "")
-            return lambda rows: _missing(rows[name])
-        return self._comparison(node)
+        way, turned = _COMPARISONS[type(node).__name__]
+        if isinstance(node.this, exp.Column):
+            return self._compared(node.this, [node.expression], getattr(pc, way))
+        return self._compared(node.expression, [node.this], getattr(pc, turned))
 
-    def _comparison(self, node: Any) -> _Test:
-        import pyarrow.compute as pc
-        from sqlglot import exp
-
-        if type(node).__name__ in _COMPARISONS:
-            function, turned = (getattr(pc, each) for each in _COMPARISONS[type(node).__name__])
-            if isinstance(node.this, exp.Column):
-                return self._compared(
-                    node.this, [node.expression], lambda column, value: function(column, value)
-                )
-            return self._compared(node.expression, [node.this], lambda column, value: turned(column, value))
-        if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
-            return self._compared(
-                node.this,
-                node.expressions,
-                lambda column, *values: _any([pc.equal(column, value) for value in values]),
-            )
-        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
-            return self._compared(
-                node.this,
-                [node.args["low"], node.args["high"]],
-                lambda column, low, high: pc.and_kleene(
-                    pc.greater_equal(column, low), pc.less_equal(column, high)
-                ),
-            )
-        if isinstance(node, exp.Like):
-            pattern, kind = self._constant(node.expression)
-            if kind != "text":
-                raise self._refusal(node)
-            name = self._column(node.this, kind)
-            return lambda rows: pc.match_like(*rows[name], str(pattern))
-        raise self._refusal(node)
+    _read_eq = _read_neq = _read_gt = _read_gte = _read_lt = _read_lte = _read_comparison
 
     def _compared(self, column: Any, constants: list[Any], test: Callable[..., Any]) -> _Test:
+        """Return a test of a column against constants."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -189,64 +191,40 @@ class _Tests:
             name = self._column(column, kind)
         values = [value for value, _ in found]
 
-        def asked(column: Any) -> Any:
+        def ask(column: Any) -> Any:
             if pa.types.is_integer(column.type) and float in map(type, values):
                 column = column.cast(pa.float64(), safe=False)
             return test(column, *(_scalar(value, column.type, name) for value in values))
 
-        return lambda rows: pc.coalesce(*map(asked, rows[name]))
+        return lambda rows: pc.coalesce(*map(ask, rows[name]))
 
     def _column(self, node: Any, kind: str) -> str:
-        from sqlglot import exp
-
-        if not isinstance(node, exp.Column) or node.args.get("table"):
-            raise self._refusal(node)
-        name = str(node.name)
+        """Return the name of a column that is compared with constants of a kind; "" for none."""
+        name = self.column_name(node)
         before = self.kinds.get(name, "")
         if before and kind and kind != before:
             raise InputError(
-                f"where is {self.text!r}: it compares column {name!r} with {_WORDS[before]} and with {_WORDS[kind]}; "
-                "it must be one of them"
+                f"{self.shown}: it compares column {name!r} with {_WORDS[before]} and with {_WORDS[kind]}; it must be "
+                "one of them"
             )
         self.kinds[name] = kind or before
         return name
 
     def _constant(self, node: Any) -> tuple[str | int | float | bool, str]:
+        """Return a constant and its kind."""
         from sqlglot import exp
 
-        if isinstance(node, exp.Neg):
-            value, kind = self._constant(node.this)
-            if kind == "number":
-                return -value, kind  # type: ignore[operator]
-        elif isinstance(node, exp.Literal) and node.is_string:
-            self.texts.append(str(node.this))
-            return str(node.this), "text"
-        elif isinstance(node, exp.Literal):
-            value = float(node.this)
-            if not math.isfinite(value):
-                raise InputError(f"where has the number {shortened(str(node.this))}: it must be one that a float holds")
-            whole = str(node.this).isdigit() and value < 1 << 62
-            return int(node.this) if whole else value, "number"
-        elif isinstance(node, exp.Boolean):
+        if isinstance(node, exp.Boolean):
             return bool(node.this), "truth"
-        raise self._refusal(node)
-
-    def _refusal(self, node: Any) -> InputError:
-        from sqlglot import exp
-
-        cause = ""
-        if isinstance(node, exp.Null):
-            cause = " (write: is null)"
-        elif isinstance(node, exp.Column) and node.args.get("table"):
-            cause = " (a name with a point in it is put in double quotes)"
-        elif isinstance(node, exp.Column):
-            cause = (
-                " (text is put in single quotes, and a column of true and false compared with them: = true)"
-            )
-        elif isinstance(node, exp.Binary):
-            cause = " (a date, like any text, is put in single quotes)"
-        shown = node.sql()[:40] if isinstance(node, exp.Expression) else str(node)[:40]
-        return InputError(f"where is {self.text!r}, which asks for {shown!r}{cause}: {_RULE}")
+        minus = isinstance(node, exp.Neg)
+        literal = node.this if minus else node
+        if not isinstance(literal, exp.Literal) or (minus and literal.is_string):
+            raise self.refusal(node)
+        value = self.literal(literal)
+        if isinstance(value, str):
+            self.texts.append(value)
+            return value, "text"
+        return -value if minus else value, "number"
 
 
 _WORDS = {"number": "numbers", "text": "text", "truth": "true or false"}
@@ -272,7 +250,7 @@ def _shown(column: Any, rows: NDArray[np.bool_]) -> str:
 
 
 def _missing(readings: tuple[Any, ...]) -> Any:
-    """Rows that say nothing in any way of reading them."""
+    """Return the rows that are null in all ways of reading them."""
     import pyarrow.compute as pc
 
     out = pc.is_null(readings[0], nan_is_null=True)
@@ -293,7 +271,7 @@ def _any(tests: list[Any]) -> Any:
 def _typed(
     column: Any, name: str, kind: str, decimal: str
 ) -> tuple[tuple[Any, ...], NDArray[np.bool_] | None]:
-    """A column as what it is compared with, in all ways, and where it cannot be read as that (None: nowhere)."""
+    """Return a column in all ways of reading it as a kind, and the rows that have none (or None)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -320,9 +298,9 @@ def _typed(
 def _from_text(
     column: Any, name: str, kind: str, decimal: str
 ) -> tuple[tuple[Any, ...], NDArray[np.bool_]]:
-    """Text as whole numbers and as any, or as true and false; and where it is neither nor null.
+    """Return text as whole numbers and as any, or as true and false; and the rows that are neither nor null.
 
-    Each row is read by itself: what a row says must not change with the others in its batch.
+    Each row is read by itself: its value must not change with the others in its batch.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -342,7 +320,7 @@ def _from_text(
 
 
 def _scalar(value: Any, kind: Any, name: str) -> Any:
-    """A constant as the type of the column that it is compared with."""
+    """Return a constant in the type of the column that it is compared with."""
     import pandas as pd
     import pyarrow as pa
 

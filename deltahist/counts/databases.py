@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from deltahist.counts.arrays import Tally, user_bound
+from deltahist.counts.engines import Engine, Session, open_engine, unbound
+from deltahist.counts.expressions import make_safe
+from deltahist.counts.kinds import DTYPES, is_endless, kind_of, readable_columns
 from deltahist.counts.outside import Outside, check_outside
 from deltahist.counts.private import Private
 from deltahist.counts.readers import refuse_place
-from deltahist.counts.sql.engines import Engine, Session, open_engine, unbound
-from deltahist.counts.sql.expressions import make_safe
-from deltahist.counts.sql.kinds import DTYPES, is_endless, kind_of, readable_columns
-from deltahist.counts.sql.texts import check_column, read_text
+from deltahist.counts.texts import check_column, read_text
 from deltahist.domain import Domain
-from deltahist.domain.counting import Counting
 from deltahist.errors import InputError
+from deltahist.preprocessing import Preprocessing
 
 #: Part of a lattice step by which a point may be moved to the lower edge: far too little to change its step.
 _NEAR = 2.0**-20
@@ -37,7 +37,7 @@ def count_table(
     max_per_user: int | None = None,
     key: bytes | None = None,
 ) -> Private:
-    """Number of points of a table in each cell, counted by the database that holds it.
+    """Count the points of a table in each cell, in the database that holds it.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def count_table(
     """
     check_outside(outside)
     bound = user_bound(user is not None, max_per_user, key)
-    how = Counting(
+    how = Preprocessing(
         max_per_user or 1, user is not None, ("points outside",) if outside == "drop" else (), None, where
     )
     tally = Tally(domain)
@@ -113,7 +113,7 @@ def count_table(
 
 
 def cell_of(domain: Domain, *columns: Any) -> Any:
-    """The flat cell of points as an Ibis expression, int64: what `Domain.flat_cells` gives, bit for bit.
+    """Return the flat cell of points as an Ibis expression, int64, bit for bit as `Domain.flat_cells` does.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def cell_of(domain: Domain, *columns: Any) -> Any:
 
 
 def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
-    """The columns of coordinates, as floats."""
+    """Return the columns of coordinates, as floats."""
     names = [x] if y is None else [x, y]
     if len(names) != domain.ndim:
         raise InputError(
@@ -165,7 +165,7 @@ def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
 
 
 def _chosen(records: Any, where: str | None, places: set[str | None], engine: Engine) -> Any:
-    """The records that meet the condition."""
+    """Return the records that meet the condition."""
     if where is None:
         return records
     import ibis
@@ -185,7 +185,7 @@ def _chosen(records: Any, where: str | None, places: set[str | None], engine: En
 def _check(
     look: Session, points: Any, good: Any, inside: Any, domain: Domain, outside: str | None, user: Any
 ) -> None:
-    """Raise what `count` raises about points outside, without coordinates, or without users."""
+    """Raise the errors of `count` about points outside, without coordinates, or without users."""
     columns = [name for name in points.columns if name != "user"]
     named = (
         None if user is None else user.notnull() if not user.type().is_string() else user.nullif("").notnull()
@@ -212,7 +212,7 @@ def _check(
 
 
 def _times(condition: Any) -> Any:
-    """How many rows meet a condition."""
+    """Count the rows that meet a condition."""
     return condition.count(where=condition)
 
 
@@ -229,7 +229,7 @@ def _all(conditions: list[Any]) -> Any:
 
 
 def _number(value: float) -> Any:
-    """A float that every database reads as the same bits."""
+    """Return a float that every database reads as the same bits."""
     import ibis
 
     return ibis.literal(repr(float(value))).cast("float64")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,18 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._progress import progress
-from deltahist.counts.arrays import LatticePlaces, Tally, named_rows, user_bound
+from deltahist.counts.arrays import Places, Tally, named_rows, user_bound
 from deltahist.counts.conditions import Condition
 from deltahist.counts.outside import Outside, check_outside, finite_rows
 from deltahist.counts.private import Private, Unshown
 from deltahist.counts.readers import STDIN, Batch, Source, open_source
 from deltahist.counts.tables import TableRequest
 from deltahist.domain import Domain
-from deltahist.domain.counting import Counting
 from deltahist.domain.operations import Operation, read_crs
 from deltahist.errors import InputError, one_of
+from deltahist.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from deltahist.counts.steps import StepPlaces
 
 #: Files from this size on show a progress bar on a terminal.
@@ -50,7 +52,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CountedRows(Unshown):
-    """What happened to a file's rows. All but `counting` is for the trusted side only.
+    """Numbers of a file's rows by their use. All but `counting` is for the trusted side only.
 
     Parameters
     ----------
@@ -65,11 +67,11 @@ class CountedRows(Unshown):
     unmatched: int
     outside: int
     users: int | None
-    counting: Counting
+    counting: Preprocessing
 
 
 def choice_notes(read: CountedRows | Any) -> list[str]:
-    """What a condition did to the rows that were read, for the person at the keyboard."""
+    """Return notes on the rows that a condition left out, for the person at the keyboard."""
     if read.counting.where is None:
         return []
     notes = [f"{read.unmatched:,} rows left out that are not {read.counting.where}"]
@@ -80,7 +82,7 @@ def choice_notes(read: CountedRows | Any) -> list[str]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Located(CountedRows):
-    """Points of a file on the domain's lattice, (m,) coordinates, and what happened to its rows. Private."""
+    """Points of a file on the domain's lattice, (m,) coordinates, and numbers of its rows. Private."""
 
     points: Private
 
@@ -92,7 +94,7 @@ class Located(CountedRows):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted(CountedRows):
-    """Counts of a file, int64 (domain.shape), and what happened to its rows. Private."""
+    """Counts of a file, int64 (domain.shape), and numbers of its rows. Private."""
 
     counts: Private
 
@@ -103,7 +105,7 @@ class Counted(CountedRows):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Which kinds of rows were left out: whether they could be, not whether any were."""
+        """Kinds of rows that may have been left out, whether or not any were."""
         return self.counting.dropped
 
 
@@ -157,7 +159,7 @@ def count_file(
     InputError
         If the file is missing, damaged or of an unknown kind, lacks a column, holds rows that cannot be used (with how
         many), its CRS does not go with the domain's, or the condition asks for coordinates; if it has no rows, unless
-        `outside` is said.
+        `outside` is given.
     OutsideBounds
         If many points lie outside, unless `outside` says what becomes of them.
 
@@ -177,7 +179,7 @@ def count_file(
 
 
 def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
-    """The points of a file on a line, on the domain's lattice.
+    """Read the points of a file on a line, on the domain's lattice.
 
     Parameters
     ----------
@@ -193,15 +195,17 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     InputError
         As `count_file` does.
     """
-    places = LatticePlaces(domain)
+    places = Places(lambda columns: domain.lattice(columns[0])[:, 0])
     read = read_rows(Path(path), domain, places, Reading(**how))
-    return Located(**vars(read), points=Private.of(places.points(), read.counting, domain))
+    # `Domain.lattice` gives back the steps of these coordinates.
+    points = np.asarray(domain.low[0] + places.places() * domain.step[0], dtype=np.float64)
+    return Located(**vars(read), points=Private.of(points, read.counting, domain))
 
 
 def read_rows(
     path: Path,
     domain: Domain,
-    tally: Tally | LatticePlaces | _Unkept,
+    tally: Tally | Places,
     how: Reading,
     *,
     time: str | int | None = None,
@@ -289,22 +293,11 @@ def read_rows(
     )
     projection = None if operation is None else operation.projection
     where = None if condition is None else condition.text
-    counting = Counting(how.max_per_user or 1, bound is not None, dropped, projection, where)
+    counting = Preprocessing(how.max_per_user or 1, bound is not None, dropped, projection, where)
     return CountedRows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
 
 
-class _Unkept:
-    """A tally of rows that are only looked at."""
-
-    def locate(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """Return no cell for any point."""
-        return np.full(len(columns[0]), -1)
-
-    def add(self, cells: NDArray[np.int64]) -> None:
-        """Keep nothing."""
-
-
-def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Counting]:
+def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Preprocessing]:
     """Look through files that are to be counted one after the other, and return how each is counted; `how` as there.
 
     Raises
@@ -315,7 +308,8 @@ def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Coun
         If one of them could not be counted.
     """
     reading, seen = Reading(**how), Outside(domain)
-    found = [read_rows(path, domain, _Unkept(), reading, seen=seen).counting for path in paths]
+    nowhere = Places(lambda columns: np.full(len(columns[0]), -1))
+    found = [read_rows(path, domain, nowhere, reading, seen=seen).counting for path in paths]
     if reading.outside is None:
         seen.refuse_many()
     return found
@@ -324,7 +318,7 @@ def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Coun
 def _open(
     path: Path, domain: Domain, how: Reading, time: str | int | None = None
 ) -> tuple[Source, Operation | None, Condition | None]:
-    """The rows of a file, what brings their coordinates to the map, and the condition that chose them."""
+    """Return the rows of a file, the operation that brings them to the map, and the condition that chose them."""
     one_of((".", ","), decimal=how.decimal)
     condition = None if how.where is None else Condition.of(how.where)
     asked = () if condition is None else tuple(condition.kinds)
@@ -353,7 +347,7 @@ def _take(
 
 
 def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
-    """User ids that differ from step to step."""
+    """Return user ids that differ from step to step."""
     if users is None:
         return None
     import pyarrow as pa
@@ -364,7 +358,7 @@ def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
 
 
 def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
-    """What brings the file's coordinates to the domain's map; None if they are on it, or all are plain numbers.
+    """Return the operation from a file's coordinates to the map; None if they are on it, or plain numbers.
 
     Raises InputError if their CRS is not known, contradicts the file's, or there is no map for it.
     """
@@ -393,3 +387,62 @@ def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str)
             f"coordinates of {name!r} are in {source.to_string()[:40]}: give the domain this CRS"
         )
     return Operation.onto(domain, source)
+
+
+# --- what users own -----------------------------------------------------------------------------------------
+
+
+def read_owners(
+    path: str | Path,
+    *,
+    user: str,
+    x: str | None = None,
+    y: str | None = None,
+    area: Domain | None = None,
+    crs: str | None = None,
+    where: str | None = None,
+    layer: str | None = None,
+    decimal: str = ".",
+    format: str | None = None,
+) -> pd.DataFrame:
+    """Read what each user of a table owns: a frame with the users as index, a column for each of x and y. Private.
+
+    Parameters
+    ----------
+    path, x, y, crs, where, layer, decimal, format : as for `count_file`; without y there is one column of numbers.
+    user : column of user names.
+    area : a domain whose map positions are brought to; None for plain numbers.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, empty, damaged or of an unknown kind, lacks a column, or its CRS does not go with the
+        area's; or rows have no user, or no finite number.
+    """
+    import pandas as pd
+
+    # Points of a file with geometry need no columns.
+    axes = 1 if x is not None and y is None else 2
+    condition = None if where is None else Condition.of(where)
+    asked = () if condition is None else tuple(condition.kinds)
+    request = TableRequest(x, y, user, layer, axes, None, asked, decimal)
+    source = open_source(Path(path), request, condition, format)
+    operation = operation_of(crs, source.crs, area, source.name)
+    frames, bad, rows = [], 0, 0
+    for batch in source.batches:
+        columns = batch.columns if operation is None else operation(*batch.columns)
+        good = np.isfinite(np.stack(columns)).all(axis=0) & named_rows(batch.users)
+        bad += int((~good).sum()) + batch.malformed + len(batch.unread)
+        rows += batch.read
+        # As text: user 7 is the same in a CSV file and in a Parquet file.
+        index = pd.Index([str(name) for name in batch.users.to_pylist()], dtype=object)
+        frames.append(pd.DataFrame(dict(enumerate(columns)), index=index))
+    if bad:
+        raise InputError(
+            f"{bad:,} of {rows:,} rows of {source.name!r} have no user, or missing, unreadable, NaN or infinite "
+            f"numbers{'' if operation is None else ', or places that the CRS of the points does not know'}: mend them, "
+            "or take them out"
+        )
+    if not rows:
+        raise InputError(f"input {source.name!r} is empty: it has no rows")
+    return pd.concat(frames)

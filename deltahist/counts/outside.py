@@ -36,7 +36,7 @@ def check_outside(outside: str | None) -> None:
 
 
 def finite_rows(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.bool_]:
-    """Rows whose coordinates are all finite."""
+    """Return the rows whose coordinates are all finite."""
     good = np.isfinite(columns[0])
     for column in columns[1:]:
         good &= np.isfinite(column)
@@ -44,7 +44,7 @@ def finite_rows(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.bool_]:
 
 
 def inside_rows(columns: _Columns, domain: Domain) -> NDArray[np.bool_]:
-    """Rows inside the domain's bounds, the bounds included."""
+    """Return the rows inside the domain's bounds, the bounds included."""
     inside = np.ones(len(columns[0]), dtype=bool)
     for column, low, high in zip(columns, domain.low, domain.high, strict=True):
         inside &= (column >= low) & (column <= high)
@@ -52,12 +52,12 @@ def inside_rows(columns: _Columns, domain: Domain) -> NDArray[np.bool_]:
 
 
 class Outside:
-    """What is seen of points outside while rows are read.
+    """Numbers and a sample of points outside, collected while rows are read.
 
     Parameters
     ----------
     domain : with the bounds.
-    operation : what brings coordinates to the map; None if they are on it.
+    operation : brings coordinates to the map; None if they are on it.
     """
 
     def __init__(self, domain: Domain, operation: Operation | None = None) -> None:
@@ -69,7 +69,7 @@ class Outside:
     def look(
         self, given: _Columns, columns: _Columns, rows: NDArray[np.bool_] | None = None
     ) -> NDArray[np.bool_]:
-        """Which rows are inside; they are counted, and a few of those outside kept.
+        """Return which rows are inside; count them, and keep a few of the others.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class Outside:
         )
 
     def _causes(self) -> Iterator[tuple[str, str]]:
-        """Kinds of mistakes that would explain the points outside, and what is said of them."""
+        """Yield kinds of mistakes that would explain the points outside, with words for the message."""
         given = [np.concatenate(columns) for columns in zip(*self._sample, strict=True)]
         domain, operation = self.domain, self.operation
         onto = (lambda *columns: columns) if operation is None else operation
@@ -129,18 +129,18 @@ class Outside:
                 yield "degrees", "the coordinates look like degrees, the bounds do not"
 
     def _degrees(self) -> Callable[..., Any]:
-        """The way to the map from longitudes and latitudes."""
+        """Return the operation from longitudes and latitudes to the map."""
         found = Operation.onto(self.domain, LONGITUDE_LATITUDE)
         assert found is not None  # a map is never geographic
         return found
 
     def _spans(self, columns: _Columns) -> bool:
-        """Whether points take up some of the map: bounds that hold the origin hold all points divided by 1,000."""
+        """Return whether points take up some of the map: bounds around the origin hold all points divided by 1,000."""
         sides = zip(columns, self.domain.low, self.domain.high, strict=True)
         return any(float(np.ptp(c[np.isfinite(c)], axis=0)) > _SOME * (high - low) for c, low, high in sides)
 
     def _fits(self, onto: Callable[..., Any], given: _Columns) -> bool:
-        """Whether nearly all points that are kept would lie inside on another way to the map."""
+        """Return whether nearly all points that are kept would lie inside on another way to the map."""
         try:
             inside = inside_rows(onto(*given), self.domain)
         except InputError:

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.domain import Domain
-from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
+from deltahist.preprocessing import POINTS, Preprocessing
 
 _SAY_IT = "give a plain array, np.asarray(counts), with contributions= and dropped="
 
 
 class Unshown:
-    """What holds private figures, of which nothing that prints it shows any: notebooks are handed on."""
+    """Base of objects with private figures, which printing never shows: notebooks are handed on."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(private: not shown)"
@@ -25,22 +25,22 @@ class Unshown:
 class Private(np.ndarray[Any, np.dtype[Any]]):
     """Counts or points of people: an array like any other, with `counting`, how they were made, and their `domain`.
 
-    It is read-only: changed figures would no longer be what it says. Copies know the same. Whatever else NumPy makes of
-    it knows nothing (the sum of two maps may hold a user twice, rows that are taken twice do as well) and is not
-    published until it is said anew: `publish(np.asarray(counts), ..., contributions=..., dropped=...)`. Printing shows
-    its shape and how it was made, never its figures; `np.asarray(counts)` has them.
+    It is read-only: changed figures would contradict it. Copies know the same. Whatever else NumPy makes of it knows
+    nothing, since the sum of two maps, or rows taken twice, may hold a user twice. Only the caller can publish it then:
+    `publish(np.asarray(counts), ..., contributions=..., dropped=...)`. Printing shows its shape and how it was made,
+    never its figures; `np.asarray(counts)` has them.
 
-    >>> counts = Private.of(np.array([3, 4]), Counting(contributions=2))
+    >>> counts = Private.of(np.array([3, 4]), Preprocessing(contributions=2))
     >>> counts.copy().counting.contributions, (counts + counts).counting is None, int(counts.sum())
     (2, True, 7)
     """
 
-    counting: Counting | None
+    counting: Preprocessing | None
     domain: Domain | None
 
     @classmethod
-    def of(cls, array: NDArray[Any], counting: Counting, domain: Domain | None = None) -> Private:
-        """A read-only copy of the array, with what is known of it."""
+    def of(cls, array: NDArray[Any], counting: Preprocessing, domain: Domain | None = None) -> Private:
+        """Make a read-only copy of an array, with its provenance."""
         plain = np.ascontiguousarray(array)
         # Bytes are what nobody can make writable again.
         own = np.frombuffer(plain.tobytes(), dtype=plain.dtype) if plain.size else np.zeros(0, plain.dtype)
@@ -79,7 +79,7 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
         super().__setitem__(place, value)
 
     def __repr__(self) -> str:
-        """Shape and provenance: a notebook shows this, and the figures are nobody else's."""
+        """Return shape and provenance: a notebook shows them, and the figures are nobody else's."""
         # Only the map's shape is public: that of points, or of some of the cells, is their number.
         public = self.domain is not None and self.shape == self.domain.shape
         shape = f", {' × '.join(map(str, self.shape))}" if public else ""
@@ -92,11 +92,11 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
         return repr(self)
 
     def copy(self, order: Any = "C") -> Private:
-        """A copy that knows the same."""
+        """Return a copy with the same provenance."""
         return self._same(np.array(self, order=order, subok=False))
 
     def astype(self, dtype: Any, *how: Any, **more: Any) -> Private:  # type: ignore[override]
-        """The same figures in another type; they know the same if that type holds all figures of this one."""
+        """Return the figures in another type, with their provenance if that type holds all figures of this one."""
         found = np.asarray(self).astype(dtype, *how, **more)
         # What a type cannot hold would be other figures: 256 points are none in eight bits.
         return self._same(found) if np.can_cast(self.dtype, found.dtype, "safe") else _unknown(found)
@@ -124,14 +124,14 @@ def _refuse_change() -> NoReturn:
 
 
 def _unknown(result: Any) -> Any:
-    """An array of other figures, of which nothing is known."""
+    """Return an array of other figures, without provenance."""
     if isinstance(result, tuple | list):
         return type(result)(map(_unknown, result)) if type(result) in (tuple, list) else result
     return result.view(Private) if isinstance(result, np.ndarray) and result.ndim else result
 
 
 def _plain(value: Any) -> Any:
-    """The same with plain arrays, also inside of tuples, lists and dictionaries."""
+    """Return the value with plain arrays, also inside of tuples, lists and dictionaries."""
     if isinstance(value, Private):
         return value.view(np.ndarray)
     if isinstance(value, tuple | list):
@@ -141,8 +141,8 @@ def _plain(value: Any) -> Any:
 
 def how_made(
     data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
-) -> Counting:
-    """What is known of data that are to be published on a domain, with what the caller says besides.
+) -> Preprocessing:
+    """Return how data to be published on a domain were made, with the caller's additions.
 
     Raises InputError if it got lost, the data were counted on another domain, or the caller contradicts it.
     """

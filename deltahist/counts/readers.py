@@ -167,7 +167,7 @@ def refuse_place(said: str, column: str, is_place: bool) -> None:
 
 
 def _check_condition(condition: Condition, places: dict[str, int], table: OpenedTable, request: TableRequest) -> None:
-    """Raise InputError if a condition asks for what a point may change by moving, or for what is never there."""
+    """Raise InputError if a condition asks for a value that changes as a point moves, or that is never there."""
     coordinates = {places[c] for c in request.coordinates} | {table.geometry}
     for column in condition.kinds:
         said = f"where is {condition.text!r}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.domain.lengths import has_unit, number
+from deltahist.domain.grids import has_unit, number
 from deltahist.errors import InputError, finite, positive, whole
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
@@ -128,7 +128,7 @@ class Domain:
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None) -> Domain:
-        """A domain of square cells of a given size; the bounds are extended outwards to whole cells.
+        """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
 
         Parameters
         ----------
@@ -170,14 +170,14 @@ class Domain:
 
     @classmethod
     def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
-        """A domain of square cells that covers bounds in degrees.
+        """Make a domain of square cells that covers bounds in degrees.
 
         Parameters
         ----------
         bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
         cell : side of a cell in ground metres, as for `from_cell`.
         crs : a projected CRS, or "auto" for the one that suits: a UTM zone, EPSG:3035, or an equal-area map
-            (`deltahist.domain.extents.extent_of` has the rule).
+            (`deltahist.domain.crs.extent_of` has the rule).
 
         Raises
         ------
@@ -190,14 +190,14 @@ class Domain:
         >>> domain.crs, domain.shape
         ('EPSG:32618', (120, 113))
         """
-        from deltahist.domain.extents import extent_of, extent_on
+        from deltahist.domain.crs import extent_of, extent_on
 
         extent = extent_of(bounds) if crs == "auto" else extent_on(bounds, crs)
         return cls.from_cell(extent.bounds, cell, extent.crs)
 
     @classmethod
     def on_grid(cls, bounds: ArrayLike, step: float | str, crs: str | None = None) -> Domain:
-        """A domain of cells between multiples of a step on the map; the bounds are extended outwards to whole cells.
+        """Make a domain of cells between multiples of a step on the map; the bounds are extended to whole cells.
 
         Cells are alike in size *on the map*, so that maps on one grid fit together, and INSPIRE's grids are
         `on_grid(bounds, "1km", "EPSG:3035")`. Ground metres are in δ alone: it is enlarged as ever.
@@ -229,7 +229,7 @@ class Domain:
 
     @functools.cached_property
     def grid(self) -> float | None:
-        """Side of the cells, in units of the map, if they are those of the grid of all its multiples, exactly."""
+        """Side of the cells in units of the map, if their edges are exactly its multiples; else None."""
         from deltahist.domain.grids import common_step
 
         return common_step(self.bounds, self.shape)
@@ -296,19 +296,19 @@ class Domain:
         return "units" if self.crs is None else "m"
 
     def length(self, value: float | str, *, name: str = "length") -> float:
-        """A ground length in units of the CRS: multiplied by the largest scale factor over the domain.
+        """Return a ground length in units of the CRS: multiplied by the largest scale factor over the domain.
 
         Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
         """
         return number(value, self.crs, name) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
-        """A length in units of the CRS as ground units of the largest scale: what `length` undoes."""
+        """Return a length in units of the CRS as ground units of the largest scale; the inverse of `length`."""
         return length / (self.scale or 1.0)
 
     @property
     def size_of_cells(self) -> str:
-        """The sides of a cell for people: "250 × 250 m", on the ground; on a grid those on the map, which are exact."""
+        """Sides of a cell in words: "250 × 250 m" on the ground; on a grid the sides on the map, which are exact."""
         if self.crs is None or self.grid is None:
             return " × ".join(f"{self.ground(c):.6g}" for c in self.cell) + f" {self.unit}"
         from deltahist.domain.crs import unit_of
@@ -316,7 +316,7 @@ class Domain:
         return " × ".join(f"{c:.10g}" for c in self.cell) + f" {unit_of(self.crs)} of the map"
 
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
-        """Lattice steps of points, clamped to the domain. This one formula serves every engine.
+        """Return the lattice steps of points, clamped to the domain. This one formula serves every engine.
 
         Parameters
         ----------
@@ -346,7 +346,7 @@ class Domain:
         return out
 
     def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Lattice steps along one axis, as whole floats, which are exact."""
+        """Return lattice steps along one axis, as whole floats, which are exact."""
         with np.errstate(over="ignore"):  # what is too far away for a float is clamped as well
             place = values - self.low[axis]
             place *= 1.0 / self.step[axis]
@@ -355,7 +355,7 @@ class Domain:
         return np.clip(place, 0, self.lattice_shape[axis] - 1, out=place)
 
     def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """Flat cell index (m,) of points given as one finite column per axis, by the formula of `lattice`."""
+        """Return the flat cells (m,) of points given as one finite column per axis, by the formula of `lattice`."""
         flat = np.zeros(len(columns[0]), dtype=np.int64)
         for axis, values in enumerate(columns):
             place = self._steps_along(axis, values)
@@ -366,18 +366,18 @@ class Domain:
         return flat
 
     def locate(self, points: ArrayLike) -> NDArray[np.int64]:
-        """Cell indices (m, ndim) of points, clamped to the domain."""
+        """Return the cell indices (m, ndim) of points, clamped to the domain."""
         return self.lattice(points) // np.array(self.steps)
 
     def edges(self, axis: int) -> NDArray[np.float64]:
-        """Coordinates of the n + 1 cell edges along an axis."""
+        """Return the coordinates of the n + 1 cell edges along an axis."""
         return np.linspace(self.low[axis], self.high[axis], self.shape[axis] + 1)
 
     def centres(self, axis: int) -> NDArray[np.float64]:
-        """Coordinates of the n cell centres along an axis."""
+        """Return the coordinates of the n cell centres along an axis."""
         edges = self.edges(axis)
         return (edges[1:] + edges[:-1]) / 2
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description; `Domain(**description)` makes the domain again."""
+        """Return a JSON-ready public description; `Domain(**description)` makes the domain again."""
         return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}

@@ -1,4 +1,4 @@
-"""Regions as people have them, fitted to a map: projected, repaired, clipped, and marked."""
+"""Regions from anywhere, fitted to a map: projected, repaired, clipped, and marked."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Fitted:
 
 
 def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
-    """Regions as polygons on a map: clipped to it, rings that cross themselves repaired, what is neither left out.
+    """Return regions as polygons on a map: clipped to it, and repaired where rings cross themselves.
 
     Parameters
     ----------
@@ -175,10 +175,10 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
 
 
 def _pieces(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
-    """Pieces (sides, m) that the sides of boxes in degrees, from the southern one on anticlockwise, are to be cut into,
-    for straight ones to take their place.
+    """Return the number of straight pieces (sides, m) for the sides of boxes in degrees, which the map bends.
 
-    How far the middle of a piece lies from a straight line falls with the square of their number.
+    Sides go anticlockwise from the southern one. The distance of a piece's middle from a straight line falls with the
+    square of their number.
     """
     operation = Operation.off(domain, LONGITUDE_LATITUDE)
     west, south, east, north = corners.T
@@ -208,7 +208,7 @@ def _all_repaired(shapes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _repaired(shape: Any) -> tuple[Any, str | None]:
-    """The polygons of a geometry, with valid rings, and what was done about it; None if it has no area."""
+    """Return the polygons of a geometry, with valid rings, and a note of the repair; None if it has no area."""
     import shapely
 
     if shape is None or shapely.is_empty(shape):
@@ -229,7 +229,7 @@ def _repaired(shape: Any) -> tuple[Any, str | None]:
 def _surroundings(
     shapes: NDArray[Any], operation: Operation, crs: Any, domain: Domain
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """What of shapes in a CRS lies around a map, and the share (m,) of their area that this is.
+    """Return the parts of shapes in a CRS that lie around a map, and their share (m,) of the area.
 
     Far from where it is meant for, a projection may fold: a region on the other side of the earth could reach the map.
     """
@@ -255,7 +255,7 @@ def _finite(columns: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]
 
 
 def _area(shape: Any, crs: Any) -> float:
-    """Area of a shape in units of its own; in degrees, on a sphere."""
+    """Return the area of a shape in units of its own; in degrees, on a sphere."""
     import shapely
 
     if crs.is_geographic:  # a cylinder keeps areas
@@ -264,7 +264,7 @@ def _area(shape: Any, crs: Any) -> float:
 
 
 def _polygons(shape: Any) -> Any:
-    """The polygonal part of a valid geometry."""
+    """Return the polygonal part of a valid geometry."""
     import shapely
 
     if shape.geom_type in ("Polygon", "MultiPolygon"):
@@ -274,7 +274,7 @@ def _polygons(shape: Any) -> Any:
 
 
 def _percent(share: float) -> str:
-    """A share that is neither none nor all, and does not look like it.
+    """Return a share in words that never look like none or all.
 
     >>> _percent(0.123), _percent(0.0003), _percent(0.9996)
     ('12%', 'less than 1%', 'more than 99%')
@@ -285,7 +285,7 @@ def _percent(share: float) -> str:
 
 
 def _tell(found: Fitted) -> None:
-    """Warn of what was done to regions, with numbers."""
+    """Warn that regions were clipped, repaired or left out, with numbers."""
     said = [note for note in found.notes if note is not None]
     if not said:
         return
@@ -303,7 +303,7 @@ def _tell(found: Fitted) -> None:
 
 
 def _none_held(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> str:
-    """Why no region can be answered: what is wrong with the first, or where they are instead."""
+    """Return why no region can be answered: the fault of the first, or where they are instead."""
     import shapely
 
     number = f"0 of {len(regions):,} regions"
@@ -319,7 +319,7 @@ def _none_held(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -
 
 
 def _likely_cause(regions: NDArray[Any], crs: Any, domain: Domain) -> str:
-    """What brings some region onto the map: coordinates swapped, another CRS than is stated, or both."""
+    """Return the cure that brings some region onto the map: coordinates swapped, another CRS, or both."""
     if _reaches(regions, crs, True, domain):
         return "with x and y swapped they would be: swap them"
     for swapped in (False, True) if domain.crs is not None else ():
@@ -331,7 +331,7 @@ def _likely_cause(regions: NDArray[Any], crs: Any, domain: Domain) -> str:
 
 
 def _reaches(shapes: NDArray[Any], crs: Any, swapped: bool, domain: Domain) -> bool:
-    """Whether some region would lie on the map."""
+    """Return whether some region would lie on the map."""
     import shapely
 
     if swapped:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._confined import DRIVERS, Child
-from deltahist.domain.extents import looks_like_degrees
+from deltahist.domain.crs import looks_like_degrees
 from deltahist.domain.operations import Operation, read_crs
 from deltahist.errors import InputError
 

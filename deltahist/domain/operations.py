@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import geopandas as gpd
 
+    from deltahist.domain.crs import Extent
     from deltahist.domain.domain import Domain
-    from deltahist.domain.extents import Extent
 
     #: Coordinates to coordinates, both as (x, y).
     Map = Callable[

@@ -14,11 +14,11 @@ import numpy as np
 
 from deltahist.budget import Budget
 from deltahist.domain import Domain
-from deltahist.domain.counting import Counting
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms.chain import Chain
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.statement import list_facts, summarize_limits, write_statement
 
@@ -78,7 +78,7 @@ class BaseMechanism(abc.ABC):
 
     neighbourhood: Neighbourhood
     budget: Budget
-    counting: Counting
+    counting: Preprocessing
     #: Which step of a stream it is for; None for a publication by itself.
     step: Step | None = None
     #: Which release of a chain of ever finer ones it is for; None for one that cannot be refined.
@@ -150,7 +150,7 @@ class BaseMechanism(abc.ABC):
     def describe(self) -> dict[str, Any]:
         """The complete public description, JSON-ready."""
 
-    def counted(self, counting: Counting) -> Self:
+    def counted(self, counting: Preprocessing) -> Self:
         """The same mechanism, at the same budget, for data that were counted in another way."""
         return self._with(counting=counting)
 

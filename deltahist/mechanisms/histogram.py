@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, decoder
 from deltahist.domain import Domain
-from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.mechanisms.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
 from deltahist.mechanisms.chain import Chain, laws_in
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.strategies.base import Members, Strategy
 from deltahist.strategies.registry import from_description, named
@@ -63,7 +63,7 @@ class Mechanism(BaseMechanism):
     neighbourhood: Neighbourhood
     strategy: Strategy
     budget: Budget
-    counting: Counting = POINTS
+    counting: Preprocessing = POINTS
     step: Step | None = None
     chain: Chain | None = None
     _KEPT: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
@@ -259,7 +259,7 @@ class Mechanism(BaseMechanism):
             Neighbourhood.from_description(domain, description["neighbourhood"]),
             from_description(domain, description["strategy"]),
             budget_of(description),
-            Counting.from_description(description),
+            Preprocessing.from_description(description),
             Step.from_description(description["step"]) if description.get("step") else None,
             Chain.from_description(description.get("chain")),
         )

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from deltahist.budget import Budget
-from deltahist.domain.clock import Clock
 from deltahist.errors import InputError, whole
 from deltahist.neighbourhood.profile import Limit, describe_limits, limits_of, read_lasting
+from deltahist.preprocessing import Clock
 
 #: No start lies before that many seconds, or step numbers.
 _FAR = 10**15

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from deltahist.budgets.ledger import KeyedRequest, check_text
 from deltahist.budgets.purses import Turn
 from deltahist.budgets.rules import Cost, ceil_nano
-from deltahist.counts.sql.engines import carried_tables, raise_alone, sql_of
+from deltahist.counts.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Expression, Query
 from deltahist.personal.terminals import Given, Terminal

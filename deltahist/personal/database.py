@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts.sql.engines import Engine, Session, open_engine, quote, unbound
-from deltahist.counts.sql.kinds import DTYPES, as_arrow, kind_of, readable_columns
-from deltahist.counts.sql.texts import check_column
+from deltahist.counts.engines import Engine, Session, open_engine, quote, unbound
+from deltahist.counts.kinds import DTYPES, as_arrow, kind_of, readable_columns
+from deltahist.counts.texts import check_column
 from deltahist.errors import InputError, one_of, whole
 from deltahist.personal.names import all_different, names_of, owners_named
 from deltahist.personal.query import OWNER, Query, check_names, free_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deltahist.counts.sql.kinds import DTYPES, LARGEST, SMALLEST, as_arrow, kind_of
+from deltahist.counts.kinds import DTYPES, LARGEST, SMALLEST, as_arrow, kind_of
 from deltahist.errors import InputError
 
 #: Rows of a public table: it goes to the database with the query.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
-from deltahist.counts.sql.expressions import make_safe
-from deltahist.counts.sql.kinds import DTYPES, SafeExpression, convert, kind_of, unify
-from deltahist.counts.sql.texts import check_column, read_text
+from deltahist.counts.expressions import make_safe
+from deltahist.counts.kinds import DTYPES, SafeExpression, convert, kind_of, unify
+from deltahist.counts.texts import check_column, read_text
 from deltahist.errors import InputError, whole
 
 #: The hidden column: the number of the person whose record it is.

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.budgets.rules import ceil_nano
 from deltahist.counts.private import Private
-from deltahist.counts.sql.texts import check_column
-from deltahist.domain.counting import UNPAID, Counting
+from deltahist.counts.texts import check_column
 from deltahist.domain.operations import Operation
 from deltahist.errors import NANO, InputError
 from deltahist.mechanisms import Mechanism
@@ -24,6 +23,7 @@ from deltahist.personal.places import Place
 from deltahist.personal.query import Expression, Query
 from deltahist.personal.terminals import Terminal, Used
 from deltahist.planning import mechanism_for
+from deltahist.preprocessing import UNPAID, Preprocessing
 from deltahist.publishers.histogram import check_public, publish
 from deltahist.releases import Release
 from deltahist.releases.base import from_bytes
@@ -83,7 +83,7 @@ class Map(Terminal["MapAnswer"]):
             raise InputError(f"crs is {self.crs!r}, and the map has none: give it one, or leave this out")
         super().__post_init__()
         operation = self.operation
-        counting = Counting(dropped=(UNPAID,), projection=None if operation is None else operation.projection)
+        counting = Preprocessing(dropped=(UNPAID,), projection=None if operation is None else operation.projection)
         near = self.near
         if near.fixed_membership and not self.membership_known:
             near = near.appearing_anywhere()

@@ -15,12 +15,12 @@ import numpy as np
 from deltahist._progress import progress
 from deltahist.budget import Budget
 from deltahist.domain import Domain
-from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.cells import CellChoice, cut_shares, expected_spread, on_cells
 from deltahist.planning.ranking import mechanism_for
+from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Regions, Workload, random_squares
 
@@ -110,7 +110,7 @@ def advise(
             )
         for epsilon, most in itertools.product(epsilons, per_user or (None,)):
             number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
-            counting = POINTS if most is None else Counting(most, user=True)
+            counting = POINTS if most is None else Preprocessing(most, user=True)
             choices = ((size.at(number, epsilon, counting), size.area) for size in own)
             best, area = min(choices, key=lambda choice: choice[0].rmse)
             rows.append(_row(best, area, number, area / whole, most or 0))
@@ -138,7 +138,7 @@ class _Size:
         cut = 0.0 if isinstance(queries, AllRanges) else float(cut_shares(queries, near.domain).mean())
         return cls(mechanism, mechanism.rmse(queries), cut, _typical_area(queries, near.domain))
 
-    def at(self, points: float, epsilon: float | Fraction, counting: Counting) -> CellChoice:
+    def at(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
         """What is expected for so many points at a budget."""
         mechanism, users = self.mechanism.counted(counting).spending(Budget(epsilon)), counting.contributions
         placement = expected_spread(mechanism.domain, points, contributions=users) * self.cut

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, one_of
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import named, strategies
 from deltahist.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
@@ -75,7 +75,7 @@ def plan(
     rho: float | Fraction | None = None,
     probability: float | None = None,
     contributions: int = 1,
-    counting: Counting | None = None,
+    counting: Preprocessing | None = None,
 ) -> list[Candidate]:
     """Mechanisms ranked by expected root mean square error on a workload; those that resolve it come first.
 
@@ -103,7 +103,7 @@ def plan(
     if epsilon is None and rho is None:
         epsilon = 1.0
     workload = measured_on(near, workload)
-    counting = Counting(contributions) if counting is None else counting
+    counting = Preprocessing(contributions) if counting is None else counting
     return _ranked(near, workload, workload, Budget(epsilon, rho, probability), counting)
 
 
@@ -119,7 +119,7 @@ def _ranked(
     workload: Workload,
     measured: Workload,
     budget: Budget,
-    counting: Counting,
+    counting: Preprocessing,
     without: Collection[type[Strategy]] = (),
 ) -> list[Candidate]:
     """Candidates for a workload, ranked by their error on what stands for it, under the usual cap if none is said.
@@ -160,7 +160,7 @@ def mechanism_for(
     probability: float | None = None,
     noise: str | None = None,
     workload: Workload | None = None,
-    counting: Counting = POINTS,
+    counting: Preprocessing = POINTS,
     behind: set[type[Strategy]] | None = None,
 ) -> Mechanism:
     """The mechanism that `publish` takes for the same words; no data is looked at.
@@ -282,5 +282,5 @@ def expected_error(
     """
     if epsilon is None and rho is None:
         epsilon = 1.0
-    mechanism = Mechanism(near, strategy, Budget(epsilon, rho), Counting(contributions))
+    mechanism = Mechanism(near, strategy, Budget(epsilon, rho), Preprocessing(contributions))
     return mechanism.variance(workload, continuous=continuous)

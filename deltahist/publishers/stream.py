@@ -18,14 +18,13 @@ from deltahist.counts import count_file
 from deltahist.counts.files import choice_notes, look_through
 from deltahist.counts.private import Private
 from deltahist.counts.steps import check_folders, count_steps, step_files
-from deltahist.domain.clock import Clock
-from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.mechanisms.step import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
+from deltahist.preprocessing import POINTS, Clock, Preprocessing
 from deltahist.publishers.histogram import check_protection, publish
 from deltahist.strategies.base import Strategy
 
@@ -73,7 +72,7 @@ class Stream:
     clock: Clock
     ledger: str | Path = field(repr=False)  # a URL may hold a password
     strategy: Strategy | str = "auto"
-    counting: Counting = POINTS
+    counting: Preprocessing = POINTS
     user: str | None = None
     time: str | None = None
     limits: Iterable[tuple[float, Any]] = ()
@@ -304,7 +303,7 @@ class _Run:
             self.ledger.store(_ACCOUNT, _WHOLE, self.done)
         return missing
 
-    def _check_counting(self, counting: Counting) -> None:
+    def _check_counting(self, counting: Preprocessing) -> None:
         """Raise InputError unless rows become counts as those of the steps before."""
         if replace(counting, projection=None) != replace(self.stream.counting, projection=None):
             raise InputError(

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
 from deltahist.budget import Payment
 from deltahist.domain import Domain
-from deltahist.domain.counting import Counting
 from deltahist.errors import DamagedFile, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.tables import UNBIASED, cells_frame, dataset, geo_frame
 from deltahist.statement import judge, write_statement
@@ -82,7 +82,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return self.mechanism.domain
 
     @property
-    def counting(self) -> Counting:
+    def counting(self) -> Preprocessing:
         """How rows became numbers: whose points they are, what was left out, the way to the map."""
         return self.mechanism.counting
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from deltahist import plots
 from deltahist._files import write_whole
-from deltahist.domain.counting import UNPAID
 from deltahist.errors import InputError
+from deltahist.preprocessing import UNPAID
 from deltahist.privacy import Guarantee
 from deltahist.statement import (
     BY_DISTANCE,

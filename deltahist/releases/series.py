@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deltahist.domain import Domain
-from deltahist.domain.clock import Clock, seconds
 from deltahist.errors import InputError, fits_memory
+from deltahist.preprocessing import Clock, seconds
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Summed, check_apart
 

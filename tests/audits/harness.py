@@ -35,9 +35,9 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.domain.counting import Counting
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import histogram
 from deltahist.strategies.base import Strategy, whole_shares
 
@@ -395,7 +395,7 @@ def mechanism_of(
     near: Neighbourhood, strategy: Strategy, *, contributions: int = 1, **budget: Fraction | float
 ) -> Mechanism:
     """What `publish` makes of the same words before it looks at counts."""
-    return Mechanism(near, strategy, Budget(**budget), Counting(contributions))  # type: ignore[arg-type]
+    return Mechanism(near, strategy, Budget(**budget), Preprocessing(contributions))  # type: ignore[arg-type]
 
 
 def at_once(

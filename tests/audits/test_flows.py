@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from deltahist.budget import Budget
-from deltahist.domain.counting import Counting
 from deltahist.mechanisms import Mechanism, calibration, histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import histogram
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
@@ -57,7 +57,7 @@ def releases(near, strategy, read, contributions=1, **budget):
     """Releases drawn as `publish` draws them, each passed through `read`, which may lose but not add."""
 
     def draw(counts, number, rng):
-        laws = Mechanism(near, strategy, Budget(**budget), Counting(contributions)).laws
+        laws = Mechanism(near, strategy, Budget(**budget), Preprocessing(contributions)).laws
         measured = strategy.measure(counts)
         noise = np.empty((number, strategy.draws), dtype=np.int64)
         for group, law in zip(strategy.groups, laws, strict=True):

@@ -10,7 +10,7 @@ import pytest
 import deltahist as dh
 from deltahist.counts import count_file
 from deltahist.counts.conditions import Condition
-from deltahist.domain.counting import Counting
+from deltahist.preprocessing import Preprocessing
 
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10))
 XY = {"x": "x", "y": "y"}
@@ -226,14 +226,14 @@ def test_a_condition_is_part_of_how_rows_become_counts(tmp_path, table):
     assert "only those where kind = 'bus' which rows these are is taken as fixed" in text
     assert "nor how many rows meet it" in text
     mechanism = dh.Mechanism(
-        near, dh.strategies.Identity(SQUARE), dh.Budget(1), counting=Counting(where="kind = 'tram'")
+        near, dh.strategies.Identity(SQUARE), dh.Budget(1), counting=Preprocessing(where="kind = 'tram'")
     )
     with pytest.raises(dh.InputError, match=r"where kind = 'tram'.*where kind = 'bus'"):
         dh.publish(counts, mechanism)
 
 
 def test_without_a_condition_nothing_is_said():
-    assert "where" not in Counting().describe()  # ledgers and files of before compare equal
+    assert "where" not in Preprocessing().describe()  # ledgers and files of before compare equal
     near = dh.Neighbourhood(SQUARE, 1)
     text = dh.Mechanism(near, dh.strategies.Identity(SQUARE), dh.Budget(1)).statement()
     assert "only those where" not in text
@@ -241,7 +241,7 @@ def test_without_a_condition_nothing_is_said():
 
 def test_with_sources_how_many_rows_meet_it_is_not_given_away():
     near = dh.Neighbourhood(SQUARE, 1, "boundary")
-    counting = Counting(where="kind = 'bus'")
+    counting = Preprocessing(where="kind = 'bus'")
     text = dh.Mechanism(near, dh.strategies.Identity(SQUARE), dh.Budget(1), counting=counting).statement()
     assert "what the condition asks for is not" in text
     assert "how many rows meet it" not in text
@@ -249,7 +249,7 @@ def test_with_sources_how_many_rows_meet_it_is_not_given_away():
 
 @pytest.mark.parametrize("where", [5, "", "x" * 2000, "a\u202eb", ["a"]])
 def test_a_description_with_no_condition_in_its_place_is_refused(where):
-    described = {**Counting().describe(), "version": 2, "where": where}
+    described = {**Preprocessing().describe(), "version": 2, "where": where}
     with pytest.raises(dh.InputError, match="where is"):
-        Counting.from_description(described)
-    assert Counting.from_description(described | {"where": "a = 1"}).where == "a = 1"
+        Preprocessing.from_description(described)
+    assert Preprocessing.from_description(described | {"where": "a = 1"}).where == "a = 1"

@@ -13,7 +13,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.counts.databases import cell_of
-from deltahist.counts.sql.engines import open_engine
+from deltahist.counts.engines import open_engine
 
 #: Square and long cells, one axis, offsets, tiny and huge units, a real map.
 DOMAINS = [

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.counts.owners import read_owners
+from deltahist.counts.files import read_owners
 
 AREA = dh.DiffusionMechanism(
     dh.Network.from_edges([(1, 2)]), "exp(-d)", 1, columns=("x", "y"), crs="EPSG:32618"

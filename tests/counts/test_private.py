@@ -11,8 +11,7 @@ import deltahist as dh
 from deltahist.counts import points_file
 from deltahist.counts.private import Private, how_made
 from deltahist.counts.steps import count_steps
-from deltahist.domain.clock import Clock
-from deltahist.domain.counting import POINTS, Counting
+from deltahist.preprocessing import POINTS, Clock, Preprocessing
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
@@ -248,7 +247,7 @@ def test_points_of_a_file_know_it(tmp_path):
     near = dh.Neighbourhood(line, 1)
     (tmp_path / "p.csv").write_text("x,who\n" + "\n".join(f"{i % 10},{i % 4}" for i in range(40)))
     located = points_file(tmp_path / "p.csv", line, x="x", user="who", max_per_user=3)
-    assert located.points.counting == Counting(3, user=True)
+    assert located.points.counting == Preprocessing(3, user=True)
     release = dh.publish_sorted(located.points, near, 1.0, group=1)
     assert (release.contributions, release.laws[0].parameter) == (3, 3 * near.radius)
     assert dh.quantile(located.points, 0.5, near, 1.0).counting.unit == "user"
@@ -263,7 +262,7 @@ def test_points_of_a_file_know_it(tmp_path):
 
 def test_plain_arrays_are_points():
     assert how_made(np.zeros(3), SQUARE, None) == POINTS
-    assert how_made(np.zeros(3), SQUARE, 4, ["bad rows"]) == Counting(4, user=True, dropped=("bad rows",))
+    assert how_made(np.zeros(3), SQUARE, 4, ["bad rows"]) == Preprocessing(4, user=True, dropped=("bad rows",))
 
 
 @pytest.mark.parametrize(
@@ -275,31 +274,31 @@ def test_plain_arrays_are_points():
 )
 def test_bad_countings(how, words):
     with pytest.raises(dh.InputError, match=words):
-        Counting(**how)
+        Preprocessing(**how)
 
 
 @pytest.mark.parametrize(
     "counting",
-    [POINTS, Counting(1, user=True), Counting(4, dropped=("points outside", "bad rows"))],
+    [POINTS, Preprocessing(1, user=True), Preprocessing(4, dropped=("points outside", "bad rows"))],
 )
 def test_a_description_makes_it_again(counting):
-    again = Counting.from_description({"version": 2, **counting.describe()})
+    again = Preprocessing.from_description({"version": 2, **counting.describe()})
     assert again == counting
     with pytest.raises(dh.InputError, match="damaged"):
-        Counting.from_description(
+        Preprocessing.from_description(
             {"version": 2, **counting.describe(), "unit": "point", "contributions": 2}
         )
 
 
 def test_printing_shows_no_figures():
     domain = dh.Domain((0, 0, 2, 2), (2, 2))
-    counts = Private.of(np.array([[71, 72], [73, 74]]), Counting(contributions=2, user=True), domain)
+    counts = Private.of(np.array([[71, 72], [73, 74]]), Preprocessing(contributions=2, user=True), domain)
     for thing in (counts, counts[0], counts + 1, counts.copy(), counts.sum(axis=0), counts.T, counts[counts > 72]):
         for text in (repr(thing), str(thing), f"{thing}", str([thing]), np.array_repr(thing), np.array2string(thing)):
             assert "private int64 array" in text
             assert not {"71", "72", "73", "74", "144"} & set(re.findall(r"\d+", text))
-    assert "array, 2 × 2: Counting(contributions=2, user=True" in repr(counts)
-    points = Private.of(np.zeros((57, 2)), Counting(), domain)
+    assert "array, 2 × 2: Preprocessing(contributions=2, user=True" in repr(counts)
+    points = Private.of(np.zeros((57, 2)), Preprocessing(), domain)
     for thing in (points, counts[counts > 72]):  # how many there are is nobody's to see
         assert "array:" in repr(thing)
         assert "57" not in repr(thing)

@@ -6,7 +6,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.counts.steps import count_steps, step_files
-from deltahist.domain.clock import Clock
+from deltahist.preprocessing import Clock
 
 DOMAIN = dh.Domain((0, 0, 4, 4), (4, 4))
 

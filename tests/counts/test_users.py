@@ -10,7 +10,7 @@ from scipy import stats
 
 import deltahist as dh
 from deltahist.counts import count_file
-from deltahist.counts.users import UserBound
+from deltahist.counts.arrays import UserBound
 
 KEY = bytes(range(32))
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10))
@@ -49,7 +49,7 @@ def test_the_choice_does_not_depend_on_other_users(others, most):
 def test_thinning_in_between_changes_nothing(monkeypatch):
     users = np.random.default_rng(1).integers(0, 50, 5_000).tolist()
     whole = rows_kept(users, 3)
-    monkeypatch.setattr("deltahist.counts.users._SLACK", 10)
+    monkeypatch.setattr("deltahist.counts.arrays._SLACK", 10)
     assert rows_kept(users, 3, batches=40) == whole
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.domain.crs import scales, words
-from deltahist.domain.extents import Extent, extent_of, extent_on
+from deltahist.domain.crs import Extent, extent_of, extent_on, scales, words
 
 CITY, EUROPE, ISLANDS = (-74.3, 40.45, -73.6, 40.95), (-11, 35, 32, 71), (170, -50, -170, -30)
 ACROSS, CAP = (174, -20, -178, -16), (-180, 60, 180, 90)

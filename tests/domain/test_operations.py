@@ -12,9 +12,9 @@ from examples import quiet
 
 import deltahist as dh
 from deltahist.counts.private import Private
-from deltahist.domain.counting import Counting
 from deltahist.domain.geometries import onto_map, read_geometries
 from deltahist.domain.operations import Operation, Projection, area_of, read_crs, single
+from deltahist.preprocessing import Preprocessing
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
 ED50, GERMANY = "EPSG:4230", "EPSG:25832"
@@ -203,7 +203,7 @@ def test_jumps_on_one_way_add_up(tmp_path):
 
 def test_a_measured_jump_shortens_the_stated_delta_or_is_refused():
     domain = germany("500m")
-    made = Counting(projection=Projection("a grid", jump=2.0))
+    made = Preprocessing(projection=Projection("a grid", jump=2.0))
     counts = Private.of(np.ones(domain.shape, dtype=np.int64), made)
     plain = dh.publish(np.ones(domain.shape, dtype=np.int64), _near(domain, "500m"), epsilon=1)
     torn = dh.publish(counts, _near(domain, "500m"), epsilon=1)

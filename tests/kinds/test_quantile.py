@@ -12,10 +12,10 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.domain.counting import Counting
 from deltahist.kinds.quantile import METHODS, PointsAround, points as around, smooth_sensitivity
 from deltahist.kinds.quantile.methods import mean_of_places, rate_of
 from deltahist.kinds.quantile.release import rank_of
+from deltahist.preprocessing import Preprocessing
 from tests.moves import distances, moves_of, neighbours
 
 LINE = dh.Domain((0, 1), (100,))
@@ -143,7 +143,7 @@ def test_expected_errors_are_near_the_measured_ones(number, delta, budget):
 
 
 def methods(near, number, times=1, **budget):
-    return dh.QuantileMechanism(near, 0.5, number, dh.Budget(**budget), counting=Counting(times)).methods()
+    return dh.QuantileMechanism(near, 0.5, number, dh.Budget(**budget), counting=Preprocessing(times)).methods()
 
 
 def test_the_ranking():

@@ -9,11 +9,11 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.domain.counting import Counting
 from deltahist.domain.operations import Projection
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
 from deltahist.mechanisms.calibration import calibrate, rho_for
+from deltahist.preprocessing import Preprocessing
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
@@ -32,7 +32,7 @@ def test_it_says_what_the_plain_functions_say(name):
         if strategy.domain != domain:
             continue
         budget = {"epsilon": Fraction(1, 3)} if case % 2 else {"rho": Fraction(1, 5)}
-        mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget), Counting(k))
+        mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget), Preprocessing(k))
         assert mechanism.laws == calibrate(strategy, near, contributions=k, **budget)
         assert mechanism.sensitivity == dh.sensitivity(strategy, near, norm=1 if case % 2 else 2)
         assert mechanism.guarantee == dh.Guarantee(**budget)
@@ -73,17 +73,17 @@ def test_publish_takes_one():
 def test_it_must_allow_for_what_the_counts_hold():
     places, ids = np.random.default_rng(1).uniform(0, 4, (40, 2)), np.arange(40) % 5
     counts = dh.count(places, SQUARE, user=ids, max_per_user=3)
-    three = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Counting(3))
+    three = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(3))
     assert dh.publish(counts, three).laws[0].parameter == 6
-    assert dh.publish(counts, dh.Mechanism(NEAR, CELLS, dh.Budget(1), Counting(4))).contributions == 4
-    for less in (Counting(), Counting(2)):
+    assert dh.publish(counts, dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(4))).contributions == 4
+    for less in (Preprocessing(), Preprocessing(2)):
         with pytest.raises(dh.InputError, match=r"these have one user \(3 points\)"):
             dh.publish(counts, dh.Mechanism(NEAR, CELLS, dh.Budget(1), less))
     near = dh.Neighbourhood(SQUARE, 1, "boundary")
     dropped = dh.count(places, SQUARE, outside="drop")
     with pytest.raises(dh.InputError, match="points outside dropped: it must allow"):
         dh.publish(dropped, dh.Mechanism(near, CELLS, dh.Budget(1)))
-    allowed = dh.Mechanism(near, CELLS, dh.Budget(1), Counting(dropped=("points outside",)))
+    allowed = dh.Mechanism(near, CELLS, dh.Budget(1), Preprocessing(dropped=("points outside",)))
     assert dh.publish(dropped, allowed).total is None
 
 
@@ -111,7 +111,7 @@ def test_every_publisher_takes_its_mechanism():
     ):
         with pytest.raises(dh.InputError, match=words):
             refused()
-    three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "global", Counting(3))
+    three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "global", Preprocessing(3))
     assert dh.publish_quantile(points, 0.5, three, contributions=2).contributions == 3
 
 
@@ -119,15 +119,15 @@ def test_another_way_of_counting_has_its_own_noise():
     one = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
     assert one.laws[0].parameter == 2
     assert one.cost_within(3)[0] == 1
-    three = one.counted(Counting(3))
+    three = one.counted(Preprocessing(3))
     assert (three.laws[0].parameter, one.laws[0].parameter) == (6, 2)
     assert three.sensitivity is one.sensitivity
-    assert not three.counted(Counting(dropped=("bad rows",))).total_known
+    assert not three.counted(Preprocessing(dropped=("bad rows",))).total_known
     with pytest.raises(dh.InputError, match="the boundary is no source"):
-        one.counted(Counting(dropped=("points outside",)))
+        one.counted(Preprocessing(dropped=("points outside",)))
 
 
-@pytest.mark.parametrize("counting", [Counting(), Counting(5), Counting(2, user=True)])
+@pytest.mark.parametrize("counting", [Preprocessing(), Preprocessing(5), Preprocessing(2, user=True)])
 def test_whatever_the_kind_it_is_what_it_would_be_from_the_start(counting):
     for first, again in (
         (dh.Mechanism(NEAR, CELLS, dh.Budget(1)), dh.Mechanism(NEAR, CELLS, dh.Budget(1), counting)),
@@ -186,9 +186,9 @@ def test_what_is_said_beside_a_mechanism_is_not_lost():
         dh.publish(ONES, mechanism, contributions=5)
     with pytest.raises(dh.InputError, match="bad rows dropped: it must allow"):
         dh.publish(ONES, mechanism, dropped=["bad rows"])
-    wide = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Counting(5, dropped=("bad rows",)))
+    wide = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(5, dropped=("bad rows",)))
     assert dh.publish(ONES, wide, contributions=5, dropped=["bad rows"]).laws[0].parameter == 10
-    way = Counting(projection=Projection("a grid", jump=0.009))
+    way = Preprocessing(projection=Projection("a grid", jump=0.009))
     assert dh.publish(ONES, dh.Mechanism(NEAR, CELLS, dh.Budget(1), way)).counting.projection.jump == 0.009
 
 
@@ -200,7 +200,7 @@ def test_what_sensitivities_are_worked_out_from_is_read_only():
 
 
 def test_a_budget_with_a_probability_becomes_the_noise_that_it_allows():
-    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6), Counting(2))
+    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6), Preprocessing(2))
     assert mechanism.budget.rho == rho_for(CELLS, NEAR, epsilon=1, probability=1e-6, contributions=2)
     assert mechanism.noise_kind == "gaussian"
     assert mechanism.approximate(1e-6) <= 1
@@ -211,7 +211,7 @@ def test_what_would_give_people_away_is_no_mechanism():
     with pytest.raises(dh.InputError, match="give away who appears"):
         dh.Mechanism(NEAR.with_sources("boundary"), flow, dh.Budget(1))
     with pytest.raises(dh.InputError, match="may then depend on a person"):
-        dh.Mechanism(NEAR, flow, dh.Budget(1), Counting(dropped=("bad rows",)))
+        dh.Mechanism(NEAR, flow, dh.Budget(1), Preprocessing(dropped=("bad rows",)))
     with pytest.raises(dh.InputError, match="different domains"):
         dh.Mechanism(NEAR, dh.strategies.Identity(LINE.domain), dh.Budget(1))
 
@@ -265,7 +265,7 @@ def test_bad_quantiles_and_points():
     with pytest.raises(dh.InputError, match="smooth-student takes epsilon"):
         QuantileMechanism(LINE, 0.5, 9, dh.Budget(rho=1), "smooth-student")
     with pytest.raises(dh.InputError, match="rows may have been left out"):
-        QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), counting=Counting(dropped=("bad rows",)))
+        QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), counting=Preprocessing(dropped=("bad rows",)))
     with pytest.raises(dh.InputError, match="take epsilon or rho alone"):
         SortedMechanism(LINE, 9, dh.Budget(1, probability=1e-6))
     with pytest.raises(dh.InputError, match="at most the number of points, 9"):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.domain.clock import Clock
 from deltahist.mechanisms.step import Step
+from deltahist.preprocessing import Clock
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
 DAYS = Clock.of("2010-05-01", "1d")

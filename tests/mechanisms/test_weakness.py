@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.domain.counting import Counting
+from deltahist.preprocessing import Preprocessing
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
@@ -19,7 +19,7 @@ POINTS = np.linspace(0.5, 9.5, 30)
 
 
 def mechanism(contributions=1, **budget):
-    return dh.Mechanism(NEAR, CELLS, dh.Budget(**budget), Counting(contributions))
+    return dh.Mechanism(NEAR, CELLS, dh.Budget(**budget), Preprocessing(contributions))
 
 
 @pytest.mark.parametrize(

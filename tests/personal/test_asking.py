@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.budgets.accounts import Accounts
 from deltahist.budgets.purses import Turn
-from deltahist.counts.sql import engines
+from deltahist.counts import engines
 from deltahist.personal import asking, terminals
 from deltahist.personal.answers import Answer
 from deltahist.personal.people import People

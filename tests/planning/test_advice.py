@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.domain import Counting
 from deltahist.planning import CellChoice, mechanism_for
 from deltahist.planning.advice import kept, read_users
+from deltahist.preprocessing import Preprocessing
 from deltahist.workloads import random_squares
 
 BOX = (0, 0, 40, 40)
@@ -40,7 +40,7 @@ def test_errors_are_those_of_the_mechanism_itself():
         dh.Neighbourhood(domain, 1),
         mechanism_for(dh.Neighbourhood(domain, 1), epsilon=1, workload=work).strategy,
         dh.Budget(epsilon=1),
-        Counting(3, user=True),
+        Preprocessing(3, user=True),
     )
     exact = CellChoice.of(mechanism, 50_000, work)
     assert row["placement_error"] == pytest.approx(exact.placement_error)

@@ -411,8 +411,8 @@ def test_two_processes_take_turns(chain):
 
 
 def test_a_step_of_a_stream_has_no_state(tmp_path):
-    from deltahist.domain.clock import Clock
     from deltahist.mechanisms.step import Step
+    from deltahist.preprocessing import Clock
 
     mechanism = dh.Mechanism(
         LINE,

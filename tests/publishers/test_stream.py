@@ -8,8 +8,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
-from deltahist.domain.clock import Clock
-from deltahist.domain.counting import Counting
+from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import histogram
 from deltahist.publishers.stream import Stream
 
@@ -29,7 +28,7 @@ def folder(tmp_path):
 def stream(folder, counting=None, sources="left", strategy="identity", user=None):
     near = dh.Neighbourhood(LINE, 1, sources)
     clock = Clock.of("0", None)
-    return Stream(near, dh.Budget(1), 2, clock, folder / "s.ledger", strategy, counting or Counting(), user)
+    return Stream(near, dh.Budget(1), 2, clock, folder / "s.ledger", strategy, counting or Preprocessing(), user)
 
 
 def run(plan, folder, **reading):
@@ -37,7 +36,7 @@ def run(plan, folder, **reading):
 
 
 def test_days_without_a_file_have_the_same_noise(folder):
-    plan = stream(folder, Counting(3, user=True), user="u")
+    plan = stream(folder, Preprocessing(3, user=True), user="u")
     assert run(plan, folder, max_per_user=3) == {"published": 3, "lost": 0, "skipped": 0}
     releases = [dh.load(folder / "out" / f"{day}.parquet") for day in range(3)]
     assert {r.laws[0].parameter for r in releases} == {12}
@@ -48,11 +47,11 @@ def test_days_without_a_file_have_the_same_noise(folder):
 @pytest.mark.parametrize(
     ("counting", "user", "reading"),
     [
-        (Counting(), "u", {"max_per_user": 3}),
-        (Counting(5, user=True), "u", {"max_per_user": 3}),
-        (Counting(5), None, {}),
-        (Counting(), None, {"drop_bad_rows": True}),
-        (Counting(dropped=("bad rows",)), None, {}),
+        (Preprocessing(), "u", {"max_per_user": 3}),
+        (Preprocessing(5, user=True), "u", {"max_per_user": 3}),
+        (Preprocessing(5), None, {}),
+        (Preprocessing(), None, {"drop_bad_rows": True}),
+        (Preprocessing(dropped=("bad rows",)), None, {}),
     ],
 )
 def test_rows_are_read_as_the_stream_says(folder, counting, user, reading):
@@ -95,7 +94,7 @@ def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folde
 def test_what_cannot_be_published_is_not_charged(folder):
     """A flow keeps the number of points: it serves no rows that may be dropped."""
     with pytest.raises(dh.InputError, match="keeps the number of points exactly"):
-        run(stream(folder, Counting(dropped=("bad rows",)), None, "flow"), folder, drop_bad_rows=True)
+        run(stream(folder, Preprocessing(dropped=("bad rows",)), None, "flow"), folder, drop_bad_rows=True)
     assert not (folder / "s.ledger").exists()
 
 
@@ -110,7 +109,7 @@ def test_a_run_that_is_refused_leaves_the_others_ledger(folder):
 
 def test_a_failed_first_run_leaves_other_accounts_their_ledger(folder):
     ledger = folder / "s.ledger"
-    plan, spent = stream(folder, Counting(), user="u"), []
+    plan, spent = stream(folder, Preprocessing(), user="u"), []
 
     class Meanwhile(type(plan)):
         def window(self):
@@ -125,7 +124,7 @@ def test_a_failed_first_run_leaves_other_accounts_their_ledger(folder):
     with pytest.raises(dh.BudgetExceeded):
         again.charge(0, 1.0)
     # The stream's own account was closed: a corrected run may say something else.
-    assert run(stream(folder, Counting(3, user=True), user="u"), folder, max_per_user=3)["published"] == 3
+    assert run(stream(folder, Preprocessing(3, user=True), user="u"), folder, max_per_user=3)["published"] == 3
 
 
 def test_an_account_of_that_name_that_is_no_stream_is_refused(folder):
@@ -136,7 +135,7 @@ def test_an_account_of_that_name_that_is_no_stream_is_refused(folder):
 
 def test_a_stream_goes_on_with_the_users_that_it_began_with(folder):
     """Else a person whose rows are of two users, one of each column, would be paid for as two."""
-    counting = Counting(3, user=True)
+    counting = Preprocessing(3, user=True)
     assert run(stream(folder, counting, user="u"), folder, max_per_user=3)["published"] == 3
     with pytest.raises(dh.InputError, match='user was "u", is "x"'):
         run(stream(folder, counting, user="x"), folder, max_per_user=3)

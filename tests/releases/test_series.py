@@ -8,8 +8,8 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.answers import answer_each
-from deltahist.domain.clock import Clock
 from deltahist.mechanisms.step import Step
+from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
 
 DAYS = Clock.of("2010-05-01", "1d")

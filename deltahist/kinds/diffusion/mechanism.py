@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.domain import Domain
-from deltahist.domain.crs import unit_of
-from deltahist.domain.extents import extent_on
+from deltahist.domain.crs import extent_on, unit_of
 from deltahist.domain.operations import read_crs
 from deltahist.errors import NANO, InputError, as_printed, positive
 from deltahist.kinds.diffusion.distances import Distances, distances_of

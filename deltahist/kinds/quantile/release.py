@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.domain import Domain
-from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.kinds.quantile.methods import METHODS, Method, Spread, ranked
 from deltahist.kinds.sorted.mechanism import check_all_there
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, vouched
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 
@@ -88,7 +88,7 @@ class QuantileMechanism(BaseMechanism):
     number: int
     budget: Budget
     method: str = "auto"
-    counting: Counting = POINTS
+    counting: Preprocessing = POINTS
 
     def __post_init__(self) -> None:
         near = self.neighbourhood
@@ -201,7 +201,7 @@ class QuantileMechanism(BaseMechanism):
             whole(number=description["number"]),
             Budget(*amounts.exact, description["probability"]),
             one_of(tuple(METHODS), method=description["method"]),
-            Counting.from_description(description),
+            Preprocessing.from_description(description),
         )
 
 

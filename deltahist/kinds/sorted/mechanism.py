@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
 from deltahist.domain import Domain
-from deltahist.domain.counting import POINTS, Counting
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.mechanisms.calibration import law_hiding
 from deltahist.mechanisms.chain import Chain, laws_in
 from deltahist.neighbourhood import Neighbourhood
+from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.strategies.base import Members
 
@@ -130,7 +130,7 @@ class SortedMechanism(BaseMechanism):
     number: int
     budget: Budget
     group: int | str = "auto"
-    counting: Counting = POINTS
+    counting: Preprocessing = POINTS
     chain: Chain | None = None
 
     def __post_init__(self) -> None:
@@ -260,7 +260,7 @@ class SortedMechanism(BaseMechanism):
             whole(number=description["number"]),
             budget_of(description),
             whole(group=description["group"]),
-            Counting.from_description(description),
+            Preprocessing.from_description(description),
             Chain.from_description(description.get("chain")),
         )
 
@@ -307,7 +307,7 @@ def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
     return bound
 
 
-def check_all_there(counting: Counting) -> None:
+def check_all_there(counting: Preprocessing) -> None:
     """Refuse points of which some may have been left out: their number is public here."""
     if counting.dropped:
         raise InputError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deltahist.errors import InputError, shown
 
 if TYPE_CHECKING:
-    from deltahist.counts.sql.engines import Engine
+    from deltahist.counts.engines import Engine
 
 #: Ibis types by the kinds that queries know.
 DTYPES = {
@@ -32,7 +32,7 @@ _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 
 def kind_of(dtype: Any) -> str | None:
-    """Which kind an Ibis type is read as; None if queries cannot take it.
+    """Return the kind that an Ibis type is read as; None if queries cannot take it.
 
     >>> import ibis
     >>> kind_of(ibis.dtype("int16")), kind_of(ibis.dtype("decimal(9, 2)")), kind_of(ibis.dtype("array<int64>"))
@@ -58,10 +58,10 @@ def readable_columns(table: Any, engine: Engine) -> dict[str, Any]:
 
 
 def normalize(column: Any) -> Any:
-    """A column of a table as one of its kind.
+    """Return a column of a table as one of its kind.
 
     NaN, infinite and too large numbers are NULL, and so are times and dates outside the years 1 to 9999; numbers that
-    are too small are zero; times are those of UTC.
+    are too small are zero; times are in UTC.
     """
     import ibis
 
@@ -87,7 +87,7 @@ def normalize(column: Any) -> Any:
 
 
 def is_endless(dtype: Any) -> bool:
-    """Whether a type has decimals that floats do not reach, by their size or by how small they are.
+    """Return whether a type has decimals that floats do not reach, by their size or by how small they are.
 
     >>> import ibis
     >>> [is_endless(ibis.dtype(each)) for each in ("decimal", "decimal(400, 0)", "decimal(38, 37)", "float64")]
@@ -97,7 +97,7 @@ def is_endless(dtype: Any) -> bool:
 
 
 def bound(value: Any, least: float, most: float) -> Any:
-    """A number, zero where its size is below `least`, NULL where it is above `most`, infinite or NaN."""
+    """Return a number: zero where its size is below `least`, NULL where it is above `most`, infinite or NaN."""
     import ibis
 
     low, high, zero = (ibis.literal(repr(each)).cast("float64") for each in (least, most, 0.0))
@@ -105,7 +105,7 @@ def bound(value: Any, least: float, most: float) -> Any:
 
 
 def as_time(value: Any, kind: str) -> datetime.datetime | datetime.date:
-    """A constant as a time (of UTC, if it says a zone) or a date; InputError if it is none."""
+    """Return a constant as a time (of UTC, if it has a zone) or a date; raise InputError if it is neither."""
     import pandas as pd
 
     try:
@@ -132,7 +132,7 @@ def as_time(value: Any, kind: str) -> datetime.datetime | datetime.date:
 
 
 def as_arrow(column: Any, name: str) -> Any:
-    """A pandas column as an Arrow one, NaN as NULL; InputError if its values are of several types."""
+    """Return a pandas column as an Arrow one, NaN as NULL; raise InputError if its values are of several types."""
     import pyarrow as pa
 
     try:
@@ -177,7 +177,7 @@ class SafeExpression:
 
 
 def convert(made: SafeExpression, kind: str) -> SafeExpression:
-    """The same of another kind, if that is a matter of writing: whole numbers as numbers, dates as times, NULL as any.
+    """Convert an expression: whole numbers to numbers, dates to times, NULL to any kind.
 
     Raises InputError otherwise.
     """
@@ -202,7 +202,7 @@ def convert(made: SafeExpression, kind: str) -> SafeExpression:
 
 
 def unify(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
-    """Expressions as the one kind that all of them can be of; InputError if there is none."""
+    """Convert expressions to the one kind that suits all; raise InputError if there is none."""
     kinds = {part.kind for part in parts if part.kind != "null"}
     # A constant text may stand for a time.
     steady = {part.kind for part in parts if part.constant is None or part.kind != "text"} - {"null"} or kinds
@@ -226,7 +226,7 @@ def combine(
     most: float = LARGEST,
     more: int = 1,
 ) -> SafeExpression:
-    """What is made of parts."""
+    """Return the expression that `value` makes of parts; raise InputError if it is too long or too deep."""
     nodes = more + sum(part.nodes for part in parts)
     deep = 1 + max((part.deep for part in parts), default=0)
     if nodes > MOST_NODES or deep > _MOST_DEEP:
@@ -236,14 +236,14 @@ def combine(
 
 
 def clip(part: SafeExpression, least: float, most: float) -> SafeExpression:
-    """A number that is zero where it was smaller than `least`, and NULL where it was larger than `most`."""
+    """Return a number with zero in place of sizes below `least`, and NULL in place of sizes above `most`."""
     if part.least >= least and part.most <= most:
         return part
     return combine(bound(part.value, least, most), "number", [part] * 4, least, most, more=6)
 
 
 def constant(value: Any) -> SafeExpression:
-    """A constant, written in a way that every database reads exactly alike."""
+    """Return a constant, written in a way that every database reads exactly alike."""
     import ibis
 
     if isinstance(value, bool):

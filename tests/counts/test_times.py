@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 import deltahist as dh
-from deltahist.domain.times import check_format, guess, since_1970
+from deltahist.counts.steps import guess_formats, since_1970
+from deltahist.preprocessing import check_format
 
 WHEN = pd.to_datetime(["2010-12-31 08:15:00", "2011-01-02 20:45:00", "1969-07-20 20:17:00"])
 SECONDS = np.array([1293783300, 1294001100, -14182980])
@@ -63,4 +64,4 @@ def test_formats_without_a_day_of_a_year_are_refused(format):
     ],
 )
 def test_guesses(texts, found):
-    assert guess(texts) == found
+    assert guess_formats(texts) == found

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from deltahist.counts.sql.kinds import (
+from deltahist.counts.kinds import (
     LARGEST,
     MOST_NODES,
     SMALLEST,
@@ -64,7 +64,7 @@ _RULE = (
 
 
 def make_safe(expression: Any, given: Any, records: Any) -> SafeExpression:
-    """An expression on a table `given`, as one on `records`, which has the same columns, that cannot fail.
+    """Turn an expression on a table `given` into one on `records`, of the same columns, that cannot fail.
 
     Raises
     ------
@@ -100,7 +100,7 @@ class _Maker:
         self._made: dict[Any, SafeExpression] = {}
 
     def of(self, op: Any) -> SafeExpression:
-        """An operation as a total one."""
+        """Return a safe expression for an operation."""
         if op not in self._made:
             name = type(op).__name__
             # A function of the user's own may have any name.
@@ -116,11 +116,11 @@ class _Maker:
         return self._made[op]
 
     def each(self, ops: Sequence[Any]) -> list[SafeExpression]:
-        """Several operations."""
+        """Return safe expressions for several operations."""
         return [self.of(op) for op in ops]
 
     def number(self, op: Any) -> SafeExpression:
-        """An operation that gives a number."""
+        """Return a safe number for an operation."""
         return convert(self.of(op), "number")
 
     def field(self, op: Any) -> SafeExpression:
@@ -182,7 +182,7 @@ class _Maker:
         return combine(both, "truth", parts)
 
     def truth(self, op: Any) -> SafeExpression:
-        """An operation that gives true or false."""
+        """Return a safe truth for an operation."""
         return convert(self.of(op), "truth")
 
     def negation(self, op: Any) -> SafeExpression:
@@ -273,7 +273,7 @@ class _Maker:
     def _either(
         self, value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]
     ) -> SafeExpression:
-        """What is one of the results."""
+        """Return a value that is one of the results."""
         least, most = min(p.least for p in results), max(p.most for p in results)
         return combine(value, results[0].kind, [*results, *others], least, most)
 
@@ -333,7 +333,7 @@ class _Maker:
         return combine(part.value.truncate(unit), "time", [part])
 
     def text(self, op: Any) -> SafeExpression:
-        """An operation that gives text."""
+        """Return safe text for an operation."""
         return convert(self.of(op), "text")
 
     def letters(self, op: Any) -> SafeExpression:

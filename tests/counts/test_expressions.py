@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from nasty import COLUMNS, ROWS, Expressions, open_both
 
-from deltahist.counts.sql.expressions import make_safe
+from deltahist.counts.expressions import make_safe
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Query
 

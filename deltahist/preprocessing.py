@@ -1,0 +1,254 @@
+"""How rows are prepared before they are counted: whose points they are, which are left out, the steps of time.
+
+All of it is public, and fixed before any row is read.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deltahist.domain.operations import Projection
+from deltahist.errors import InputError, one_of, whole
+
+#: Records of people whose own budget did not suffice.
+UNPAID = "people who cannot pay"
+#: What may have been left out before counting.
+DROPS = ("bad rows", "points outside", UNPAID)
+#: Characters of a condition on rows: what a person can read in a statement.
+_LONGEST = 1000
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How rows become counts: which rows, whose points they are, which are left out, the way to the map.
+
+    Parameters
+    ----------
+    contributions : points of one user that may move at once; 1 if the unit of privacy is a point.
+    user : whether the unit of privacy is a user, all of whose kept points may move; so it is with more than one.
+    dropped : kinds of rows that may have been left out: "bad rows", "points outside", "people who cannot pay".
+    projection : the operation that brought coordinates to the map; None if they were in its CRS.
+    where : the condition that chose the rows, on columns besides the place; None if all were taken.
+
+    Raises
+    ------
+    InputError
+        If contributions is no whole number of at least 1, `dropped` names something else, or the condition is
+        no line of text.
+
+    >>> Preprocessing(contributions=3).unit, Preprocessing(contributions=1, user=True).unit, Preprocessing().unit
+    ('user', 'user', 'point')
+    """
+
+    contributions: int = 1
+    user: bool = False
+    dropped: tuple[str, ...] = ()
+    projection: Projection | None = None
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "contributions", whole(contributions=self.contributions))
+        object.__setattr__(self, "user", self.user or self.contributions > 1)
+        kinds = {one_of(DROPS, dropped=d) for d in self.dropped}
+        object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
+        if self.where is not None:
+            object.__setattr__(self, "where", _line(self.where))
+
+    @property
+    def unit(self) -> str:
+        """Unit of privacy: "user" or "point"."""
+        return "user" if self.user else "point"
+
+    @property
+    def who(self) -> str:
+        """Unit of privacy in words, with its number of points."""
+        if not self.user:
+            return "point"
+        return f"user ({self.contributions:,} point{'s' if self.contributions > 1 else ''})"
+
+    @property
+    def how(self) -> str:
+        """Description in a few words, for messages."""
+        out = f"one {self.who} as the unit of privacy"
+        out += f" and {' and '.join(self.dropped)} dropped" if self.dropped else ""
+        return out + (f", of rows where {self.where}" if self.where is not None else "")
+
+    def and_also(self, contributions: int | None = None, dropped: Iterable[str] = ()) -> Preprocessing:
+        """Add what the caller knows besides: more points of a user, further kinds of rows left out.
+
+        Raises InputError on fewer contributions than are known already.
+        """
+        more = tuple(dropped)
+        out = replace(self, dropped=(*self.dropped, *more)) if more else self
+        if contributions is None:
+            return out
+        if whole(contributions=contributions) < self.contributions:
+            raise InputError(
+                f"contributions is {contributions!r}, but up to {self.contributions:,} points of a user were kept: it "
+                "must be at least as many; leave it out"
+            )
+        return replace(out, contributions=contributions)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-ready public description; "where" is in it only if there is a condition."""
+        out = {
+            "contributions": self.contributions,
+            "unit": self.unit,
+            "dropped": list(self.dropped),
+            "projection": None if self.projection is None else self.projection.describe(),
+        }
+        return out if self.where is None else {**out, "where": self.where}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Preprocessing:
+        """Make the object again that `describe` described.
+
+        Raises InputError if it contradicts itself.
+        """
+        contributions = whole(contributions=description["contributions"])
+        unit = one_of(("point", "user"), unit=description["unit"])
+        dropped, projection = description["dropped"], description["projection"]
+        if not isinstance(dropped, list) or (unit == "point" and contributions > 1):
+            raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
+        return cls(
+            contributions,
+            unit == "user",
+            tuple(dropped),
+            None if projection is None else Projection(**projection),
+            description.get("where"),
+        )
+
+
+def _line(where: Any) -> str:
+    """Return a condition as one printable line, which release files and terminals show unchanged."""
+    if not isinstance(where, str) or not where.strip():
+        raise InputError(f"where is {where!r}: it must be a condition on columns, such as \"kind = 'bus'\"")
+    line = where.strip()
+    if len(line) > _LONGEST or not line.isprintable():
+        raise InputError(
+            f"where is {line[:40]!r}, of {len(line):,} characters: it must be one line of at most {_LONGEST:,}, since "
+            "the privacy statement says it in full"
+        )
+    return line
+
+
+#: Points, one of them at a time, in the map's own coordinates, none left out.
+POINTS = Preprocessing()
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+#: Formats that are no texts: seconds or milliseconds since 1970, UTC.
+SINCE_1970 = {"unix": "s", "unix-ms": "ms"}
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Steps of time: equal periods from a start, or plain step numbers.
+
+    Parameters
+    ----------
+    start : first second of step 0 (since 1970, UTC); or the first step number.
+    every : seconds of a step; 0 for plain step numbers.
+    format : of times in text, as for `strptime`, or "unix" or "unix-ms"; ISO 8601 when None.
+
+    >>> clock = Clock.of("2010-01-01", "1d")
+    >>> clock.step("2010-01-31"), clock.label(30)
+    (30, '2010-01-31')
+    """
+
+    start: int
+    every: int
+    format: str | None = None
+
+    @classmethod
+    def of(cls, start: str, every: str | None, format: str | None = None) -> Clock:
+        """Read a clock from text: a date or date-time and a period such as 1d, 6h, 15min; or a whole number and None.
+
+        Raises InputError if they cannot be read or do not go together.
+        """
+        if re.fullmatch(r"[-+]?\d{1,15}", start.strip()):
+            if every is not None:
+                raise InputError(
+                    f"every is {every!r} with start {start!r}: step numbers have no period; leave it out"
+                )
+            if format is not None:
+                raise InputError(
+                    f"time_format is {format!r} with start {start!r}: step numbers have no format; leave it out"
+                )
+            return cls(int(start), 0)
+        if every is None:
+            raise InputError(
+                f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h"
+            )
+        found = re.fullmatch(r"\s*(\d{1,9})\s*(s|min|h|d|w)\s*", every)
+        if found is None or not int(found[1]):
+            raise InputError(
+                f"every is {every!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w"
+            )
+        every_seconds = int(found[1]) * _UNITS[found[2]]
+        return cls(seconds(start, "start"), every_seconds, None if format is None else check_format(format))
+
+    def step(self, text: str, name: str = "until") -> int:
+        """Return the step, from 0, that a text's time lies in."""
+        if self.every == 0:
+            if not re.fullmatch(r"[-+]?\d{1,15}", text.strip()):
+                raise InputError(f"{name} is {text!r}: it must be a whole number, as start is")
+            return int(text) - self.start
+        return (seconds(text, name) - self.start) // self.every
+
+    def label(self, step: int) -> str:
+        """Return a step's name: its date, with the time of day where steps are shorter; or its number."""
+        if self.every == 0:
+            return str(self.start + step)
+        at = _EPOCH + datetime.timedelta(seconds=self.start + step * self.every)
+        whole_days = self.every % 86_400 == 0 and self.start % 86_400 == 0
+        return at.strftime("%Y-%m-%d" if whole_days else "%Y-%m-%dT%H%M%S")
+
+    @property
+    def period(self) -> str:
+        """Length of a step in words; empty for plain step numbers."""
+        for name, length in _NAMES:
+            if self.every and self.every % length == 0:
+                return f"{self.every // length:,} {name}{'s' if self.every > length else ''}"
+        return ""
+
+
+def seconds(text: str, name: str) -> int:
+    """Return the seconds since 1970 of an ISO 8601 date or date-time, in UTC unless it says otherwise."""
+    try:
+        found = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InputError(
+            f"{name} is {text!r}: it must be a date or date-time, such as 2010-01-31 or 2010-01-31T06:00 (UTC), or a "
+            "whole number"
+        ) from None
+    at = found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
+    return int((at - _EPOCH).total_seconds())
+
+
+def check_format(format: str) -> str:
+    """Return a format of times that `strptime` takes, or "unix" or "unix-ms".
+
+    Raises InputError if it does not name day, month and year, each once.
+    """
+    day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
+    try:
+        if (
+            format in SINCE_1970
+            or datetime.datetime.strptime(day.strftime(format), format).date() == day.date()
+        ):
+            return format
+    except (ValueError, TypeError):
+        pass
+    raise InputError(
+        f"time_format is {format!r}: it must name a day, a month and a year, such as '%d/%m/%Y %H:%M' (or be 'unix' or "
+        "'unix-ms', seconds or milliseconds since 1970)"
+    )
