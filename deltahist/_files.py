@@ -130,7 +130,7 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
 def read_parquet(
     content: Path | bytes, path: Path, read: Callable[[dict[str, Any], Any, str], _Read]
 ) -> _Read:
-    """What `read_described` does with Parquet, of a file or of bytes; `path` is named in errors."""
+    """Do as `read_described` does, with Parquet of a file or of bytes; `path` is named in errors."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -158,7 +158,7 @@ def read_parquet(
 
 
 def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]) -> _Read:
-    """What `read` makes of a JSON description; whatever it stumbles over is damage."""
+    """Return the result of `read` on a JSON description; whatever it stumbles over is damage."""
     from pyarrow import ArrowException
 
     try:
@@ -212,7 +212,7 @@ def check_header(
 
 
 def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[Any]]:
-    """The columns of a file, if they are these, its values int64 without gaps, and its digest that of the file."""
+    """Return the columns of a file, after checking their names, their types (int64, no gaps) and the digest."""
     import numpy as np
 
     found = {field.name: str(field.type) for field in file.schema_arrow}

@@ -47,7 +47,7 @@ def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataF
 
 
 def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
-    """The operation that brings geometries in a CRS to a domain's map; None if they are in its coordinates.
+    """Return the operation that brings geometries in a CRS to a domain's map; None if they are in its coordinates.
 
     Raises InputError if they say a CRS and the domain has none, or no operation leads to the domain's.
     """
@@ -64,7 +64,7 @@ def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
 def read_geometries(
     file: str | Path, domain: Domain, name: str = "file", layer: str | None = None
 ) -> gpd.GeoDataFrame:
-    """A file of geometries as it stands; without a CRS, they are in the domain's coordinates.
+    """Read a file of geometries, unchanged; without a CRS, they are in the domain's coordinates.
 
     GeoJSON is in longitude and latitude unless its figures cannot be degrees: then they are taken to be in the domain's
     coordinates, as on a plane without a CRS. Whole numbers and truths stay what they are where some are missing.
@@ -111,7 +111,7 @@ def _stated(shapes: NDArray[Any], crs: Any, file: Path, domain: Domain, name: st
 
 
 def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any]) -> Any:
-    """The frame of a GeoParquet file, or what is made of a layer.
+    """Return the frame of a GeoParquet file, or the result of `make` on a layer.
 
     Raises InputError if the file is missing, unreadable, or has several layers and none is chosen.
     """
@@ -150,7 +150,7 @@ def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any]
 
 
 def _member(file: Path, suffix: str) -> str | None:
-    """The one file of geometries in an archive; None if the file is none. ValueError if it is of another kind."""
+    """Return the name of the one file of geometries in an archive; None if the file is no archive."""
     if suffix in DRIVERS:
         return None
     rule = f"it must be one of {', '.join((*DRIVERS, '.parquet'))}, or a .zip of one of them"
@@ -168,7 +168,7 @@ def _member(file: Path, suffix: str) -> str | None:
 
 
 def _from_parquet(child: Child) -> gpd.GeoDataFrame:
-    """The frame of a GeoParquet file; its values come from the process, and its metadata are read here."""
+    """Read the frame of a GeoParquet file; its values come from the process, and its metadata are read here."""
     import geopandas as gpd
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -182,7 +182,7 @@ def _from_parquet(child: Child) -> gpd.GeoDataFrame:
 
 
 def _from_layer(child: Child) -> gpd.GeoDataFrame:
-    """The frame of a layer that GDAL reads in the process."""
+    """Read the frame of a layer that GDAL reads in the process."""
     import geopandas as gpd
 
     values, shapes = _columns(child, None)
@@ -191,7 +191,7 @@ def _from_layer(child: Child) -> gpd.GeoDataFrame:
 
 
 def _shapes_of(child: Child) -> tuple[NDArray[Any], Any]:
-    """The geometries (m,) of a layer that GDAL reads in the process, and their CRS."""
+    """Read the geometries (m,) of a layer by GDAL in the process, and their CRS."""
     crs = child.description["crs"]
     return _columns(child, [])[1], None if crs is None else read_crs(crs)
 
@@ -228,7 +228,7 @@ def _with_gaps(frame: gpd.GeoDataFrame, schema: Any) -> gpd.GeoDataFrame:
 
 
 def read_sources(text: str, domain: Domain, name: str = "sources") -> str | BaseGeometry | None:
-    """What a text says of sources: none, boundary, left or right, or the union of a file's geometries."""
+    """Return the sources that a text names: none, boundary, left or right, or the union of a file's geometries."""
     if text == "none":
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
@@ -306,7 +306,7 @@ _CODES = ("id", "code", "geoid")
 
 
 def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
-    """A frame with the names of its regions in front, as texts, in the column `name`.
+    """Return a frame with the names of its regions in front, as texts, in the column `name`.
 
     They come from a column or, where none is chosen, from one that is called as names are (name, nom, ...), or as codes
     are (id, code, geoid) and tells all regions apart, the only text that does, or the only column with values; without
@@ -347,7 +347,7 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
 
 
 def _naming_column(frame: gpd.GeoDataFrame, columns: list[str], name: str) -> str:
-    """The column that is plainly the regions' names; InputError with all of them if none is."""
+    """Return the column that plainly names the regions; raise InputError with all columns if none does."""
     filled = [c for c in columns if frame[c].notna().any()]
     apart = [c for c in filled if frame[c].notna().all() and frame[c].astype(str).is_unique]
     for usual, among in ((_NAMES, filled), (_CODES, apart)):
@@ -364,7 +364,7 @@ def _naming_column(frame: gpd.GeoDataFrame, columns: list[str], name: str) -> st
 
 
 def _as_text(value: Any) -> str | None:
-    """A value of a column of names; a whole number among decimals is written as one."""
+    """Return a value of a column of names as text; a whole number among decimals is written as one."""
     import pandas as pd
 
     if pd.isna(value):

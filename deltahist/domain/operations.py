@@ -1,4 +1,4 @@
-"""One coordinate operation for a whole domain: what brings coordinates to the map, and how far it tears.
+"""One coordinate operation for a whole domain, from other coordinates to the map, and how far it tears.
 
 Between two coordinate systems there may be many operations, each for an area of its own. Where a library chooses
 one for each point, two points that are a hand apart can land hundreds of metres apart. Here one is taken for all.
@@ -42,7 +42,7 @@ _PRECISION = 1e-5
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:
-    """The pyproj CRS of a text; InputError if pyproj cannot read it."""
+    """Return the pyproj CRS of a text; raise InputError if pyproj cannot read it."""
     import pyproj
 
     try:
@@ -52,7 +52,7 @@ def read_crs(text: Any, name: str = "crs") -> Any:
 
 
 def single(source: Any, target: Any, area: tuple[float, float, float, float] | None) -> Any:
-    """The one pyproj transformer from a CRS to another that suits an area (W, S, E, N in degrees) best.
+    """Return the pyproj transformer from a CRS to another that suits an area (W, S, E, N in degrees) best.
 
     Raises InputError if there is none.
     """
@@ -73,7 +73,7 @@ def single(source: Any, target: Any, area: tuple[float, float, float, float] | N
 
 
 def area_of(crs: Any, low: ArrayLike, high: ArrayLike) -> tuple[float, float, float, float] | None:
-    """West, south, east and north, in degrees, of a box on a map; None if they cannot be worked out."""
+    """Return west, south, east and north, in degrees, of a box on a map; None if they cannot be worked out."""
     import pyproj
 
     x, y = lattice_of(low, high, 9)
@@ -90,7 +90,7 @@ def area_of(crs: Any, low: ArrayLike, high: ArrayLike) -> tuple[float, float, fl
 def lattice_of(
     low: ArrayLike, high: ArrayLike, number: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Places of a lattice over a box, its rim included."""
+    """Return the places of a lattice over a box, its rim included."""
     sides = (np.linspace(lo, hi, number) for lo, hi in zip(np.ravel(low), np.ravel(high), strict=True))
     x, y = np.meshgrid(*sides, indexing="ij")
     return x, y
@@ -115,7 +115,7 @@ class Projection:
             raise InputError(f"projection is {self.name!r}, {self.jump!r}: it must be a name and a length")
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description; `Projection(**description)` makes it again."""
+        """Return a JSON-ready public description; `Projection(**description)` makes it again."""
         return {"name": self.name, "jump": self.jump}
 
 
@@ -127,7 +127,7 @@ class Operation:
 
     @classmethod
     def onto(cls, domain: Domain, source: Any) -> Operation | None:
-        """The operation that brings coordinates in a CRS to the map; None if they are in the map's.
+        """Return the operation that brings coordinates in a CRS to the map; None if they are in the map's.
 
         Raises InputError if there is none.
         """
@@ -153,19 +153,19 @@ class Operation:
 
     @classmethod
     def off(cls, domain: Domain | Extent, target: Any) -> Operation:
-        """The operation that brings coordinates of the map to another CRS; for what is public already."""
+        """Return the operation from the map to another CRS, for public coordinates."""
         return off(domain.crs, domain.low, domain.high, target)
 
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Coordinates x and y after the operation; infinite where there are none."""
+        """Return coordinates x and y after the operation; infinite where there are none."""
         return [np.asarray(c) for c in self._transformer.transform(*columns)]
 
     def back(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """The way back."""
+        """Return coordinates x and y before the operation."""
         return [np.asarray(c) for c in self._transformer.transform(*columns, direction="INVERSE")]
 
     def shapes(self, shapes: NDArray[Any]) -> NDArray[Any]:
-        """Geometries (m,) after the operation; None where there was none, or where a vertex has no place there."""
+        """Return geometries (m,) after the operation; None where there was none, or a vertex has no place there."""
         import shapely
 
         moved = shapely.transform(shapes, lambda v: np.column_stack(self(v[:, 0], v[:, 1])))
@@ -174,7 +174,7 @@ class Operation:
         return moved
 
     def frame(self, frame: gpd.GeoDataFrame, crs: Any) -> gpd.GeoDataFrame:
-        """A frame of geometries after the operation, which is to `crs`.
+        """Return a frame of geometries after the operation, which is to `crs`.
 
         Raises InputError if a vertex has no place there.
         """
@@ -196,11 +196,11 @@ def off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) 
 
 
 def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Domain) -> float:
-    """How much an operation tears on any way through a domain, in units of the map; 0 if it only rounds.
+    """Return how far an operation tears on any way through a domain, in units of the map; 0 if it only rounds.
 
     Looked for along lines over the box that holds `places` (given in the operation's own coordinates): between two
     neighbouring places of a line a smooth operation goes as far as its derivatives at both say, but for the third
-    power of their distance. Where it does not, the interval is cut until what is left is a jump. Jumps on a
+    power of their distance. Where it does not, the interval is cut until a jump is left. Jumps on a
     line that reach the domain are added up, and so are the largest sums along both directions.
     """
     low, high = [], []
@@ -219,7 +219,7 @@ def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Doma
 
 
 def _wider(domain: Domain | Extent) -> NDArray[np.float64]:
-    """The corners (2, axes) of a domain and a little beyond."""
+    """Return the corners (2, axes) of a box a little beyond a domain."""
     low, high = np.array(domain.low), np.array(domain.high)
     margin = _BEYOND * (high - low)
     return np.stack([low - margin, high + margin])
@@ -228,7 +228,7 @@ def _wider(domain: Domain | Extent) -> NDArray[np.float64]:
 def _along(
     forward: Map, axis: int, low: list[float], high: list[float], precision: float, box: NDArray[np.float64]
 ) -> float:
-    """The largest sum of jumps on a line along one axis, of those with an end in the box."""
+    """Return the largest sum of the jumps on a line along one axis that end in the box."""
     across = np.linspace(low[1 - axis], high[1 - axis], _LINES)
     step = (high[axis] - low[axis]) / _INTERVALS
     if not step > 0:
