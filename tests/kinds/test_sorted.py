@@ -352,7 +352,7 @@ def test_the_group_is_near_the_best_for_spread_and_clumped_points():
         chosen = group_size(near, 3000, dh.Budget(epsilon=1.0))
         for group in (1, chosen, 10 * chosen):
             squares = []
-            for _ in range(8):
+            for _ in range(5):
                 release = dh.publish_sorted(points, near, 1.0, group=group, rng=rng)
                 estimate, *_ = release.counts(low * STEPS - 0.5, (low + 0.1) * STEPS - 0.5)
                 squares.append(np.mean((estimate - true) ** 2))
