@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import deltahist as dh
 from deltahist.kinds.diffusion import distances_of, read_network
-from deltahist.kinds.diffusion.signal import Signal
+from deltahist.kinds.diffusion.mechanism import Signal
 from deltahist.noise.paths import BitPaths, VectorPaths
 from experiments._common import (
     BLUE,

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from deltahist.budgets.rules import floor_nano
 from deltahist.errors import NANO, InputError, fits_memory
 from deltahist.kinds.diffusion.data import as_table, bound_by
-from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
-from deltahist.kinds.diffusion.signal import Signal
+from deltahist.kinds.diffusion.mechanism import DiffusionMechanism, Signal
 from deltahist.mechanisms.base import vouched
 from deltahist.noise.entropy import source
 from deltahist.noise.paths import BitPaths, VectorPaths

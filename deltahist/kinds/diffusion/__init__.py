@@ -2,9 +2,8 @@
 
 from deltahist.kinds.diffusion.distances import Distances, distances_of
 from deltahist.kinds.diffusion.levels import PrivacyLevels
-from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
+from deltahist.kinds.diffusion.mechanism import DiffusionMechanism, Signal
 from deltahist.kinds.diffusion.network import Network, read_network, read_pairs
-from deltahist.kinds.diffusion.signal import Signal
 
 __all__ = [
     "DiffusionMechanism",

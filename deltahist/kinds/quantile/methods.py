@@ -258,7 +258,7 @@ class Global(Method):
 
 
 @dataclass(frozen=True)
-class Scale:
+class SmoothScale:
     """How noise Z goes with a smooth sensitivity S_β: the output is x + S_β · factor · Z.
 
     Parameters
@@ -270,13 +270,13 @@ class Scale:
     factor: Fraction
 
     @classmethod
-    def of(cls, beta: float, shift: float) -> Scale | None:
+    def of(cls, beta: float, shift: float) -> SmoothScale | None:
         """Return the scale for a β and a shift, both a hair less, since floats are rounded."""
         return cls(beta - SLACK, 1 / Fraction(shift * (1 - SLACK))) if beta > 2 * SLACK else None
 
     @classmethod
     @functools.lru_cache(maxsize=256)
-    def best(cls, budget: Budget, slope: float, stretch: Callable[[float, float], float]) -> Scale | None:
+    def best(cls, budget: Budget, slope: float, stretch: Callable[[float, float], float]) -> SmoothScale | None:
         """Return the scale whose share of ε for shifting has the largest β s, over a grid; None without a probability.
 
         A neighbour's output is shifted first, at the cost of e^(ε₂), and then stretched, so that the failure
@@ -310,7 +310,7 @@ class Smooth(Method):
         return f"{self.name}, in proportion to a smooth sensitivity that is not published"
 
     @abc.abstractmethod
-    def scale(self, budget: Budget) -> Scale | None:
+    def scale(self, budget: Budget) -> SmoothScale | None:
         """Return the best split of a budget between the scale's change and the shift, or None if there is none."""
 
     def takes(self, budget: Budget) -> bool:
@@ -333,16 +333,16 @@ class Smooth(Method):
         return HeavyNoise(self.name.removeprefix("smooth-"), smooth * scale.factor)
 
 
-class Student(Smooth):
+class SmoothStudent(Smooth):
     """Student's t with 2 degrees of freedom: stretching costs 2β, shifting by s costs 3 s / (2 √2); pure ε."""
 
     needs = "epsilon"
 
-    def scale(self, budget: Budget) -> Scale | None:
+    def scale(self, budget: Budget) -> SmoothScale | None:
         if budget.unit != "epsilon":
             return None
         epsilon = float(budget.amount)
-        return Scale.of(epsilon / 4, epsilon / 2 / _STUDENT_SLOPE)
+        return SmoothScale.of(epsilon / 4, epsilon / 2 / _STUDENT_SLOPE)
 
 
 #: The steepest slope of the log-density of Student's t with 2 degrees of freedom.
@@ -356,16 +356,16 @@ class Approximate(Smooth):
         return Guarantee(*budget.exact, Fraction(budget.probability or 0))
 
 
-class Laplace(Approximate):
+class SmoothLaplace(Approximate):
     """Laplace noise: shifting costs s, stretching ε₁ but for e^(−z) (1 − e^(−β)), z = (ε₁ + β)/(e^β − 1)."""
 
     needs = "epsilon and a probability"
 
-    def scale(self, budget: Budget) -> Scale | None:
-        return Scale.best(budget, 1.0, _laplace_stretch)
+    def scale(self, budget: Budget) -> SmoothScale | None:
+        return SmoothScale.best(budget, 1.0, _laplace_stretch)
 
 
-class Lognormal(Approximate):
+class SmoothLognormal(Approximate):
     """Laplace log-normal noise: its divergence of order α is at most α (β/σ + e^(3σ²/2) s)² / 2.
 
     Source: Bun and Steinke 2019.
@@ -373,11 +373,11 @@ class Lognormal(Approximate):
 
     needs = "rho, or epsilon and a probability"
 
-    def scale(self, budget: Budget) -> Scale | None:
+    def scale(self, budget: Budget) -> SmoothScale | None:
         if budget.unit == "rho":
             root = math.sqrt(2 * float(budget.amount))
-            return Scale.of(root * float(SIGMA) / 2, root / 2 * math.exp(-1.5 * float(SIGMA) ** 2))
-        return Scale.best(budget, math.exp(1.5 * float(SIGMA) ** 2), _lognormal_stretch)
+            return SmoothScale.of(root * float(SIGMA) / 2, root / 2 * math.exp(-1.5 * float(SIGMA) ** 2))
+        return SmoothScale.best(budget, math.exp(1.5 * float(SIGMA) ** 2), _lognormal_stretch)
 
 
 def _laplace_stretch(epsilon: float, probability: float) -> float:
@@ -412,9 +412,9 @@ METHODS: dict[str, Method] = {
         Inverse("inverse"),
         Exponential("exponential"),
         Global("global"),
-        Student("smooth-student", math.sqrt(2)),
-        Laplace("smooth-laplace", 1.0),
-        Lognormal("smooth-lognormal", math.exp(float(SIGMA) ** 2 / 2)),
+        SmoothStudent("smooth-student", math.sqrt(2)),
+        SmoothLaplace("smooth-laplace", 1.0),
+        SmoothLognormal("smooth-lognormal", math.exp(float(SIGMA) ** 2 / 2)),
     )
 }
 
