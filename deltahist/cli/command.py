@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,16 +91,22 @@ def _read(file: Path, command: TyperCommand) -> dict[str, Any]:
             value = value if isinstance(value, list) else [value]
             right, rule = all(map(_is_plain, value)), "a text, or a list of texts"
         else:
-            right, rule = _is_plain(value), "a text or a number"
+            right, rule = _is_plain(value), "a text, a number or a date"
         if not right:
             raise InputError(f"--config {str(file)!r} has {key} = {value!r}: it must be {rule}")
-        texts = [str(each) for each in value] if parameter.multiple else str(value)
-        out[str(parameter.name)] = value if parameter.is_flag else texts
+        if not parameter.is_flag:
+            value = [_text(each) for each in value] if parameter.multiple else _text(value)
+        out[str(parameter.name)] = value
     return out
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
+    return isinstance(value, str | int | datetime.date) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    """Return a value of a file as it would be typed."""
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
 def _key(parameter: Any) -> str:

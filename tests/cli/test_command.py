@@ -77,8 +77,8 @@ def test_numbers_of_a_file_are_the_decimals_that_stand_there(capsys, place):
         ('epsilom = "1"', "has the key 'epsilom': no option of `deltahist publish` is called so; is 'epsilon' meant?"),
         ('max_per_user = "1"', "is 'max-per-user' meant?"),
         ('config = "c.toml"', "no option of `deltahist publish`"),
-        ("epsilon = true", "has epsilon = True: it must be a text or a number"),
-        ('epsilon = ["1"]', "it must be a text or a number"),
+        ("epsilon = true", "has epsilon = True: it must be a text, a number or a date"),
+        ('epsilon = ["1"]', "it must be a text, a number or a date"),
         ('drop-bad-rows = "yes"', "it must be true or false"),
         ("limit = [[1]]", "it must be a text, or a list of texts"),
         ('epsilon = "-1"', "--epsilon is '-1': it must be a finite number above zero"),
@@ -107,3 +107,11 @@ def test_a_stream_takes_its_options_from_a_file(capsys, place):
     (place / "c.toml").write_text("".join(f'{name[2:]} = "{value}"\n' for name, value in names.items()))
     run(capsys, "stream", "v.csv", "--config", "c.toml", "--epsilon", "1", "--until", "0")
     assert [file.name for file in (place / "steps").iterdir()] == ["0.parquet"]
+
+
+def test_dates_of_a_file_are_those_of_a_command_line(capsys, place):
+    (place / "daily").mkdir()
+    (place / "v.csv").rename(place / "daily" / "2020-02-29.csv")
+    (place / "c.toml").write_text('start = 2020-02-29\nuntil = 2020-02-29\nevery = "1d"\nwindow = 2\nout = "steps"\n')
+    run(capsys, "stream", "daily", "--config", "c.toml", *LINE, "--epsilon", "1", "--state", "s.ledger")
+    assert [file.name for file in (place / "steps").iterdir()] == ["2020-02-29.parquet"]
