@@ -172,7 +172,7 @@ def in_options(names: dict[str, str]) -> Iterator[None]:
             words[:start] = [names.get(word, word) for word in words[:start]]
         text = " ".join(words)
         for name, typed_as in names.items():
-            text = text.replace(f" {name}=True", f" {typed_as}")
+            text = text.replace(f" {name}=True", f" {typed_as}").replace(f" give {name} ", f" give {typed_as} ")
             for quote in "'", '"':
                 text, *values = text.split(f" {name}={quote}")
                 for each in values:

@@ -206,8 +206,10 @@ def query(
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
     from deltahist.answers import answer, answers
+    from deltahist.decode.intervals import check_level
     from deltahist.workloads import Workload
 
+    check_level(level)
     chosen = _form(form, out)
     console.check_target(out, release, *filter(None, [question.boxes, question.regions]))
     if release.is_dir() and question.quantiles is None:

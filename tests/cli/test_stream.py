@@ -205,14 +205,6 @@ def test_budgets_of_the_users_own(folder, capsys):
     assert not (folder / "other").exists()
 
 
-def test_budgets_above_the_window_stop_in_time(folder, capsys):
-    rows = [f"2020-03-{d:02},0.7" for d in range(1, 13)]
-    (folder / "budgets.csv").write_text("\n".join(["step,epsilon", *rows]))
-    assert stream(folder, "--budgets", folder / "budgets.csv") == 2
-    assert "is left" in capsys.readouterr().err
-    assert len(files(folder)) == 2
-
-
 def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkeypatch):
     save = dh.Release.save
 
@@ -449,17 +441,6 @@ def test_users_are_bounded_in_every_batch_and_step_together(folder, monkeypatch)
     for name in files(folder):
         release = dh.Release.load(folder / "out" / f"{name}.parquet")
         assert (release.total, release.contributions, release.counting.unit) == (10, 2, "user")
-
-
-def test_days_without_a_file_are_released_like_the_others(folder):
-    """An empty day has the noise of the others: it must not be told by what it says of users."""
-    for day in (2, 3):
-        (folder / "daily" / f"2020-03-0{day}.csv").unlink()
-    users = ("--gaps", "empty", "--user", "who", "--max-per-user", "3")
-    assert stream(folder, *users, source="daily", drop=("time",), until="2020-03-04") == 0
-    found = [dh.Release.load(folder / "out" / f"{name}.parquet") for name in files(folder)]
-    assert len({(r.laws, r.counting) for r in found}) == 1
-    assert found[0].contributions == 3
 
 
 def test_another_way_to_the_map_is_refused(tmp_path, capsys):
