@@ -14,7 +14,7 @@ MOST_WORDS = 20
 BANNED = re.compile(r"^What\b|\b(what is|those of|so many|is said|for people|as it is)\b")
 #: Folders and files whose prose is not yet written so; nothing is added here.
 UNFINISHED = (
-    "_files", "answers", "budget", "checks", "cli", "decode", "domain", "errors", "mechanisms",
+    "answers", "budget", "checks", "cli", "decode", "errors", "mechanisms",
     "neighbourhood", "noise", "personal", "planning", "privacy", "publishers",
     "sample", "strategies", "workloads",
 )  # fmt: skip

@@ -82,11 +82,11 @@ def test_unsuitable_keys_are_refused(key):
 @pytest.mark.parametrize("outside", ["clamp", "drop"])
 def test_moving_points_does_not_change_which_rows_stay(tmp_path, outside):
     """Also when they move out of the domain: rows are chosen first, dropped afterwards."""
-    path = tmp_path / "points.parquet"
+    path = tmp_path / "points.csv"
     place = np.arange(10) + 0.5
 
     def kept(x):
-        pd.DataFrame({"x": x, "y": 5.5, "user": "a"}).to_parquet(path)
+        pd.DataFrame({"x": x, "y": 5.5, "user": "a"}).to_csv(path, index=False)
         return count_file(
             path, SQUARE, x="x", y="y", user="user", max_per_user=4, outside=outside, key=KEY
         ).counts[:, 5]
