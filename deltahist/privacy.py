@@ -33,10 +33,6 @@ class Law:
     def __post_init__(self) -> None:
         one_of(("laplace", "gaussian", ROUNDED), kind=self.kind)
 
-    def rounded(self) -> Law:
-        """What stands for the law where noise is refined later: Gaussian noise is rounded then (docs/gradual.md)."""
-        return Law(ROUNDED, self.parameter) if self.kind == "gaussian" else self
-
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probabilities of whole numbers, up to a common factor."""
         value = float(self.parameter)

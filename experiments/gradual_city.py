@@ -69,15 +69,15 @@ def errors(counts: NDArray[np.int64], work: dh.Boxes, runs: int) -> Iterator[dic
     truth = work.matrix(relation.domain) @ counts.ravel().astype(float)
     off: dict[str, list[Floats]] = {name: [] for name in ("chain", "fresh", "composition", "last part")}
     parts = [now - before for before, now in zip((Fraction(0), *EPSILONS), EPSILONS, strict=False)]
-    weights = 1 / np.array([first.spending(dh.Budget(part)).variance(work) for part in parts])
+    weights = 1 / np.array([first.with_budget(dh.Budget(part)).variance(work) for part in parts])
     for run in range(runs):
         rng = np.random.default_rng(run)
         with tempfile.TemporaryDirectory() as folder:
             state = f"{folder}/state"
-            release = dh.publish(counts, first.spending(dh.Budget(EPSILONS[0])), state=state, rng=rng)
+            release = dh.publish(counts, first.with_budget(dh.Budget(EPSILONS[0])), state=state, rng=rng)
             chain = [release] + [dh.refine(None, state, epsilon=e, rng=rng) for e in EPSILONS[1:]]
-        fresh = [dh.publish(counts, first.spending(dh.Budget(e)), rng=rng) for e in EPSILONS]
-        split = [dh.publish(counts, first.spending(dh.Budget(e)), rng=rng) for e in parts]
+        fresh = [dh.publish(counts, first.with_budget(dh.Budget(e)), rng=rng) for e in EPSILONS]
+        split = [dh.publish(counts, first.with_budget(dh.Budget(e)), rng=rng) for e in parts]
         found = {name: np.array([_answers(r, work) for r in made]) for name, made in
                  (("chain", chain), ("fresh", fresh), ("last part", split))}  # fmt: skip
         sums = np.cumsum(weights * found["last part"], axis=0) / np.cumsum(weights, axis=0)
@@ -86,7 +86,7 @@ def errors(counts: NDArray[np.int64], work: dh.Boxes, runs: int) -> Iterator[dic
     for i, epsilon in enumerate(EPSILONS):
         yield {"epsilon": float(epsilon)} | {
             name: math.sqrt(np.mean([o[i] ** 2 for o in each])) for name, each in off.items()
-        } | {"expected": first.spending(dh.Budget(epsilon)).rmse(work)}  # fmt: skip
+        } | {"expected": first.with_budget(dh.Budget(epsilon)).rmse(work)}  # fmt: skip
 
 
 def _answers(release: dh.Release, work: dh.Boxes) -> Floats:

@@ -9,7 +9,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.counts.private import Private
-from deltahist.mechanisms.step import Step
+from deltahist.mechanisms.sequence import Step
 from deltahist.preprocessing import UNPAID, Clock, Preprocessing
 from deltahist.releases.page import render_page
 from deltahist.statement import explain_limits
@@ -30,7 +30,7 @@ def one_step():
     mechanism = dh.Mechanism(BOUNDARY, dh.strategies.Identity(DOMAIN), dh.Budget(1 / 8))
     step = Step(Clock.of("2010-05-01", "1d"), 0, 8, dh.Budget(1))
     account = dh.Account(dh.Window(8, epsilon=1), 0)
-    return dh.publish(np.ones(DOMAIN.shape, dtype=int), mechanism.at(step), account=account)
+    return dh.publish(np.ones(DOMAIN.shape, dtype=int), mechanism.with_step(step), account=account)
 
 
 def chosen_rows():

@@ -150,7 +150,7 @@ def publish(
     """
     from deltahist.counts import count_file
     from deltahist.publishers import publish as publish_counts
-    from deltahist.publishers.histogram import check_protection
+    from deltahist.publishers.publication import check_protection
 
     budget = spending.keywords()
     files = [source, *asked.files(), *filter(None, [config])]

@@ -11,16 +11,17 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.errors import InputError, positive
-from deltahist.mechanisms.chain import Chain
-from deltahist.mechanisms.step import Step
+from deltahist.mechanisms.sequence import Chain, Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.statement import list_facts, summarize_limits, write_statement
+from deltahist.strategies.base import Members
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
@@ -57,10 +58,10 @@ class OfMechanism:
 _Made = TypeVar("_Made")
 
 
-def vouched(made: _Made, publishable: bool) -> _Made:
-    """Return what a publisher has just made, or read from a file, with the word on its noise.
+def stamp(made: _Made, publishable: bool) -> _Made:
+    """Stamp a new release, or one that was read from a file: is it for publication?
 
-    The arrays cannot be changed any more, and no copy with other numbers keeps the word.
+    The arrays cannot be changed any more, and no copy with other numbers keeps the stamp.
     """
     for value in vars(made).values():
         if isinstance(value, np.ndarray):
@@ -109,7 +110,7 @@ class BaseMechanism(abc.ABC):
     @property
     def noise_words(self) -> str:
         """Which noise, for people."""
-        if self.norm == 2 and self.chain is not None and self.chain.name:
+        if self.norm == 2 and self.refinable:
             return "gaussian noise rounded to whole numbers"
         return f"{self.noise_kind} noise on whole numbers"
 
@@ -134,6 +135,25 @@ class BaseMechanism(abc.ABC):
         """Noise law of each group of numbers."""
 
     @property
+    def draws(self) -> int:
+        """Number of noise draws."""
+        return self.size
+
+    @property
+    def noise_groups(self) -> tuple[tuple[Members, Law], ...]:
+        """Draws that share a law, and that law."""
+        return tuple((slice(None), law) for law in self.laws)
+
+    @property
+    def scatters_linearly(self) -> bool:
+        """Whether the sum of two noises adds to the numbers what either of them does alone."""
+        return True
+
+    def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what whole-number noise (draws,) adds to the released numbers (size,)."""
+        return noise
+
+    @property
     def determines_cells(self) -> bool | None:
         """Whether the numbers determine every cell; None where they are not about cells."""
         return None
@@ -150,12 +170,12 @@ class BaseMechanism(abc.ABC):
     def describe(self) -> dict[str, Any]:
         """The complete public description, JSON-ready."""
 
-    def counted(self, counting: Preprocessing) -> Self:
-        """The same mechanism, at the same budget, for data that were counted in another way."""
+    def with_counting(self, counting: Preprocessing) -> Self:
+        """Return the same mechanism for data that were counted in another way."""
         return self._with(counting=counting)
 
-    def spending(self, budget: Budget) -> Self:
-        """The same mechanism at another budget in its own unit; InputError in the other one.
+    def with_budget(self, budget: Budget) -> Self:
+        """Return the same mechanism at another budget in its own unit; InputError in the other one.
 
         A mechanism that was made for ε with a probability may be one of ρ.
         """
@@ -165,9 +185,14 @@ class BaseMechanism(abc.ABC):
             )
         return self._with(budget=budget, **({} if self.chain is None else {"chain": None}))
 
-    def in_chain(self, chain: Chain) -> Self:
-        """The same mechanism as one release of a chain, at its amount."""
+    def with_chain(self, chain: Chain) -> Self:
+        """Return the same mechanism as one release of a chain, at its amount."""
         return self._with(chain=chain, budget=self.budget.of(chain.amount))
+
+    @property
+    def refinable(self) -> bool:
+        """Whether its release is one of a chain, or a copy of such a release."""
+        return self.chain is not None and bool(self.chain.name)
 
     def _check_chain(self) -> None:
         if self.chain is not None and self.chain.amount != self.budget.amount:
@@ -177,7 +202,7 @@ class BaseMechanism(abc.ABC):
             )
 
     def _with(self, **changes: Any) -> Self:
-        """Some fields changed; what is computed already and does not depend on them is kept."""
+        """Return a copy with other fields; what is computed already and does not depend on them is kept."""
         out = replace(self, **changes)  # type: ignore[type-var]
         out.__dict__.update({name: self.__dict__[name] for name in self._KEPT if name in self.__dict__})
         return out

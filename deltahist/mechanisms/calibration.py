@@ -129,19 +129,31 @@ def calibrate(
 
 
 def noise_laws(
-    strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int
+    strategy: Strategy,
+    largest: Fraction | Root,
+    budget: Budget,
+    contributions: int,
+    *,
+    refinable: bool = False,
 ) -> tuple[Law, ...]:
-    """The noise law of each group of rows, for a sensitivity that is known (`calibrate` computes it)."""
+    """Return the noise law of each group of rows, for a sensitivity that is known (`calibrate` computes it)."""
     times = whole(contributions=contributions)
-    return tuple(law_hiding(budget, largest, times / Fraction(g.share)) for g in strategy.groups)
+    return tuple(
+        scale_noise(budget, largest, times / Fraction(g.share), refinable=refinable) for g in strategy.groups
+    )
 
 
-def law_hiding(budget: Budget, change: Fraction | Root, times: Fraction | int = 1) -> Law:
-    """Return the noise that hides a number of times a change: in the L1 norm for ε, in the L2 norm for ρ."""
+def scale_noise(
+    budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False
+) -> Law:
+    """Return the noise that hides a number of times a change: in the L1 norm for ε, in the L2 norm for ρ.
+
+    Gaussian noise that is `refinable` later on is continuous, and rounded (docs/gradual.md).
+    """
     if budget.unit == "epsilon":
         return Law("laplace", times * Fraction(change) / budget.amount)
     squared = change.squared if isinstance(change, Root) else Fraction(change * change)
-    return Law("gaussian", times * times * squared / (2 * budget.amount))
+    return Law(ROUNDED if refinable else "gaussian", times * times * squared / (2 * budget.amount))
 
 
 def approximate_epsilon(

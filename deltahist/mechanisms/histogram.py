@@ -17,8 +17,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.mechanisms.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
-from deltahist.mechanisms.chain import Chain, laws_in
-from deltahist.mechanisms.step import Step
+from deltahist.mechanisms.sequence import Chain, Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
@@ -88,8 +87,8 @@ class Mechanism(BaseMechanism):
                     f"{window.unit} = {float(window.amount):g}: it must be a part of that"
                 )
 
-    def at(self, step: Step) -> Mechanism:
-        """The same mechanism for a step of a stream."""
+    def with_step(self, step: Step) -> Mechanism:
+        """Return the same mechanism for a step of a stream."""
         return self._with(step=step)
 
     def _check_counting(self) -> None:
@@ -130,26 +129,23 @@ class Mechanism(BaseMechanism):
     @functools.cached_property
     def laws(self) -> tuple[Law, ...]:
         """Noise law of each group of rows."""
-        laws = noise_laws(self.strategy, self.sensitivity, self.budget, self.counting.contributions)
-        return laws_in(self.chain, laws)
+        return noise_laws(
+            self.strategy, self.sensitivity, self.budget, self.counting.contributions, refinable=self.refinable
+        )
 
     @property
     def draws(self) -> int:
-        """Number of noise draws."""
         return self.strategy.draws
 
     @property
     def noise_groups(self) -> tuple[tuple[Members, Law], ...]:
-        """Which draws have which law."""
         return tuple(zip((group.members for group in self.strategy.groups), self.laws, strict=True))
 
     @property
-    def adds_linearly(self) -> bool:
-        """Whether the sum of two noises enters as the sum of what they do alone."""
+    def scatters_linearly(self) -> bool:
         return self.strategy.scatters_linearly
 
-    def entering(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What whole-number noise (draws,) adds to the released numbers."""
+    def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.strategy.scatter(noise)
 
     @functools.cached_property

@@ -22,12 +22,12 @@ from deltahist.budgets.rules import ceil_nano, read_amount
 from deltahist.decode import interval
 from deltahist.decode.moments import Moments
 from deltahist.errors import InputError, positive
-from deltahist.mechanisms.calibration import law_hiding
+from deltahist.mechanisms.calibration import scale_noise
 from deltahist.personal.answers import LEVEL, Answer, Answers
 from deltahist.personal.places import Place
 from deltahist.personal.query import Expression, Query
 from deltahist.privacy import Law
-from deltahist.publishers.histogram import draw
+from deltahist.publishers.publication import draw
 
 #: Noise of a larger scale may overflow.
 _MOST_SCALE = 1 << 50
@@ -140,7 +140,7 @@ class Measured(Terminal[_Given]):
     @property
     def law(self) -> Law:
         """Of the noise that each measured number gets."""
-        law = law_hiding(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
+        law = scale_noise(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
         if law.parameter > (_MOST_SCALE if law.kind == "laplace" else _MOST_SCALE**2):
             raise InputError(
                 f"{self.unit} is {float(self.amount):g} where one record changes {self.sensitivity:,} steps: noise "

@@ -140,7 +140,7 @@ class _Size:
 
     def at(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
         """What is expected for so many points at a budget."""
-        mechanism, users = self.mechanism.counted(counting).spending(Budget(epsilon)), counting.contributions
+        mechanism, users = self.mechanism.with_counting(counting).with_budget(Budget(epsilon)), counting.contributions
         placement = expected_spread(mechanism.domain, points, contributions=users) * self.cut
         return CellChoice(mechanism, self.noise * users / float(epsilon), math.sqrt(placement))
 

@@ -127,5 +127,5 @@ def _promising(candidate: Candidate, near: Neighbourhood, workload: Workload) ->
 def _at(rival: Candidate, limit: Fraction, workload: Workload) -> Candidate:
     """The rival at the budget that a limit allows any move."""
     budget = rival.mechanism.budget
-    mechanism = rival.mechanism.spending(budget.of(budget.amount * limit**rival.mechanism.norm))
+    mechanism = rival.mechanism.with_budget(budget.of(budget.amount * limit**rival.mechanism.norm))
     return replace(rival, mechanism=mechanism, rmse=mechanism.rmse(workload))

@@ -38,7 +38,7 @@ def budget_for(mechanism: Mechanism, rmse: float, workload: Workload | None = No
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (16, 16)), delta=1 / 16)
     >>> mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=0.1))
     >>> found = budget_for(mechanism, 10)
-    >>> found.epsilon, bool(9.9 < mechanism.spending(found).rmse(dh.workloads.all_ranges(near.domain)) <= 10)
+    >>> found.epsilon, bool(9.9 < mechanism.with_budget(found).rmse(dh.workloads.all_ranges(near.domain)) <= 10)
     (Fraction(1409, 1000), True)
     """
     positive(rmse=rmse)
@@ -79,8 +79,8 @@ def _factor(guess: float, *, below: bool = False) -> Fraction:
 
 def _at(mechanism: Mechanism, amount: Fraction) -> Mechanism:
     if mechanism.chain is None:
-        return mechanism.spending(mechanism.budget.of(amount))
-    return mechanism.in_chain(replace(mechanism.chain, amounts=(amount,), copied=None))
+        return mechanism.with_budget(mechanism.budget.of(amount))
+    return mechanism.with_chain(replace(mechanism.chain, amounts=(amount,), copied=None))
 
 
 def _rounded_up(amount: Fraction) -> Fraction:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +18,66 @@ from deltahist.budgets.window import Account, amounts_for
 from deltahist.errors import InputError
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.base import vouched
-from deltahist.mechanisms.chain import Chain
+from deltahist.mechanisms.base import BaseMechanism, stamp
+from deltahist.mechanisms.sequence import Chain
 from deltahist.noise import discrete_gaussian
-from deltahist.noise.process import GeometricProcess
-from deltahist.publishers.chains import check_refines, entering, refine_draws, tighten_draws
-from deltahist.publishers.histogram import check_protection
-from deltahist.publishers.state import State, held
+from deltahist.noise.process import Brownian, GeometricProcess, Process
+from deltahist.privacy import Law
+from deltahist.publishers.publication import check_protection, publish_measured
+from deltahist.publishers.state import State, check_new, lock_state
 from deltahist.releases import BaseRelease, Release
+from deltahist.strategies.base import Members
+
+Draws = NDArray[np.int64]
+_Release = TypeVar("_Release", Release, SortedRelease)
 
 #: Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
 _LEAST_VARIANCE = 3
 #: By so much the noise of a copy is larger than it says, which pays for that (docs/privacy/gradual.md).
 _MARGIN = 1 + Fraction(1, 1 << 30)
+
+
+def begin(
+    make: Callable[..., _Release],
+    mechanism: Mechanism | SortedMechanism,
+    measured: Draws,
+    path: str | Path,
+    *,
+    account: Account | None,
+    rng: np.random.Generator | None,
+) -> _Release:
+    """Publish the first release of a chain, whose state is written before the release is handed out.
+
+    Parameters
+    ----------
+    make, measured, account, rng : as for `publish_measured`.
+    mechanism : it gets the chain. path : of the state, a new file.
+    """
+    if mechanism.step is not None:
+        raise InputError(
+            "state is given with the step of a stream: its steps cannot be refined; publish them by themselves"
+        )
+    check_new(path)
+    name = secrets.token_hex(16)
+    first = mechanism.with_chain(Chain(name, (mechanism.budget.amount,)))
+    return publish_measured(
+        make,
+        first,
+        measured,
+        account=account,
+        rng=rng,
+        draw_all=functools.partial(start_draws, first),
+        enter=functools.partial(released_noise, first),
+        keep=lambda made, draws: _keep(State(made, draws), path, account),
+        chain=name,
+    )
+
+
+def _keep(state: State, path: str | Path, account: Account | None) -> None:
+    """Write a state, and let its account know that it is the last one of its chain."""
+    state.write(path, new=state.source is None)
+    if account is not None:
+        account.settle(state.chain.name, state.token, state.source)
 
 
 def refine(
@@ -78,7 +128,7 @@ def refine(
     >>> fine.guarantee.epsilon, fine.total
     (Fraction(2, 1), 28)
     """
-    with held(state) as known:
+    with lock_state(state) as known:
         given = known.release if release is None else release
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         chain = _chain_of(given, known, state)
@@ -90,26 +140,27 @@ def refine(
         _check_account(known.release, account)
         if chain != known.chain:  # the state went on, and maybe its release was never saved
             return _once_more(known, chain, budget.amount, account)
-        finer = known.mechanism.in_chain(chain.finer(budget.amount))
+        finer = known.mechanism.with_chain(chain.finer(budget.amount))
         check_protection(finer, weak_protection_accepted, rng)
         check_refines(known.mechanism, finer)
-        payment = None
-        if account is not None:
-            how = {"chain": chain.name, "token": known.token, "source": known.source}
-            payment = account.pay(finer.guarantee, **how)
-        draws = refine_draws(known.mechanism, finer, known.draws, rng)
-        values = known.release.values - entering(known.mechanism, known.draws) + entering(finer, draws)
-        changed: dict[str, Any] = {"mechanism": finer, "values": values, "payment": payment}
-        out = vouched(replace(known.release, **changed), known.release.publishable and rng is None)
-        following = known.next(out, draws)
-        following.follow(state)
-        if account is not None:
-            account.settle(chain.name, following.token, following.source)
-    return out
+        return publish_measured(
+            functools.partial(replace, known.release),
+            finer,
+            known.release.values - released_noise(known.mechanism, known.draws),
+            account=account,
+            rng=rng,
+            draw_all=functools.partial(refine_draws, known.mechanism, finer, known.draws),
+            enter=functools.partial(released_noise, finer),
+            keep=lambda made, draws: _keep(known.follow(made, draws), state, account),
+            publishable=known.release.publishable,
+            chain=chain.name,
+            token=known.token,
+            source=known.source,
+        )
 
 
 def once_more(state: str | Path, *, account: Account | None = None) -> Any:
-    """The release that a state belongs to, once more: where a run ended before it was saved, or its file was lost.
+    """Return the release of a state once more: where a run ended before it was saved, or its file was lost.
 
     Parameters
     ----------
@@ -118,7 +169,7 @@ def once_more(state: str | Path, *, account: Account | None = None) -> Any:
 
     Raises InputError if the account did not pay for the chain, or another state came first; as `refine` on the state.
     """
-    with held(state) as known:
+    with lock_state(state) as known:
         _check_account(known.release, account)
         return _settled(known, account)
 
@@ -131,7 +182,7 @@ def tighten(
     state: str | Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> Any:
-    """A more private copy of a release, for others than have it: as if it had been released at that budget.
+    """Make a more private copy of a release, as if it had been released at that budget.
 
     The data are not needed, and nothing is spent: further noise is added to what is published already. Several
     copies, and the release with them, cost what the release does.
@@ -177,15 +228,15 @@ def tighten(
             f"{float(mechanism.budget.amount):.10g}: a more private copy has less"
         )
     before = mechanism.chain
-    if before is not None and before.copied is not None and (state is not None or not mechanism.adds_linearly):
+    if before is not None and before.copied is not None and (state is not None or not mechanism.scatters_linearly):
         raise InputError(
             "the release is a more private copy, whose noise no state holds: tighten the release that it was made of"
         )
     history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
     origin = history.origin or release.digest  # a copy of a copy is one of the first release
-    coarser = mechanism.in_chain(replace(history, copied=budget.amount, origin=origin))
+    coarser = mechanism.with_chain(replace(history, copied=budget.amount, origin=origin))
     if state is None:
-        values = release.values + mechanism.entering(_further(mechanism, coarser, rng))
+        values = release.values + mechanism.scatter(_further(mechanism, coarser, rng))
     else:
         known = State.load(state)
         if _chain_of(release, known, state) != known.chain:
@@ -194,16 +245,16 @@ def tighten(
                 "copies are made of the last one"
             )
         draws = tighten_draws(known.mechanism, coarser, known.draws, rng)
-        values = release.values - entering(known.mechanism, known.draws) + entering(coarser, draws)
+        values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
     changed: dict[str, Any] = {"mechanism": coarser, "values": values}
-    return vouched(replace(release, **changed), release.publishable and rng is None)
+    return stamp(replace(release, **changed), release.publishable and rng is None)
 
 
 def _further(
     mechanism: Mechanism | SortedMechanism, coarser: Mechanism | SortedMechanism, rng: np.random.Generator | None
 ) -> NDArray[np.int64]:
-    """Noise (draws,) that can be added to what is published, where the draws in it are not known."""
-    if not mechanism.adds_linearly:
+    """Draw noise (draws,) that can be added to what is published, where the draws in it are not known."""
+    if not mechanism.scatters_linearly:
         raise InputError(
             f"the release is of {mechanism.words}: it does not keep what further noise would have to be added to; "
             "give its state, or publish a release at that budget"
@@ -225,7 +276,7 @@ def _further(
 
 
 def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
-    """The chain of a release, which the state must belong to."""
+    """Return the chain of a release, which the state must belong to."""
     chain = release.mechanism.chain
     if chain is None or not chain.name:
         raise InputError(
@@ -256,7 +307,7 @@ def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
 
 
 def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | None) -> BaseRelease:
-    """The state's own release, if it is the one that is asked for and follows the one that is given."""
+    """Return the state's own release, if it is the one that is asked for and follows the one that is given."""
     last = known.chain
     if last.amounts != (*chain.amounts, amount):
         raise InputError(
@@ -268,14 +319,14 @@ def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | 
 
 
 def _settled(known: State, account: Account | None) -> BaseRelease:
-    """The state's own release, which an earlier run may have left before its account knew of the state."""
+    """Return the state's own release, after its account knows of the state: an earlier run may have ended before."""
     if account is not None and known.release.payment is not None:
         account.settle(known.chain.name, known.token, known.source)
     return known.release
 
 
 def _check_account(release: BaseRelease, account: Account | None) -> None:
-    """The account that paid for a chain goes on paying, or it would say less than what was spent."""
+    """Raise InputError unless the account that paid for a chain goes on paying: it would say too little."""
     paid = release.payment
     if paid is not None and (account is None or account.name != paid.account):
         given = "none is given" if account is None else f"account {account.name!r} is given"
@@ -289,3 +340,67 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
             f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: it is "
             "another one of that name; take the ledger that paid; nothing was drawn or charged"
         )
+
+
+# ----------------------------------------------------------------------------------- noise
+
+
+def start_draws(mechanism: BaseMechanism, rng: np.random.Generator | None) -> Draws:
+    """Draw noise (draws,) of the first release; private, Gaussian noise in steps of its lattice."""
+    out = np.zeros(mechanism.draws, dtype=np.int64)
+    for members, law in mechanism.noise_groups:
+        if law.parameter:
+            out[members] = process_of(mechanism, law).start(_level(law), len(out[members]), rng=rng)
+    return out
+
+
+def refine_draws(before: BaseMechanism, after: BaseMechanism, draws: Draws, rng: np.random.Generator | None) -> Draws:
+    """Draw noise (draws,) of the next release, given that of the one before."""
+    out = np.zeros_like(draws)
+    for members, process, level, finer in _moves(before, after):
+        out[members] = process.refine(draws[members], level, finer, rng=rng)
+    return out
+
+
+def check_refines(before: BaseMechanism, after: BaseMechanism) -> None:
+    """Try to refine a zero before anything is charged: InputError if noise cannot be refined so far, or so little."""
+    for _, process, level, finer in _moves(before, after):
+        process.refine(np.zeros(1, dtype=np.int64), level, finer)
+
+
+def tighten_draws(before: BaseMechanism, after: BaseMechanism, draws: Draws, rng: np.random.Generator | None) -> Draws:
+    """Draw noise (draws,) of a more private copy, given that of the release."""
+    out = np.zeros_like(draws)
+    for members, process, level, coarser in _moves(before, after):
+        out[members] = process.tighten(draws[members], level, coarser, rng=rng)
+    return out
+
+
+def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
+    """Return what the draws of a release add to its numbers."""
+    noise = draws.copy()
+    for members, law in mechanism.noise_groups:
+        if law.parameter:
+            noise[members] = process_of(mechanism, law).nearest(draws[members])
+    return mechanism.scatter(noise)
+
+
+def _moves(before: BaseMechanism, after: BaseMechanism) -> Iterator[tuple[Members, Process, Fraction, Fraction]]:
+    """Yield the draws that have noise, their process, and its levels in one release and in another."""
+    for (members, law), (_, other) in zip(before.noise_groups, after.noise_groups, strict=True):
+        if law.parameter:
+            yield members, process_of(before, law), _level(law), _level(other)
+
+
+def process_of(mechanism: BaseMechanism, law: Law) -> Process:
+    """Return the process of a law; Gaussian noise lies on the lattice of the first release."""
+    if law.kind == "laplace":
+        return GeometricProcess()
+    assert mechanism.chain is not None
+    chain = mechanism.chain
+    return Brownian.at(_level(law) * chain.amounts[0] / chain.amount)
+
+
+def _level(law: Law) -> Fraction:
+    """Return 1/scale of Laplace, 1/σ² of Gaussian noise."""
+    return 1 / law.parameter

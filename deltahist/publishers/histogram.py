@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budget import Payment
 from deltahist.budgets.rules import floor_nano
 from deltahist.budgets.window import Account, amounts_for
 from deltahist.checks import check_foreign, check_groups
-from deltahist.counts.private import Private, how_made
+from deltahist.counts.private import how_made
 from deltahist.errors import InputError, fits_memory
-from deltahist.mechanisms import BaseMechanism, Mechanism
-from deltahist.mechanisms.base import vouched
+from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.calibration import sensitivity
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.noise import discrete_gaussian, discrete_laplace
-from deltahist.noise.discrete import BLOCK
 from deltahist.planning import mechanism_for
-from deltahist.privacy import Law
+from deltahist.publishers.publication import (
+    check_protection,
+    match_counting,
+    publish_measured,
+    refuse_choices,
+)
 from deltahist.releases import Release
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import is_own
@@ -35,10 +32,6 @@ from deltahist.workloads import Workload
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
-#: Threads that draw: more of them take memory, and wait for it.
-_MOST_THREADS = 4
-
-_Made = TypeVar("_Made", bound=BaseMechanism)
 
 
 def publish(
@@ -111,7 +104,7 @@ def publish(
     (64, True)
     """
     if isinstance(near, Mechanism):
-        only_a_mechanism(
+        refuse_choices(
             "the strategy and the budget",
             {"strategy": strategy},
             epsilon=epsilon,
@@ -120,7 +113,7 @@ def publish(
             probability=probability,
             workload=workload,
         )
-        mechanism = as_counted(near, counts, contributions, dropped)
+        mechanism = match_counting(near, counts, contributions, dropped)
     else:
         counting = how_made(counts, near.domain, contributions, dropped)
         mechanism = mechanism_for(
@@ -135,26 +128,20 @@ def publish(
     check_public(mechanism, weak_protection_accepted, rng)
     if rng is None:
         _check_window_pays(mechanism, account)
-    strategy = mechanism.strategy
     private = _checked(counts, mechanism.neighbourhood)
     total = int(private.sum()) if mechanism.total_known else None
     # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
-    measured = strategy.measure(private)
-    if state is not None:
-        from deltahist.publishers.chains import begin
+    measured = mechanism.strategy.measure(private)
+    make = functools.partial(Release, total=total)
+    if state is None:
+        return publish_measured(make, mechanism, measured, account=account, rng=rng)
+    from deltahist.publishers.gradual import begin
 
-        def release(known: Mechanism, noise: NDArray[np.int64], payment: Payment | None) -> Release:
-            return Release(known, measured + noise, total, payment=payment)
-
-        return begin(mechanism, state, account, rng, release)
-    payment = None if account is None else account.pay(mechanism.guarantee)
-    drawn = _drawn(strategy, mechanism.laws, rng)
-    values = measured + strategy.scatter(drawn)
-    return vouched(Release(mechanism, values, total, payment=payment), rng is None)
+    return begin(make, mechanism, measured, state, account=account, rng=rng)
 
 
 def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
-    """Raise InputError if no counts could be published by a mechanism: what is known before they are."""
+    """Raise InputError if a mechanism could publish no counts, whatever they are."""
     check_protection(mechanism, accepted, rng)
     strategy = mechanism.strategy
     check_groups(strategy)
@@ -191,55 +178,8 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
         )
 
 
-def check_protection(
-    mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None
-) -> None:
-    """Refuse a budget so large that hardly anything is protected, unless that is accepted (docs/privacy/weak.md).
-
-    With a seeded generator everything goes: that is no publication.
-    """
-    weak = None if accepted or rng is not None else mechanism.weakness
-    if weak is not None:
-        unit, amount = mechanism.budget.unit, float(mechanism.budget.amount)
-        raise InputError(
-            f"{unit} is {amount:g}: {weak}; take less (epsilon of about 1, or rho of about 0.1), or say that it is "
-            "meant, with weak_protection_accepted=True"
-        )
-
-
-def only_a_mechanism(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
-    """Raise InputError if something is said beside a mechanism that is its own.
-
-    A choice must be "auto", everything else None: the defaults of the publishers.
-    """
-    if any(said != "auto" for said in choice.values()) or any(said is not None for said in amounts.values()):
-        *names, last = [*choice, *amounts]
-        raise InputError(
-            f"a mechanism is given, which holds {holds}: {', '.join(names)} and {last} must be left out"
-        )
-
-
-def as_counted(
-    mechanism: _Made, counts: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()
-) -> _Made:
-    """A mechanism with the way in which counts (or points) came to the map, which only they know.
-
-    Raises InputError if they hold more than the mechanism allows for.
-    """
-    known = how_made(counts, mechanism.domain, contributions, dropped)
-    said = mechanism.counting
-    less = known.contributions > said.contributions or known.user > said.user
-    other = known.where is not None and known.where != said.where
-    if less or other or not set(known.dropped) <= set(said.dropped):
-        raise InputError(
-            f"the mechanism is for counts with {said.how}, but these have {known.how}: it must allow for as much"
-        )
-    if not isinstance(counts, Private):
-        return mechanism  # how they came to the map is only what the mechanism says
-    return mechanism.counted(replace(said, projection=known.projection))
-
-
 def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
+    """Return counts as whole numbers, or raise InputError."""
     array = np.asarray(counts)
     if array.shape != near.domain.shape:
         raise InputError(f"counts have shape {array.shape}: the domain has {near.domain.shape} (axis 0 is x)")
@@ -252,34 +192,3 @@ def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     if total >= _MOST_POINTS:
         raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")
     return array.astype(np.int64, copy=False)
-
-
-def _drawn(strategy: Strategy, laws: Sequence[Law], rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Draw the noise of all groups (draws,), part by part, so that little of it is held twice.
-
-    Every part has a stream of its own from the operating system's entropy, so that several are drawn at a time; a
-    seeded generator's words come one after another.
-    """
-    drawn = np.zeros(strategy.draws, dtype=np.int64)
-
-    def fill(law: Law, part: NDArray[np.int64]) -> None:
-        part[:] = draw(law, len(part), rng)
-
-    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
-        for group, law in zip(strategy.groups, laws, strict=True):
-            members = drawn[group.members]  # a view, unless members are listed
-            parts = [members[start : start + BLOCK] for start in range(0, len(members), BLOCK)]
-            each = map if len(parts) == 1 or rng is not None else pool.map
-            list(each(functools.partial(fill, law), parts))
-            if not isinstance(group.members, slice):
-                drawn[group.members] = members
-    return drawn
-
-
-def draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Exact noise of a law; the functions that draw it are looked up here, where audits replace them."""
-    if law.parameter == 0:  # nothing changes between neighbours: there is nothing to hide
-        return np.zeros(size, dtype=np.int64)
-    if law.kind == "laplace":
-        return discrete_laplace(law.parameter, size, rng=rng)
-    return discrete_gaussian(variance=law.parameter, shape=size, rng=rng)

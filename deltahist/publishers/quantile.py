@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
 from deltahist.budgets.window import Account, amounts_for
@@ -16,13 +16,18 @@ from deltahist.kinds.quantile.methods import SIGMA, Noise, PlaceNoise
 from deltahist.kinds.quantile.points import lattice_steps
 from deltahist.kinds.quantile.release import check_quantile
 from deltahist.kinds.sorted.mechanism import check_all_there
-from deltahist.mechanisms.base import vouched
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import source
 from deltahist.noise.heavy import rounded
 from deltahist.noise.places import draw_place
 from deltahist.privacy import Law
-from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
+from deltahist.publishers.publication import (
+    check_protection,
+    draw,
+    match_counting,
+    publish_measured,
+    refuse_choices,
+)
 
 
 def publish_quantile(
@@ -82,8 +87,8 @@ def publish_quantile(
     """
     if isinstance(near, QuantileMechanism):
         amounts = {"epsilon": epsilon, "rho": rho, "probability": probability}
-        only_a_mechanism("the budget and the method", {"method": method}, **amounts)
-        mechanism = as_counted(near, points, contributions)
+        refuse_choices("the budget and the method", {"method": method}, **amounts)
+        mechanism = match_counting(near, points, contributions)
         steps = lattice_steps(points, mechanism.domain)
         if (q, len(steps)) != (mechanism.q, mechanism.number):
             raise InputError(
@@ -100,14 +105,18 @@ def publish_quantile(
     check_protection(mechanism, weak_protection_accepted, rng)
     around = PointsAround(steps, mechanism.rank, mechanism.steps - 1)
     noise = mechanism.how.noise(mechanism, around)
-    payment = None if account is None else account.pay(mechanism.guarantee)
-    step = around.quantile + _drawn(noise, rng)
-    value = np.array([min(max(step, 0), mechanism.steps - 1)], dtype=np.int64)
-    return vouched(Quantile(mechanism, value, payment=payment), rng is None)
+    measured = np.array([around.quantile], dtype=np.int64)
+
+    def draw_all(rng: np.random.Generator | None) -> NDArray[np.int64]:
+        """Draw the noise, cut to the domain: it may be larger than 64 bits hold."""
+        step = around.quantile + _draw(noise, rng)
+        return np.array([min(max(step, 0), mechanism.steps - 1) - around.quantile], dtype=np.int64)
+
+    return publish_measured(Quantile, mechanism, measured, account=account, rng=rng, draw_all=draw_all)
 
 
-def _drawn(noise: Noise, rng: np.random.Generator | None) -> int:
-    """Draw what is added to the quantile, in lattice steps."""
+def _draw(noise: Noise, rng: np.random.Generator | None) -> int:
+    """Draw noise of the quantile, in lattice steps."""
     if isinstance(noise, Law):
         return int(draw(noise, 1, rng)[0])
     if isinstance(noise, PlaceNoise):

@@ -21,12 +21,12 @@ from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.kinds.rappor.channels import Channel, Threshold
 from deltahist.kinds.rappor.mechanism import Rappor, Reports, check_cohorts, listed
-from deltahist.mechanisms.base import vouched
+from deltahist.mechanisms.base import stamp
 from deltahist.noise import discrete_laplace
 from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source
 from deltahist.noise.process import GeometricProcess
-from deltahist.publishers.state_files import new_token, read_state, write_state
+from deltahist.publishers.state import new_token, read_state, write_state
 
 #: Name of the file format of their states.
 _FORMAT = "deltahist-rappor-state"
@@ -265,7 +265,7 @@ class Clients:
             self._report, self._publishable = before  # it was not said
             raise
         # A copy: what is kept must not change with what is handed out.
-        return vouched(Reports(self.mechanism, self.cohorts, report.drawn.bits.copy()), self._publishable)
+        return stamp(Reports(self.mechanism, self.cohorts, report.drawn.bits.copy()), self._publishable)
 
     def __getstate__(self) -> None:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
@@ -351,9 +351,9 @@ def _filters(texts: Sequence[str], mechanism: Rappor, cohorts: NDArray[np.int64]
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
     """Refuse settings that protect hardly anybody, unless they are accepted or nothing is published."""
-    weak = None if accepted or rng is not None else mechanism.weakness
-    if weak is not None:
+    weakness = None if accepted or rng is not None else mechanism.weakness
+    if weakness is not None:
         raise InputError(
-            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weak}; take a larger "
-            "f, or say that it is meant, with weak_protection_accepted=True"
+            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weakness}; take a "
+            "larger f, or say that it is meant, with weak_protection_accepted=True"
         )

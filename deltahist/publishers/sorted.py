@@ -13,10 +13,14 @@ from deltahist.budgets.window import Account, amounts_for
 from deltahist.counts.private import how_made
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.kinds.sorted.mechanism import check_membership, on_a_line, places_for
-from deltahist.mechanisms.base import vouched
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.publishers.chains import begin
-from deltahist.publishers.histogram import as_counted, check_protection, draw, only_a_mechanism
+from deltahist.publishers.gradual import begin
+from deltahist.publishers.publication import (
+    check_protection,
+    match_counting,
+    publish_measured,
+    refuse_choices,
+)
 
 
 def publish_sorted(
@@ -70,8 +74,8 @@ def publish_sorted(
     """
     if isinstance(near, SortedMechanism):
         holds = "the budget, the group and the number of points"
-        only_a_mechanism(holds, {"group": group}, epsilon=epsilon, rho=rho, most=most)
-        mechanism = as_counted(near, points, contributions)
+        refuse_choices(holds, {"group": group}, epsilon=epsilon, rho=rho, most=most)
+        mechanism = match_counting(near, points, contributions)
     else:
         check_membership(near)
         counting = how_made(points, near.domain, contributions)
@@ -80,10 +84,6 @@ def publish_sorted(
         mechanism = SortedMechanism(near, number, budget, group, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     sums = mechanism.measure(points)
-    if state is not None:
-        return begin(
-            mechanism, state, account, rng, lambda known, noise, paid: SortedRelease(known, sums + noise, payment=paid)
-        )
-    payment = None if account is None else account.pay(mechanism.guarantee)
-    noisy = sums + draw(mechanism.law, len(sums), rng)
-    return vouched(SortedRelease(mechanism, noisy, payment=payment), rng is None)
+    if state is None:
+        return publish_measured(SortedRelease, mechanism, sums, account=account, rng=rng)
+    return begin(SortedRelease, mechanism, sums, state, account=account, rng=rng)

@@ -1,10 +1,13 @@
-"""The secret state of a chain of releases: one file, written before the release that it belongs to."""
+"""Secret states: files that refine a release, or users' reports; whole or not at all, and for the owner's eyes only."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+import secrets
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,22 +15,92 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import exclusive
-from deltahist.errors import DamagedFile, InputError
+from deltahist._files import check_format, check_secret, exclusive, write_whole
+from deltahist.errors import DamagedFile, InputError, fits_memory
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.chain import Chain
-from deltahist.publishers.state_files import new_token, read_state, write_state
+from deltahist.mechanisms.sequence import Chain
 from deltahist.releases import BaseRelease, Release
 from deltahist.releases.base import from_bytes
 
-#: Name of the file format.
+#: Name of the file format of a chain.
 _FORMAT = "deltahist-state"
+#: Version of all kinds of states; older ones stay readable.
+_VERSION = 1
+#: Name of the description among the arrays.
+_DESCRIPTION = "description"
+
+
+def new_token() -> str:
+    """Return a name that tells a writing from all others: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+def write_state(
+    path: Path,
+    form: str,
+    description: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    token: str,
+    *,
+    new: bool = False,
+) -> None:
+    """Write a state of a form, durably; its token tells this writing from all others.
+
+    Raises InputError if the folder does not exist or cannot be written; if the state is `new` and there is one already.
+    """
+    said = {"format": form, "version": _VERSION, "token": token, **description}
+    named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez(file, allow_pickle=False, **named)
+
+    if not write_whole(path, write, secret=True, replace=not new):
+        raise InputError(
+            f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new "
+            "file, or go on with that one"
+        )
+
+
+def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
+    """Read description, arrays and token of a state.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, others than its owner can read it, or it is of a newer version.
+    DamagedFile
+        If it is truncated, of another form or something else.
+    """
+    if not path.is_file():
+        raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
+    if zipfile.is_zipfile(path):  # what is no state is called that, not a state that others can read
+        check_secret(path, "state")
+        if path.stat().st_nlink > 1:
+            raise InputError(
+                f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each of them would refine the "
+                f"same noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them); nothing was drawn or spent"
+            )
+    try:
+        with zipfile.ZipFile(path) as parts:
+            fits_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
+        check_format(description, str(path), form=form, version=_VERSION)
+        return description, arrays, str(description["token"])
+    except InputError:
+        raise
+    except Exception as problem:  # NumPy reads headers as programs are read, and stumbles in as many ways
+        raise DamagedFile(
+            f"state {str(path)!r} is truncated or no state: {problem}; nothing was drawn or spent"
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What refines a release: the noise that is in it. Whoever has it can take the noise away, and sees the data.
+    """The noise in a release, which refines it. Whoever has it can take the noise away, and sees the data.
 
     The file holds the last release of its chain too, so that nothing is lost where a process ends between writing the
     two. It is readable by its owner alone.
@@ -57,14 +130,14 @@ class State:
 
     @property
     def chain(self) -> Chain:
-        """Which release of which chain it belongs to."""
+        """The place of its release in the chain."""
         chain = self.release.mechanism.chain
         assert chain is not None
         return chain
 
     @property
     def mechanism(self) -> Mechanism | SortedMechanism:
-        """What was published, all but the numbers."""
+        """The release but its numbers."""
         return self.release.mechanism
 
     @classmethod
@@ -85,26 +158,19 @@ class State:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
         return cls(_in_chain(release, draws, path), draws, token, description.get("source"))
 
-    def begin(self, path: str | Path) -> None:
-        """Write the state of a first release, durably; a file that exists is never overwritten."""
-        self._write(path, new=True)
-
-    def follow(self, path: str | Path) -> None:
-        """Put the state of a finer release in the place of the one before, which is `held` meanwhile."""
-        self._write(path, new=False)
-
-    def next(self, release: Release | SortedRelease, draws: NDArray[np.int64]) -> Self:
-        """The state of a finer release."""
+    def follow(self, release: Release | SortedRelease, draws: NDArray[np.int64]) -> Self:
+        """Return the state of a finer release."""
         return replace(self, release=release, draws=draws, token=new_token(), source=self.token)
 
-    def _write(self, path: str | Path, *, new: bool) -> None:
+    def write(self, path: str | Path, *, new: bool) -> None:
+        """Write the state, durably: `new`, or in the place of the one before, which is locked meanwhile."""
         content = np.frombuffer(self.release.to_bytes(), dtype=np.uint8)
         arrays: dict[str, NDArray[Any]] = {"release": content, "draws": self.draws}
         write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
 
 
 def check_new(path: str | Path) -> None:
-    """InputError if a file is there already: a state is never overwritten."""
+    """Raise InputError if a file is there already: a state is never overwritten."""
     if Path(path).exists():
         raise InputError(
             f"state {str(path)!r} exists already: it may refine another release, and is never overwritten; name a new "
@@ -117,8 +183,8 @@ def check_new(path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def held(path: str | Path) -> Iterator[State]:
-    """A state, read, that no other process refines meanwhile."""
+def lock_state(path: str | Path) -> Iterator[State]:
+    """Yield a state that no other process refines meanwhile."""
     if not Path(path).is_file():
         State.load(path)  # says what is missing
     with exclusive(Path(path), "state"):
@@ -126,7 +192,7 @@ def held(path: str | Path) -> Iterator[State]:
 
 
 def _in_chain(release: BaseRelease, draws: NDArray[Any], path: str | Path) -> Release | SortedRelease:
-    """The release of a state, if it is in a chain and has as many draws as there are."""
+    """Return the release of a state; DamagedFile unless it is in a chain and has as many draws as there are."""
     chain = release.mechanism.chain
     if chain is None or chain.copied is not None or not isinstance(release, Release | SortedRelease):
         raise DamagedFile(f"state {str(path)!r} holds a release that is in no chain")

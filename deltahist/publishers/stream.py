@@ -21,11 +21,12 @@ from deltahist.counts.steps import check_folders, count_steps, step_files
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN
-from deltahist.mechanisms.step import Step
+from deltahist.mechanisms.sequence import Step
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
-from deltahist.publishers.histogram import check_protection, publish
+from deltahist.publishers.histogram import publish
+from deltahist.publishers.publication import check_protection
 from deltahist.strategies.base import Strategy
 
 #: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps
@@ -205,7 +206,7 @@ class Stream:
         most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
         if most:
             pure = self.budget.unit == "epsilon"
-            mechanism = mechanism.spending(Budget(most) if pure else Budget(rho=most))
+            mechanism = mechanism.with_budget(Budget(most) if pure else Budget(rho=most))
         check_protection(mechanism, accepted)
         sure = self.budget.guarantee.certainty
         if sure > MOST_CERTAIN and not accepted:
@@ -256,7 +257,7 @@ class _Run:
             budget = Budget(amount) if self.window.unit == "epsilon" else Budget(rho=amount)
             publish(
                 nobody if counts is None else counts,
-                self.stream.mechanism.spending(budget).at(self.stream.step(step)),
+                self.stream.mechanism.with_budget(budget).with_step(self.stream.step(step)),
                 account=Account(self.window, step),
                 weak_protection_accepted=True,  # looked at before the first charge
             ).save(file)
@@ -310,7 +311,7 @@ class _Run:
                 f"the stream is for counts with {self.stream.counting.how}, but the rows were read with "
                 f"{counting.how}: say the same of both"
             )
-        self.stream.mechanism.counted(counting)  # refuses what could not be published
+        self.stream.mechanism.with_counting(counting)  # refuses what could not be published
         now = counting.describe()
         before = self.ledger.fact(_ACCOUNT, _COUNTING)
         if before is None:

@@ -25,7 +25,7 @@ from deltahist.decode import (
 from deltahist.domain import Domain
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.base import vouched
+from deltahist.mechanisms.base import stamp
 from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
@@ -185,7 +185,7 @@ class Release(BaseRelease):
             raise damaged(path, "states noise that does not follow from its strategy and budget")
         values, total = columns["value"], None if total is None else _total(total)
         payment = Payment.from_description(description.get("account"))
-        return vouched(cls(mechanism, values, total, payment=payment), is_publishable(description))
+        return stamp(cls(mechanism, values, total, payment=payment), is_publishable(description))
 
 
 def nonnegative_words(found: Posterior | None) -> str:

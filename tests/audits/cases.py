@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deltahist.domain import Domain
 from deltahist.mechanisms import calibration, histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.publishers import histogram
+from deltahist.publishers import histogram, publication
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
 from deltahist.strategies.base import Strategy
 from tests.audits.harness import Draw, design, mechanism_of, worst_pairs
@@ -93,7 +93,7 @@ def end_to_end(strategy: Strategy, near: Neighbourhood, **options: Any) -> Draw:
 
 def scaled_noise(patch: pytest.MonkeyPatch, factor: Fraction) -> None:
     """Plant a bug: Laplace noise of `factor` times the scale, Gaussian noise of `factor` times σ."""
-    laplace, gaussian = histogram.discrete_laplace, histogram.discrete_gaussian
+    laplace, gaussian = publication.discrete_laplace, publication.discrete_gaussian
 
     def narrow_laplace(scale: Fraction, *args: Any, **kwargs: Any) -> Any:
         return laplace(scale * factor, *args, **kwargs)
@@ -101,8 +101,8 @@ def scaled_noise(patch: pytest.MonkeyPatch, factor: Fraction) -> None:
     def narrow_gaussian(*args: Any, variance: Fraction, **kwargs: Any) -> Any:
         return gaussian(*args, variance=variance * factor**2, **kwargs)
 
-    patch.setattr(histogram, "discrete_laplace", narrow_laplace)
-    patch.setattr(histogram, "discrete_gaussian", narrow_gaussian)
+    patch.setattr(publication, "discrete_laplace", narrow_laplace)
+    patch.setattr(publication, "discrete_gaussian", narrow_gaussian)
 
 
 def understated_sensitivity(patch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from deltahist.budget import Budget
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import Preprocessing
-from deltahist.publishers import histogram
+from deltahist.publishers import histogram, publication
 from deltahist.strategies.base import Strategy, whole_shares
 
 #: Probability that an audit rejects a mechanism that keeps its promise (99.9% confidence).
@@ -412,9 +412,9 @@ def at_once(
             if law.parameter == 0:
                 continue
             if law.kind == "laplace":
-                out[:, :-1][:, group.members] += histogram.discrete_laplace(law.parameter, shape, rng=rng)
+                out[:, :-1][:, group.members] += publication.discrete_laplace(law.parameter, shape, rng=rng)
             else:
-                out[:, :-1][:, group.members] += histogram.discrete_gaussian(
+                out[:, :-1][:, group.members] += publication.discrete_gaussian(
                     variance=law.parameter, shape=shape, rng=rng
                 )
         return out

@@ -19,7 +19,7 @@ from examples import quiet
 from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.publishers import histogram
+from deltahist.publishers import histogram, publication
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
 from tests.audits.cases import BUGS
 from tests.audits.harness import edge_costs
@@ -59,8 +59,8 @@ class Recorder:
 def recorder(monkeypatch):
     """Puts a recorder under `publish`; planted bugs come on top of it."""
     recorder = Recorder()
-    monkeypatch.setattr(histogram, "discrete_laplace", recorder.laplace)
-    monkeypatch.setattr(histogram, "discrete_gaussian", recorder.gaussian)
+    monkeypatch.setattr(publication, "discrete_laplace", recorder.laplace)
+    monkeypatch.setattr(publication, "discrete_gaussian", recorder.gaussian)
     return recorder
 
 

@@ -16,7 +16,7 @@ from deltahist.budget import Budget
 from deltahist.mechanisms import Mechanism, calibration, histogram as mechanism
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import Preprocessing
-from deltahist.publishers import histogram
+from deltahist.publishers import publication
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.doors import HUB_STRIPS, Hubs
@@ -62,7 +62,7 @@ def releases(near, strategy, read, contributions=1, **budget):
         noise = np.empty((number, strategy.draws), dtype=np.int64)
         for group, law in zip(strategy.groups, laws, strict=True):
             size = noise[:, group.members].shape
-            noise[:, group.members] = histogram.draw(law, size, rng) if np.prod(size) else 0
+            noise[:, group.members] = publication.draw(law, size, rng) if np.prod(size) else 0
         return np.column_stack([read(measured + strategy.scatter(noise)), np.full(number, -1)])
 
     return draw

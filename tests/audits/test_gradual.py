@@ -17,8 +17,8 @@ import deltahist as dh
 from deltahist.noise import process
 from deltahist.noise.exact import InversionTable
 from deltahist.noise.process import Brownian, GeometricProcess
-from deltahist.publishers import chains
-from deltahist.publishers.chains import entering, process_of, start_draws
+from deltahist.publishers import gradual
+from deltahist.publishers.gradual import process_of, released_noise, start_draws
 from tests.audits.harness import ERROR, Pair, audit, gaussian, pure, refuted, report
 
 CELLS = 20_000
@@ -46,7 +46,7 @@ def small_mechanisms():
         ),
         (dh.Neighbourhood(square, 1), dh.strategies.Spectral(dh.Neighbourhood(square, 1)), "rho"),
     ):
-        chain = chains.Chain("0" * 32, (Fraction(1, 2),))
+        chain = gradual.Chain("0" * 32, (Fraction(1, 2),))
         yield dh.Mechanism(near, strategy, dh.Budget(**{unit: Fraction(1, 2)}), chain=chain)
 
 
@@ -66,9 +66,9 @@ def test_noise_moved_by_an_edge_moves_the_release_by_it(mechanism):
         unit[members] = 1 << made.bits if isinstance(made, Brownian) else 1
     changes = strategy.changes(near).toarray()
     moved = strategy.matrix().toarray() @ near.incidence().toarray()
-    before, dearest = entering(mechanism, draws), Fraction(0)
+    before, dearest = released_noise(mechanism, draws), Fraction(0)
     for e in range(changes.shape[1]):
-        assert (entering(mechanism, draws + unit * changes[:, e]) == before + moved[:, e]).all()
+        assert (released_noise(mechanism, draws + unit * changes[:, e]) == before + moved[:, e]).all()
         cost = Fraction(0)
         for members, law in mechanism.noise_groups:
             for u in np.atleast_1d(changes[:, e][members]).tolist():

@@ -18,7 +18,7 @@ import deltahist as dh
 from deltahist.budgets import purse_log, purses
 from deltahist.personal import terminals
 from deltahist.privacy import Law
-from deltahist.publishers.histogram import draw
+from deltahist.publishers.publication import draw
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
 
 RELEASES = 16_000

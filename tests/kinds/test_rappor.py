@@ -14,7 +14,7 @@ from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.kinds.rappor.channels import Threshold
 from deltahist.kinds.rappor.mechanism import Rappor
-from deltahist.publishers import rappor as publishing, state_files
+from deltahist.publishers import rappor as publishing, state
 from deltahist.publishers.rappor import Clients
 
 F = Fraction
@@ -348,9 +348,9 @@ def test_files_that_are_no_states(tmp_path):
         with pytest.raises(DamagedFile, match=r"users.state' is truncated or no state"):
             Clients.load(file)
     form = "deltahist-rappor-state"
-    description, arrays, token = state_files.read_state(_written(file, whole), form)
+    description, arrays, token = state.read_state(_written(file, whole), form)
     for name in ("true", "permanent", "cohorts"):
-        state_files.write_state(file, form, description, {**arrays, name: arrays[name][:1]}, token)
+        state.write_state(file, form, description, {**arrays, name: arrays[name][:1]}, token)
         with pytest.raises(DamagedFile, match="contradicts itself: "):
             Clients.load(file)
     for changed, message in (
@@ -360,7 +360,7 @@ def test_files_that_are_no_states(tmp_path):
         ({"version": 2}, r"users.state' is of version 2: this program reads versions up to 1"),
         ({"format": "deltahist-state"}, r"users.state' is 'deltahist-state': it must be 'deltahist-rappor"),
     ):
-        state_files.write_state(file, form, description | changed, arrays, token)
+        state.write_state(file, form, description | changed, arrays, token)
         with pytest.raises(InputError, match=message):
             Clients.load(file)
 

@@ -15,7 +15,7 @@ from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.kinds.sorted.decoder import tail
 from deltahist.kinds.sorted.mechanism import group_size, sorted_steps
 from deltahist.privacy import Law
-from deltahist.publishers import histogram
+from deltahist.publishers import publication
 
 LINE = dh.Domain((0, 100), (20,))
 UNIT = dh.Domain((0, 1), (100,))
@@ -31,7 +31,7 @@ def quiet(monkeypatch):
         scales.append(law)
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr("deltahist.publishers.sorted.draw", record)
+    monkeypatch.setattr("deltahist.publishers.publication.draw", record)
     return scales
 
 
@@ -104,7 +104,7 @@ def test_what_is_released_is_exact(quiet):
 
 
 def test_the_noise_goes_through_the_exact_sampler(monkeypatch):
-    monkeypatch.setattr(histogram, "discrete_laplace", lambda scale, size, rng: np.full(size, 7))
+    monkeypatch.setattr(publication, "discrete_laplace", lambda scale, size, rng: np.full(size, 7))
     near = dh.Neighbourhood(LINE, 5)
     release = dh.publish_sorted([0, 10], near, epsilon=1, group=1)
     assert release.values.tolist() == [7, 10 * LINE.steps[0] // 5 + 7]

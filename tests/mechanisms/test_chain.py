@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import deltahist as dh
-from deltahist.mechanisms.chain import Chain
+from deltahist.mechanisms.calibration import scale_noise
+from deltahist.mechanisms.sequence import Chain
 from deltahist.noise.process import Brownian
 from deltahist.privacy import ROUNDED, Law, gaussian_epsilon
 
@@ -48,9 +49,9 @@ def test_a_mechanism_spends_what_its_chain_says():
     cells = dh.strategies.Identity(near.domain)
     with pytest.raises(dh.InputError, match=r"epsilon is 1, but the chain says 2"):
         dh.Mechanism(near, cells, dh.Budget(1), chain=Chain(NAME, (Fraction(2),)))
-    mechanism = dh.Mechanism(near, cells, dh.Budget(1)).in_chain(Chain(NAME, (Fraction(1), Fraction(2))))
+    mechanism = dh.Mechanism(near, cells, dh.Budget(1)).with_chain(Chain(NAME, (Fraction(1), Fraction(2))))
     assert mechanism.budget.epsilon == 2
-    assert mechanism.spending(dh.Budget(3)).chain is None
+    assert mechanism.with_budget(dh.Budget(3)).chain is None
 
 
 @pytest.mark.parametrize("variance", [0.05, 0.7, 4, 24, 26, 1000])
@@ -69,8 +70,8 @@ def test_moments_of_rounded_gaussian_noise(variance):
 
 
 def test_only_gaussian_noise_is_rounded():
-    assert Law("laplace", Fraction(2)).rounded().kind == "laplace"
-    assert Law("gaussian", Fraction(2)).rounded() == Law(ROUNDED, Fraction(2))
+    for budget, kind in ((dh.Budget(1), "laplace"), (dh.Budget(rho=1), ROUNDED)):
+        assert scale_noise(budget, Fraction(2), refinable=True).kind == kind
 
 
 def test_intervals_hold_with_rounded_noise():
@@ -104,7 +105,7 @@ def test_a_failure_probability_is_that_of_noise_on_its_lattice(first):
     """The lattice stays that of the first release: far from it the noise is not as fine as the real numbers."""
     line = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)
     mechanism = dh.Mechanism(line, dh.strategies.Identity(line.domain), dh.Budget(rho=1))
-    mechanism = mechanism.in_chain(Chain("0" * 32, (first, Fraction(1))))
+    mechanism = mechanism.with_chain(Chain("0" * 32, (first, Fraction(1))))
     process = Brownian.at(first / mechanism.laws[0].parameter)
     steps = float(process.variance(1 / mechanism.laws[0].parameter))
     least = gaussian_epsilon(1.0, 1e-6, least_variance=steps, draws=mechanism.draws)

@@ -119,12 +119,12 @@ def test_another_way_of_counting_has_its_own_noise():
     one = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
     assert one.laws[0].parameter == 2
     assert one.cost_within(3)[0] == 1
-    three = one.counted(Preprocessing(3))
+    three = one.with_counting(Preprocessing(3))
     assert (three.laws[0].parameter, one.laws[0].parameter) == (6, 2)
     assert three.sensitivity is one.sensitivity
-    assert not three.counted(Preprocessing(dropped=("bad rows",))).total_known
+    assert not three.with_counting(Preprocessing(dropped=("bad rows",))).total_known
     with pytest.raises(dh.InputError, match="the boundary is no source"):
-        one.counted(Preprocessing(dropped=("points outside",)))
+        one.with_counting(Preprocessing(dropped=("points outside",)))
 
 
 @pytest.mark.parametrize("counting", [Preprocessing(), Preprocessing(5), Preprocessing(2, user=True)])
@@ -138,7 +138,7 @@ def test_whatever_the_kind_it_is_what_it_would_be_from_the_start(counting):
         ),
     ):
         first.describe(), first.laws, first.statement()
-        found = first.counted(counting)
+        found = first.with_counting(counting)
         assert found.describe() == again.describe()
         assert found.laws == again.laws
         assert found.statement() == again.statement()
@@ -156,28 +156,28 @@ def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
     for kind in kinds:
         known = kind(amount)
         assert known.laws or known.statement()  # whatever is worked out once is worked out now
-        assert known.spending(dh.Budget(**{unit: other})) == kind(other)
-        assert known.spending(dh.Budget(**{unit: other})).laws == kind(other).laws
-        assert known.spending(dh.Budget(**{unit: other})).describe() == kind(other).describe()
+        assert known.with_budget(dh.Budget(**{unit: other})) == kind(other)
+        assert known.with_budget(dh.Budget(**{unit: other})).laws == kind(other).laws
+        assert known.with_budget(dh.Budget(**{unit: other})).describe() == kind(other).describe()
         assert known.budget.amount == amount
     charged = dh.Window(length=2, **{unit: 1}).charge(0, other)
-    assert kinds[0](amount).spending(dh.Budget(**{unit: charged})).budget.amount == charged
+    assert kinds[0](amount).with_budget(dh.Budget(**{unit: charged})).budget.amount == charged
     with pytest.raises(dh.InputError, match="the mechanism spends"):
-        kinds[0](amount).spending(dh.Budget(**{"rho" if unit == "epsilon" else "epsilon": other}))
+        kinds[0](amount).with_budget(dh.Budget(**{"rho" if unit == "epsilon" else "epsilon": other}))
     found = kinds[0](amount)
     assert found.sensitivity
     monkeypatch.setattr(module, "sensitivity", None)  # it is not computed again
-    assert found.spending(dh.Budget(**{unit: other})).laws
+    assert found.with_budget(dh.Budget(**{unit: other})).laws
 
 
 def test_another_budget_with_a_probability():
     made = QuantileMechanism(LINE, 0.5, 101, dh.Budget(1, probability=1e-6), "smooth-laplace")
     half = dh.Budget(Fraction(1, 2), probability=1e-6)
-    assert made.spending(half) == QuantileMechanism(LINE, 0.5, 101, half, "smooth-laplace")
+    assert made.with_budget(half) == QuantileMechanism(LINE, 0.5, 101, half, "smooth-laplace")
     # A histogram of ε with a probability spends the ρ that was found for it: half of its ε is no amount of that.
     found = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6))
     with pytest.raises(dh.InputError, match="spends rho, not epsilon"):
-        found.spending(half)
+        found.with_budget(half)
 
 
 def test_what_is_said_beside_a_mechanism_is_not_lost():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.mechanisms.step import Step
+from deltahist.mechanisms.sequence import Step
 from deltahist.preprocessing import Clock
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
@@ -22,7 +22,7 @@ def mechanism(**budget):
 
 
 def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
-    made = mechanism(epsilon=Fraction(1, 7)).at(step())
+    made = mechanism(epsilon=Fraction(1, 7)).with_step(step())
     release = dh.publish(np.ones((4, 4), dtype=int), made, account=dh.Account(dh.Window(7, epsilon=1), 2))
     release.save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
@@ -37,7 +37,7 @@ def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
 
 def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
     limited = Step(DAYS, 2, 7, dh.Budget(1), [(30, 2), (np.inf, Fraction(7, 2))])
-    made = mechanism(epsilon=Fraction(1, 15)).at(limited)
+    made = mechanism(epsilon=Fraction(1, 15)).with_step(limited)
     account = dh.Account(dh.Window(7, epsilon=1, limits=[(30, 2), (np.inf, Fraction(7, 2))]), 2)
     dh.publish(np.ones((4, 4), dtype=int), made, account=account).save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
@@ -48,7 +48,7 @@ def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
 
 
 def test_without_limits_longer_changes_cost_more_without_end():
-    said = mechanism(epsilon=Fraction(1, 7)).at(step()).statement()
+    said = mechanism(epsilon=Fraction(1, 7)).with_step(step()).statement()
     assert "for data that differ in more it is, at most, within 14 steps ε = 2, and so on without end" in said
     some = Step(DAYS, 2, 7, dh.Budget(rho=1), [(30, 2)])
     assert some.beyond == ["within 30 steps ρ = 2", "within 60 steps ρ = 4, and so on without end"]
@@ -65,9 +65,9 @@ def test_a_step_spends_no_more_than_its_window():
     with pytest.raises(
         dh.InputError, match=r"a step spends epsilon = 1.5, but every window .* has epsilon = 1"
     ):
-        mechanism(epsilon=1.5).at(step())
+        mechanism(epsilon=1.5).with_step(step())
     with pytest.raises(dh.InputError, match=r"a step spends rho = 0.1, but every window .* has epsilon = 1"):
-        mechanism(rho=0.1).at(step())
+        mechanism(rho=0.1).with_step(step())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_an_altered_step_is_damage(tmp_path):
     ],
 )
 def test_the_window_that_is_promised_pays(account):
-    made = mechanism(epsilon=Fraction(1, 7)).at(step())
+    made = mechanism(epsilon=Fraction(1, 7)).with_step(step())
     with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream .* publish steps with Account\(window"):
         dh.publish(np.ones((4, 4), dtype=int), made, account=account)
     assert account is None or account.spent == 0

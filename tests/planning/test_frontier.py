@@ -26,7 +26,7 @@ def test_beside_each_stands_what_that_budget_does_for_all_moves():
     alone = dh.plan(NEAR.anywhere(), epsilon=0.5)[0]
     assert found[0].rival.rmse == pytest.approx(alone.rmse)
     assert found[1].rival.label == alone.label
-    dearer = alone.mechanism.spending(dh.Budget(epsilon=2))
+    dearer = alone.mechanism.with_budget(dh.Budget(epsilon=2))
     assert found[1].rival.rmse == pytest.approx(dearer.rmse(dh.workloads.all_ranges(NEAR.domain)))
     assert found[1].rival.any_move == pytest.approx(2)
     assert found[2].rival is None

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 import deltahist as dh
-from deltahist.mechanisms.chain import Chain
+from deltahist.mechanisms.sequence import Chain
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), delta=1)
 
@@ -22,9 +22,9 @@ def test_it_is_the_least(own, strategy, unit, target):
     work = dh.workloads.random_squares(5, 50, NEAR.domain)
     found = dh.budget_for(mechanism, target, work)
     assert found.unit == unit
-    assert mechanism.spending(found).rmse(work) <= target
+    assert mechanism.with_budget(found).rmse(work) <= target
     less = found.of(found.amount * Fraction(997, 1000))
-    assert mechanism.spending(less).rmse(work) > target
+    assert mechanism.with_budget(less).rmse(work) > target
 
 
 def test_it_is_about_all_ranges_unless_something_is_asked():
@@ -35,7 +35,7 @@ def test_it_is_about_all_ranges_unless_something_is_asked():
 def test_the_noise_is_that_of_a_chain_where_there_is_one():
     """Rounded Gaussian noise is a little larger: the same error takes a little more."""
     plain = dh.Mechanism(NEAR, dh.strategies.Identity(NEAR.domain), dh.Budget(rho=1))
-    chain = plain.in_chain(Chain("0" * 32, (Fraction(1),)))
+    chain = plain.with_chain(Chain("0" * 32, (Fraction(1),)))
     few = dh.workloads.boxes([[0, 0, 1, 1]])
     assert dh.budget_for(chain, 0.8, few).amount > dh.budget_for(plain, 0.8, few).amount
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.mechanisms.base import vouched
+from deltahist.mechanisms.base import stamp
 from deltahist.plots import check_picture, plot_map, save_picture
 
 
@@ -37,7 +37,7 @@ def test_pictures_are_written_whole(town, tmp_path, form, only):
 def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
     seen = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **how: seen.extend(texts_of(self)))
-    save_picture(vouched(dataclasses.replace(town), publishable), tmp_path / "map.svg", "curve")
+    save_picture(stamp(dataclasses.replace(town), publishable), tmp_path / "map.svg", "curve")
     assert ("NOT FOR PUBLICATION" in seen) != publishable
     (source,) = (text for text in seen if text.startswith("Published with noise for privacy"))
     assert "ε = 1 for each point moving up to 500 m; cells of 250 × 250 m of the map" in " ".join(source.split())

@@ -11,10 +11,9 @@ import pytest
 import deltahist as dh
 from deltahist._files import exclusive
 from deltahist.noise import process
-from deltahist.publishers import chains, gradual, state as states
+from deltahist.publishers import gradual, state as states
 from deltahist.publishers.gradual import once_more
-from deltahist.publishers.state import State, held
-from deltahist.publishers.state_files import read_state, write_state
+from deltahist.publishers.state import State, lock_state, read_state, write_state
 from deltahist.releases.sums import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
@@ -63,12 +62,12 @@ def test_all_releases_of_a_chain_are_made_of_the_data_and_the_noise_of_their_sta
     publish, unit = CHAINS[name]
     path = tmp_path / "s"
     release = publish(**{unit: Fraction(1, 10)}, state=path, rng=rng())
-    exact = release.values - chains.entering(release.mechanism, State.load(path).draws)
+    exact = release.values - gradual.released_noise(release.mechanism, State.load(path).draws)
     for amount in (Fraction(1, 5), 1, 3):
         before = release
         release = dh.refine(release, path, **{unit: amount}, rng=rng())
         known = State.load(path)
-        assert (release.values - chains.entering(release.mechanism, known.draws) == exact).all()
+        assert (release.values - gradual.released_noise(release.mechanism, known.draws) == exact).all()
         assert (release.values != before.values).any()
         assert getattr(release.guarantee, unit) == amount
         assert release.total == before.total
@@ -199,7 +198,7 @@ def test_a_link_leads_to_one_state(chain, tmp_path):
     finer = dh.refine(release, link, epsilon=2)
     assert link.is_symlink()
     assert State.load(path).chain == finer.mechanism.chain
-    with held(link), pytest.raises(dh.InputError, match="in use"), held(path):
+    with lock_state(link), pytest.raises(dh.InputError, match="in use"), lock_state(path):
         pass
 
 
@@ -231,7 +230,7 @@ def test_a_state_that_came_meanwhile_is_not_overwritten(chain, monkeypatch):
     """Two runs look for the file at the same time and find none: the second one to write does not replace it."""
     path, _ = chain
     before = path.read_bytes()
-    monkeypatch.setattr(chains, "check_new", lambda path: None)
+    monkeypatch.setattr(gradual, "check_new", lambda path: None)
     with pytest.raises(dh.InputError, match=r"city.state' exists already: it belongs to something else"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
     assert path.read_bytes() == before
@@ -239,7 +238,7 @@ def test_a_state_that_came_meanwhile_is_not_overwritten(chain, monkeypatch):
 
 def test_the_state_is_written_before_the_release_is_handed_out(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(State, "begin", lambda self, path: written.append(self.release))
+    monkeypatch.setattr(State, "write", lambda self, path, new: written.append(self.release))
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "s")
     assert written == [release]
 
@@ -249,14 +248,14 @@ def test_a_process_that_dies_never_leads_to_another_draw(chain, monkeypatch, at)
     """After the state is written the same release comes out again; before it nothing was handed out."""
     path, release = chain
 
-    def dies(self, target):
+    def dies(self, target, *, new):
         if at == "after the state":
-            follow(self, target)
+            write(self, target, new=new)
         raise KeyboardInterrupt
 
-    follow = State.follow
+    write = State.write
     with monkeypatch.context() as patch:
-        patch.setattr(State, "follow", dies)
+        patch.setattr(State, "write", dies)
         with pytest.raises(KeyboardInterrupt):
             dh.refine(release, path, epsilon=2)
     drawn = State.load(path)
@@ -399,19 +398,19 @@ def test_draws_of_another_length_are_refused(chain, tmp_path):
     path, _ = chain
     known = State.load(path)
     long = State(known.release, np.zeros(65, dtype=np.int64))
-    long.begin(tmp_path / "long.state")
+    long.write(tmp_path / "long.state", new=True)
     with pytest.raises(dh.DamagedFile, match=r"draws of shape \(65,\) and type int64: there must be 64"):
         State.load(tmp_path / "long.state")
 
 
 def test_two_processes_take_turns(chain):
     path, release = chain
-    with states.held(path), pytest.raises(dh.InputError, match=r"state .* is in use: another process"):
+    with states.lock_state(path), pytest.raises(dh.InputError, match=r"state .* is in use: another process"):
         dh.refine(release, path, epsilon=2)
 
 
 def test_a_step_of_a_stream_has_no_state(tmp_path):
-    from deltahist.mechanisms.step import Step
+    from deltahist.mechanisms.sequence import Step
     from deltahist.preprocessing import Clock
 
     mechanism = dh.Mechanism(
@@ -624,7 +623,7 @@ def test_it_is_charged_before_noise_is_drawn(tmp_path, account, monkeypatch):
     monkeypatch.setattr(gradual, "refine_draws", lambda *_: pytest.fail(f"spent {account.spent}"))
     with pytest.raises(pytest.fail.Exception, match="spent 2"):
         dh.refine(release, tmp_path / "s", epsilon=2, account=account)
-    monkeypatch.setattr(chains, "start_draws", lambda *_: pytest.fail(f"spent {account.spent}"))
+    monkeypatch.setattr(gradual, "start_draws", lambda *_: pytest.fail(f"spent {account.spent}"))
     with pytest.raises(pytest.fail.Exception, match="spent 3"):
         start(tmp_path / "new", account, epsilon=1)
 

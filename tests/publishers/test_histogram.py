@@ -9,7 +9,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.noise import discrete
-from deltahist.publishers import histogram
+from deltahist.publishers import publication
 
 DOMAIN = dh.Domain((0, 0, 6, 6), (6, 6))
 NEAR = dh.Neighbourhood(DOMAIN, 1.0)
@@ -17,8 +17,7 @@ COUNTS = np.arange(36).reshape(6, 6)
 
 
 def test_without_noise_the_release_is_the_strategy_applied(monkeypatch):
-    monkeypatch.setattr(
-        histogram, "discrete_laplace", lambda scale, size, rng: np.zeros(size, dtype=np.int64)
+    monkeypatch.setattr(publication, "discrete_laplace", lambda scale, size, rng: np.zeros(size, dtype=np.int64)
     )
     for A in (
         dh.strategies.Identity(DOMAIN),
@@ -37,7 +36,7 @@ def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
         seen.append((scale, size))
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr(histogram, "discrete_laplace", draw)
+    monkeypatch.setattr(publication, "discrete_laplace", draw)
     A = dh.strategies.Hierarchical(DOMAIN, 6, shares=(1, Fraction(1, 2)))
     dh.publish(COUNTS, NEAR, A, 0.1, contributions=3)
     # Only cells are crossed by a move: 2 · 1/2 = 1; three points; shares 1 and 1/2.
@@ -58,10 +57,10 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
 
     monkeypatch.setattr(discrete, "BLOCK", 4)
     at_once = noise(3)
-    monkeypatch.setattr(histogram, "BLOCK", 8)
-    drew, laplace = set(), histogram.discrete_laplace
+    monkeypatch.setattr(publication, "BLOCK", 8)
+    drew, laplace = set(), publication.discrete_laplace
     monkeypatch.setattr(
-        histogram, "discrete_laplace", lambda *a, **k: drew.add(threading.get_ident()) or laplace(*a, **k)
+        publication, "discrete_laplace", lambda *a, **k: drew.add(threading.get_ident()) or laplace(*a, **k)
     )
     assert np.array_equal(noise(3), at_once)
     assert drew == {threading.get_ident()}  # a generator's words have an order

@@ -6,8 +6,8 @@ import re
 import pytest
 
 import deltahist as dh
-from deltahist.publishers import keys
-from deltahist.publishers.keys import open_key
+from deltahist.publishers import diffusion
+from deltahist.publishers.diffusion import open_key
 
 BOUND = b"parameters and data"
 
@@ -19,7 +19,7 @@ def path(tmp_path):
 
 def test_a_key_is_drawn_once(path):
     key = open_key(path, BOUND)
-    assert len(key) == keys.KEY
+    assert len(key) == diffusion.KEY
     assert open_key(path, BOUND) == key
     assert path.stat().st_mode & 0o777 == 0o600
     assert open_key(path.with_name("other.key"), BOUND) != key
@@ -48,7 +48,7 @@ def test_a_key_is_for_what_it_was_made_for(path):
 
 
 def test_a_key_of_a_newer_version_is_named(path, monkeypatch):
-    monkeypatch.setattr(keys, "_VERSION", b"12")
+    monkeypatch.setattr(diffusion, "_VERSION", b"12")
     open_key(path, BOUND)
     monkeypatch.undo()
     with pytest.raises(dh.InputError, match=r"share.key' is of version 12: this program reads version 1; update it"):

@@ -9,7 +9,7 @@ import pytest
 import deltahist as dh
 from deltahist.budgets.ledger import Ledger
 from deltahist.preprocessing import Clock, Preprocessing
-from deltahist.publishers import histogram
+from deltahist.publishers import publication
 from deltahist.publishers.stream import Stream
 
 LINE = dh.Domain((0, 8), (8,))
@@ -76,8 +76,8 @@ def test_every_day_is_published_with_its_own_amount(folder):
 )
 def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folder, amounts, monkeypatch):
     within = 1 if amounts[0] <= 1 else 0
-    drawn, right = [], histogram.draw
-    monkeypatch.setattr(histogram, "draw", lambda law, size, rng: drawn.append(law) or right(law, size, rng))
+    drawn, right = [], publication.draw
+    monkeypatch.setattr(publication, "draw", lambda law, size, rng: drawn.append(law) or right(law, size, rng))
     with pytest.raises(
         dh.BudgetExceeded, match=f"amount is {float(amounts[within]):g} at step {within}: .* is left"
     ):

@@ -4,6 +4,7 @@ An entry point is a public function or method of the private rooms that takes `r
 a probability below 1e-9 each.
 """
 
+import functools
 import importlib
 import inspect
 import os
@@ -18,7 +19,7 @@ from deltahist.kinds.rappor.mechanism import Rappor
 from deltahist.noise import discrete, entropy, euclidean, process
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
-from deltahist.publishers import chains, histogram
+from deltahist.publishers import gradual, publication
 from deltahist.publishers.diffusion import Diffusion
 from deltahist.publishers.rappor import Clients
 
@@ -31,16 +32,20 @@ UNITS = {"Laplace": {"epsilon": 0.01}, "Gaussian": {"rho": 0.001}}
 WEAK = {"weak_protection_accepted": True}
 
 
+def histogram_at(**amount):
+    return dh.Mechanism(SQUARE, dh.strategies.Identity(SQUARE.domain), dh.Budget(**amount))
+
+
 def in_chain(**amount):
-    mechanism = dh.Mechanism(SQUARE, dh.strategies.Identity(SQUARE.domain), dh.Budget(**amount))
-    return mechanism.in_chain(dh.mechanisms.chain.Chain("0" * 32, (mechanism.budget.amount,)))
+    mechanism = histogram_at(**amount)
+    return mechanism.with_chain(dh.mechanisms.sequence.Chain("0" * 32, (mechanism.budget.amount,)))
 
 
 def finer(mechanism, times):
     amount = mechanism.budget.amount * times
     if times > 1:
-        return mechanism.in_chain(mechanism.chain.finer(amount))
-    return mechanism.in_chain(dh.mechanisms.chain.Chain("0" * 32, mechanism.chain.amounts, amount, "0" * 64))
+        return mechanism.with_chain(mechanism.chain.finer(amount))
+    return mechanism.with_chain(dh.mechanisms.sequence.Chain("0" * 32, mechanism.chain.amounts, amount, "0" * 64))
 
 
 def refined(publish, folder, **amount):
@@ -127,9 +132,18 @@ CALLS = {
     "noise.euclidean.Laplace.start": {"": lambda folder: euclidean.Laplace().start(1, 9)},
     "noise.euclidean.Laplace.refine": {"": lambda folder: euclidean.Laplace().refine(np.ones(9), 1, 99)},
     "noise.euclidean.Laplace.tighten": {"": lambda folder: euclidean.Laplace().tighten(np.ones(9), 99, 1)},
-    "publishers.histogram.draw": {
-        law.kind: lambda folder, law=law: histogram.draw(law, 50, None)
+    "publishers.publication.draw": {
+        law.kind: lambda folder, law=law: publication.draw(law, 50, None)
         for law in (dh.privacy.Law("laplace", Fraction(1000)), dh.privacy.Law("gaussian", Fraction(10**6)))
+    },
+    "publishers.publication.draw_noise": {
+        name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None) for name, how in UNITS.items()
+    },
+    "publishers.publication.publish_measured": {
+        name: lambda folder, how=how: publication.publish_measured(
+            functools.partial(dh.Release, total=0), histogram_at(**how), np.zeros(64, int), account=None, rng=None
+        ).values
+        for name, how in UNITS.items()
     },
     "publishers.histogram.publish": {
         name: lambda folder, how=how: dh.publish(COUNTS, SQUARE, "identity", **how).values
@@ -151,23 +165,23 @@ CALLS = {
             "smooth-lognormal": {"probability": 0.001},
         }.items()
     },
-    "publishers.chains.begin": {
+    "publishers.gradual.begin": {
         name: lambda folder, how=how: dh.publish(
             COUNTS, SQUARE, "identity", state=folder / f"{len(list(folder.iterdir()))}.state", **how
         ).values
         for name, how in UNITS.items()
     },
-    "publishers.chains.start_draws": {
-        name: lambda folder, how=how: chains.start_draws(in_chain(**how), None) for name, how in UNITS.items()
+    "publishers.gradual.start_draws": {
+        name: lambda folder, how=how: gradual.start_draws(in_chain(**how), None) for name, how in UNITS.items()
     },
-    "publishers.chains.refine_draws": {
-        name: lambda folder, how=how: chains.refine_draws(
+    "publishers.gradual.refine_draws": {
+        name: lambda folder, how=how: gradual.refine_draws(
             in_chain(**how), finer(in_chain(**how), 4), np.full(64, 10**6), None
         )
         for name, how in UNITS.items()
     },
-    "publishers.chains.tighten_draws": {
-        name: lambda folder, how=how: chains.tighten_draws(
+    "publishers.gradual.tighten_draws": {
+        name: lambda folder, how=how: gradual.tighten_draws(
             in_chain(**how), finer(in_chain(**how), Fraction(1, 4)), np.full(64, 10**6), None
         )
         for name, how in UNITS.items()
@@ -211,7 +225,7 @@ CALLS = {
 NO_DRAWS = {
     "noise.entropy.source",
     "noise.entropy.Seeded.__init__",
-    "publishers.histogram.check_protection",
+    "publishers.publication.check_protection",
     "publishers.histogram.check_public",
 }
 

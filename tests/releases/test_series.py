@@ -8,7 +8,7 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.answers import answer_each
-from deltahist.mechanisms.step import Step
+from deltahist.mechanisms.sequence import Step
 from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
 
@@ -324,7 +324,7 @@ def test_epsilon_and_rho_are_not_mixed():
 
 def of_stream(step, window=7, clock=DAYS):
     mechanism = dh.Mechanism(NEAR, dh.strategies.Identity(DOMAIN), dh.Budget(Fraction(1, 7)))
-    made = mechanism.at(Step(clock, step, window, dh.Budget(1)))
+    made = mechanism.with_step(Step(clock, step, window, dh.Budget(1)))
     return dh.publish(np.ones(DOMAIN.shape, dtype=int), made, account=dh.Account(dh.Window(window, epsilon=1), step))
 
 

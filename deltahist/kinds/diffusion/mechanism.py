@@ -19,7 +19,7 @@ from deltahist.errors import NANO, InputError, as_printed, positive
 from deltahist.kinds.diffusion.distances import Distances, distances_of
 from deltahist.kinds.diffusion.levels import PrivacyLevels
 from deltahist.kinds.diffusion.network import Network
-from deltahist.mechanisms.base import vouched
+from deltahist.mechanisms.base import stamp
 from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ class Signal:
         level = self._level(epsilon)
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
-        return vouched(Signal(self.mechanism, self.owner, starts, level, values), self.publishable)
+        return stamp(Signal(self.mechanism, self.owner, starts, level, values), self.publishable)
 
     def to(self, requester: str) -> Signal:
         """Return the part that a user of the network may know.

@@ -17,7 +17,7 @@ from deltahist.domain import Domain
 from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.kinds.quantile.methods import METHODS, Method, Spread, ranked
 from deltahist.kinds.sorted.mechanism import check_all_there
-from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, vouched
+from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, stamp
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Guarantee, Law
@@ -301,7 +301,7 @@ class Quantile(BaseRelease):
         if step >= mechanism.steps:
             raise damaged(path, f"states the lattice step {step:,} of {mechanism.steps:,}")
         payment = Payment.from_description(description.get("account"))
-        found = vouched(
+        found = stamp(
             cls(mechanism, np.array([step], dtype=np.int64), payment=payment), is_publishable(description)
         )
         if found.value != description["value"]:

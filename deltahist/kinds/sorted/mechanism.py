@@ -15,12 +15,11 @@ from deltahist.budget import Budget
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
-from deltahist.mechanisms.calibration import law_hiding
-from deltahist.mechanisms.chain import Chain, laws_in
+from deltahist.mechanisms.calibration import scale_noise
+from deltahist.mechanisms.sequence import Chain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
-from deltahist.strategies.base import Members
 
 #: Share of a group by which a rank in it is off where points come in clumps.
 _CLUMPED = 0.2
@@ -71,13 +70,13 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
     return int(k[np.argmin(noise * noise + variance_within(k))])
 
 
-def noise_law(near: Neighbourhood, budget: Budget, contributions: int) -> Law:
+def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
     """Return the noise of each sum: neighbours' sums differ by at most K D lattice steps, in the L1 and the L2 norm.
 
     D is δ, or a longer move over the factor of its limit (`hidden_move`).
     """
     change = whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
-    return law_hiding(budget, change)
+    return scale_noise(budget, change, refinable=refinable)
 
 
 def hidden_move(near: Neighbourhood) -> Fraction:
@@ -174,27 +173,9 @@ class SortedMechanism(BaseMechanism):
     @functools.cached_property
     def law(self) -> Law:
         """Noise of each sum, in lattice steps."""
-        law = noise_law(self.neighbourhood, self.budget, self.counting.contributions)
-        return laws_in(self.chain, (law,))[0]
-
-    @property
-    def draws(self) -> int:
-        """Number of noise draws, one for each sum."""
-        return self.size
-
-    @property
-    def noise_groups(self) -> tuple[tuple[Members, Law], ...]:
-        """All draws have one law."""
-        return ((slice(None), self.law),)
-
-    @property
-    def adds_linearly(self) -> bool:
-        """Noise is added sum by sum."""
-        return True
-
-    def entering(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what whole-number noise (draws,) adds to the released numbers: itself."""
-        return noise
+        return noise_law(
+            self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable
+        )
 
     @property
     def laws(self) -> tuple[Law, ...]:

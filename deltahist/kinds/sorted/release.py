@@ -16,7 +16,7 @@ from deltahist.decode.intervals import check_level
 from deltahist.errors import DamagedFile, InputError, whole
 from deltahist.kinds.sorted.decoder import Isotonic, below
 from deltahist.kinds.sorted.mechanism import MOST_SUM, SortedMechanism, variance_within
-from deltahist.mechanisms.base import vouched
+from deltahist.mechanisms.base import stamp
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.workloads import Regions, Workload
 
@@ -232,7 +232,7 @@ class SortedRelease(BaseRelease):
             raise damaged(path, "states noise that does not follow from δ and its budget")
         values = read_columns(file, path, ["value"])["value"]
         payment = Payment.from_description(description.get("account"))
-        return vouched(cls(mechanism, values, payment=payment), is_publishable(description))
+        return stamp(cls(mechanism, values, payment=payment), is_publishable(description))
 
 
 def _rank(q: NDArray[np.float64], absent: float, present: float) -> NDArray[np.float64]:

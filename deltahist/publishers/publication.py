@@ -1,0 +1,141 @@
+"""Publish exact numbers with noise: check, charge, draw, add and stamp, in one way for every kind."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.budgets.window import Account
+from deltahist.counts.private import Private, how_made
+from deltahist.errors import InputError
+from deltahist.mechanisms import BaseMechanism
+from deltahist.mechanisms.base import stamp
+from deltahist.noise import discrete_gaussian, discrete_laplace
+from deltahist.noise.discrete import BLOCK
+from deltahist.privacy import Law
+
+#: Threads that draw: more of them take memory, and wait for it.
+_MOST_THREADS = 4
+
+_Mechanism = TypeVar("_Mechanism", bound=BaseMechanism)
+_Release = TypeVar("_Release")
+
+
+def publish_measured(
+    make: Callable[..., _Release],
+    mechanism: BaseMechanism,
+    measured: NDArray[np.int64],
+    *,
+    account: Account | None,
+    rng: np.random.Generator | None,
+    draw_all: Callable[[np.random.Generator | None], NDArray[np.int64]] | None = None,
+    enter: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    keep: Callable[[_Release, NDArray[np.int64]], None] | None = None,
+    publishable: bool = True,
+    **paying: Any,
+) -> _Release:
+    """Charge the account, draw noise, add it to what was measured, and return the release.
+
+    Everything that may be refused was checked before: from the charge on, nothing about data decides anything.
+
+    Parameters
+    ----------
+    make : makes the release of `mechanism`, `values` and `payment`.
+    measured : (size,) exact numbers; private.
+    account : charged, durably, before noise is drawn. paying : what it needs to know of a chain (`Account.pay`).
+    rng : a seeded generator, for experiments only: the release is stamped not for publication.
+    draw_all : draws the noise; that of the mechanism's laws when None.
+    enter : turns draws into what is added to the numbers; `mechanism.scatter` when None.
+    keep : writes the draws of a chain to its state, before the release is handed out.
+    publishable : whether what the release follows from is for publication.
+    """
+    payment = None if account is None else account.pay(mechanism.guarantee, **paying)
+    draws = draw_noise(mechanism, rng) if draw_all is None else draw_all(rng)
+    values = measured + (mechanism.scatter if enter is None else enter)(draws)
+    release = stamp(make(mechanism=mechanism, values=values, payment=payment), publishable and rng is None)
+    if keep is not None:
+        keep(release, draws)
+    return release
+
+
+def check_protection(
+    mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None
+) -> None:
+    """Refuse a budget so large that hardly anything is protected, unless that is accepted (docs/privacy/weak.md).
+
+    With a seeded generator everything goes: that is no publication.
+    """
+    weakness = None if accepted or rng is not None else mechanism.weakness
+    if weakness is not None:
+        unit, amount = mechanism.budget.unit, float(mechanism.budget.amount)
+        raise InputError(
+            f"{unit} is {amount:g}: {weakness}; take less (epsilon of about 1, or rho of about 0.1), or say that it "
+            "is meant, with weak_protection_accepted=True"
+        )
+
+
+def refuse_choices(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
+    """Raise InputError if an argument repeats what a mechanism holds: a choice but "auto", or an amount but None."""
+    if any(given != "auto" for given in choice.values()) or any(given is not None for given in amounts.values()):
+        *names, last = [*choice, *amounts]
+        raise InputError(
+            f"a mechanism is given, which holds {holds}: {', '.join(names)} and {last} must be left out"
+        )
+
+
+def match_counting(
+    mechanism: _Mechanism, data: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()
+) -> _Mechanism:
+    """Return the mechanism with the way in which counts (or points) came to the map, which only they know.
+
+    Raises InputError if they hold more than the mechanism allows for.
+    """
+    known = how_made(data, mechanism.domain, contributions, dropped)
+    allowed = mechanism.counting
+    less = known.contributions > allowed.contributions or known.user > allowed.user
+    other = known.where is not None and known.where != allowed.where
+    if less or other or not set(known.dropped) <= set(allowed.dropped):
+        raise InputError(
+            f"the mechanism is for counts with {allowed.how}, but these have {known.how}: it must allow for as much"
+        )
+    if not isinstance(data, Private):
+        return mechanism  # how they came to the map is only what the mechanism says
+    return mechanism.with_counting(replace(allowed, projection=known.projection))
+
+
+def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """Draw the noise of all groups (draws,), part by part, so that little of it is held twice.
+
+    Every part has a stream of its own from the operating system's entropy, so that several are drawn at a time; a
+    seeded generator's words come one after another.
+    """
+    drawn = np.zeros(mechanism.draws, dtype=np.int64)
+
+    def fill(law: Law, part: NDArray[np.int64]) -> None:
+        part[:] = draw(law, len(part), rng)
+
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        for members, law in mechanism.noise_groups:
+            values = drawn[members]  # a view, unless members are listed
+            parts = [values[start : start + BLOCK] for start in range(0, len(values), BLOCK)]
+            each = map if len(parts) == 1 or rng is not None else pool.map
+            list(each(functools.partial(fill, law), parts))
+            if not isinstance(members, slice):
+                drawn[members] = values
+    return drawn
+
+
+def draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """Draw exact noise of a law; the samplers are looked up here, where audits replace them."""
+    if law.parameter == 0:  # nothing changes between neighbours: there is nothing to hide
+        return np.zeros(size, dtype=np.int64)
+    if law.kind == "laplace":
+        return discrete_laplace(law.parameter, size, rng=rng)
+    return discrete_gaussian(variance=law.parameter, shape=size, rng=rng)
