@@ -255,6 +255,18 @@ def read_rows(path: Path, what: str) -> list[dict[str, Any]]:
         raise InputError(f"{what} {str(path)!r} cannot be read as CSV in UTF-8: {_first(problem)}") from None
 
 
+def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
+    """Return the form that an output's suffix asks for; raise InputError on an unknown suffix.
+
+    >>> form_of("cells.CSV", {".csv": "csv"})
+    'csv'
+    """
+    form = forms.get(Path(path).suffix.lower())
+    if form is None:
+        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(forms)}")
+    return form
+
+
 def write_whole(
     target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True
 ) -> bool:

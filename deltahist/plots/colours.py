@@ -30,7 +30,7 @@ _LEAST = 1e-4
 
 
 @dataclass(frozen=True)
-class Scale:
+class ColourScale:
     """A scale of colours: matplotlib's norm and map, ticks of the bar, and whether values lie beyond the last."""
 
     norm: Any
@@ -53,7 +53,7 @@ def _shades(number: int, darkest: float = _DARKEST) -> Any:
     return ListedColormap(colormaps[_SEQUENCE](np.linspace(0.0, darkest, number)))
 
 
-def smooth_scale(values: NDArray[np.float64], *, low: float, linear: float | None, least: float) -> Scale:
+def smooth_scale(values: NDArray[np.float64], *, low: float, linear: float | None, least: float) -> ColourScale:
     """Return a scale that is proportional for small values and logarithmic for large ones.
 
     Parameters
@@ -75,10 +75,10 @@ def smooth_scale(values: NDArray[np.float64], *, low: float, linear: float | Non
     for value in (t for t in ticks if low <= t <= top):
         if all(abs(float(norm(value) - norm(other))) > 0.08 for other in chosen):
             chosen.append(value)
-    return Scale(norm, _shades(256), tuple(sorted(chosen)), beyond)
+    return ColourScale(norm, _shades(256), tuple(sorted(chosen)), beyond)
 
 
-def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
+def classed_scale(values: NDArray[np.float64], width: float) -> ColourScale:
     """Return a scale of a few classes between round values, in equal ratios for values that differ widely.
 
     Parameters
@@ -106,7 +106,7 @@ def classed_scale(values: NDArray[np.float64], width: float) -> Scale:
     number = len(edges) - 1 + beyond
     norm = BoundaryNorm(edges, number, extend="max" if beyond else "neither")
     # Few classes need no dark colours to be told apart.
-    return Scale(norm, _shades(number, min(_DARKEST, 0.3 * (number - 1))), tuple(edges), beyond)
+    return ColourScale(norm, _shades(number, min(_DARKEST, 0.3 * (number - 1))), tuple(edges), beyond)
 
 
 def _round_between(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)) -> list[float]:
@@ -118,7 +118,7 @@ def _round_between(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5)
     return [value for value in series if first <= value <= last]
 
 
-def add_bar(ax: Axes, scale: Scale, label: str, domain: Domain, *, pale: bool = False) -> None:
+def add_bar(ax: Axes, scale: ColourScale, label: str, domain: Domain, *, pale: bool = False) -> None:
     """Draw the bar of colours beside a map, or below a wide one.
 
     The last tick is labelled ≥ where values lie beyond it; with `pale` values below the first tick have its colour.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import write_whole
+from deltahist._files import form_of, write_whole
 from deltahist.domain import Domain
 from deltahist.domain.geometries import LONGITUDE_LATITUDE, onto_map
 from deltahist.domain.operations import Operation, read_crs
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from deltahist.releases.base import BaseRelease
 
-#: Suffixes of pictures, and dots to an inch.
-PICTURES, _DPI = (".png", ".svg", ".pdf"), 160
+#: Form of a picture by the suffix of its file, and dots to an inch.
+FORMS, _DPI = {".png": "png", ".svg": "svg", ".pdf": "pdf"}, 160
+#: Suffixes of pictures.
+PICTURES = tuple(FORMS)
 #: Blocks of cells along each axis whose areas are worked out; they change slowly over a map.
 _BLOCKS = 64
 #: Edges of regions are cut into parts of the map's size over this, before they are projected to where areas are kept.
@@ -59,15 +61,14 @@ def new_figure(**how: Any) -> Figure:
 
 def check_picture(path: str | Path, only: str | None = None) -> None:
     """Raise InputError unless a picture can be called that, and `only` is None, "map" or "curve"."""
-    if Path(path).suffix.lower() not in PICTURES:
-        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(PICTURES)}")
+    form_of(path, FORMS)
     if only not in (None, "map", "curve"):
         raise InputError(f"only is {only!r}: it must be map or curve")
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure to a file in the form of the suffix; the file appears whole or not at all."""
-    form = Path(path).suffix.lower()[1:]
+    form = form_of(path, FORMS)
     write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.domain.geometries import named
 from deltahist.errors import InputError, one_of
-from deltahist.plots.colours import Scale, add_bar, classed_scale, is_dark
+from deltahist.plots.colours import ColourScale, add_bar, classed_scale, is_dark
 from deltahist.plots.ground import (
     axis_unit,
     draw_ground,
@@ -77,7 +77,7 @@ class Values:
         return order[: int(np.isfinite(self.value).sum())]
 
     @functools.cached_property
-    def scale(self) -> Scale | None:
+    def scale(self) -> ColourScale | None:
         """The scale of colours; None if nothing stands out from the noise."""
         sure = self.value[~self.doubtful]
         return (

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import write_whole
+from deltahist._files import form_of, write_whole
 from deltahist.errors import InputError, fits_memory
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.tables import cells_frame, columns_of, geo_frame, in_degrees, write_layer
@@ -59,9 +59,7 @@ def check_form(path: str | Path) -> str:
     >>> check_form("cells.tif")
     'geotiff'
     """
-    form = FORMS.get(Path(path).suffix.lower())
-    if form is None:
-        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(FORMS)}")
+    form = form_of(path, FORMS)
     if form == "geotiff":
         _rasterio()
     return form

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltahist import plots
-from deltahist._files import write_whole
+from deltahist._files import form_of, write_whole
 from deltahist.errors import InputError
 from deltahist.preprocessing import UNPAID
 from deltahist.privacy import Guarantee
@@ -76,10 +76,7 @@ def check_page(path: str | Path) -> str:
     >>> check_page("statement.html")
     'html'
     """
-    form = FORMS.get(Path(path).suffix.lower())
-    if form is None:
-        raise InputError(f"output is {str(path)!r}: its suffix must be one of {', '.join(FORMS)}")
-    return form
+    return form_of(path, FORMS)
 
 
 def save_statement(release: BaseRelease, path: str | Path, title: str | None = None) -> None:
