@@ -211,7 +211,7 @@ def plot_frontier(found: Sequence[Any], ax: Axes | None = None) -> Axes:
     near = found[0].mechanism.neighbourhood
     budgets = {p.mechanism.letter: figure_of(float(p.mechanism.budget.amount)) for p in found}
     ax.set(
-        xlabel="any move costs so many times what one within δ may",
+        xlabel="cost of any move, as times the cost of a move within δ",
         ylabel="expected error of a query (RMSE, points)",
     )
     ax.set_title(
