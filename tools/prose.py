@@ -15,7 +15,7 @@ BANNED = re.compile(r"^What\b|\b(what is|those of|so many|is said|for people|as 
 #: Folders and files whose prose is not yet written so; nothing is added here.
 UNFINISHED = (
     "answers", "budget", "checks", "cli", "decode", "errors", "mechanisms",
-    "neighbourhood", "noise", "personal", "planning", "privacy", "publishers",
+    "neighbourhood", "noise", "planning", "privacy", "publishers",
     "sample", "strategies", "workloads",
 )  # fmt: skip
 

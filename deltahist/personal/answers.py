@@ -1,4 +1,4 @@
-"""Answers to questions on people's records: estimates with their errors, and who pays."""
+"""Answers to questions on people's records: estimates with their errors, and who pays. Public."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVEL = 0.95
 
 
 class PaidAnswer:
-    """What every answer says of who paid, and how a ledger keeps it; for dataclasses with a unit and an amount."""
+    """The part of every answer that tells who paid, for dataclasses with a unit and an amount."""
 
     unit: str
     amount: Fraction
@@ -27,29 +27,26 @@ class PaidAnswer:
 
     @property
     def words(self) -> str:
-        """Who paid, for people; it reveals nobody."""
+        """Who paid, in words that reveal nobody."""
         return who_pays(self.unit, self.amount)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready description."""
+        """Describe the answer as JSON."""
         return {**vars(self), "amount": str(self.amount)}
 
     @classmethod
     def from_json(cls, kept: dict[str, Any]) -> Self:
-        """What `to_json` described."""
+        """Return the answer that `to_json` described."""
         return cls(**{**kept, "amount": Fraction(kept["amount"])})
 
 
 @dataclass(frozen=True, repr=False)
 class Answer(PaidAnswer):
-    """What is known of one number, with the noise that protects it; public.
-
-    It is about the records of people who could pay.
+    """One number with the error of the noise that protects it, about the records of people who could pay.
 
     Parameters
     ----------
-    what : was asked.
-    estimate : of the number. std_error : of the noise.
+    what : the number is. estimate : of the number. std_error : of the noise.
     low, high : an interval that holds the number in 95 of 100 cases.
     unit : "epsilon" or "rho". amount : of it, that one record costs.
 
@@ -104,11 +101,11 @@ class Answers:
 
     @property
     def words(self) -> str:
-        """Who paid, for people; it reveals nobody."""
+        """Who paid, in words that reveal nobody."""
         return self.answers[0].words
 
     def frame(self) -> pd.DataFrame:
-        """A row for each value: estimate, std_error, low, high."""
+        """Return a table with a row for each value: estimate, std_error, low, high."""
         import pandas as pd
 
         columns = ("estimate", "std_error", "low", "high")
@@ -116,24 +113,51 @@ class Answers:
         return pd.DataFrame(rows, columns=list(columns), index=pd.Index(self.values, name="value"))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready description; values as text."""
+        """Describe the answers as JSON; values are texts."""
         return {
             "values": [str(value) for value in self.values],
             "answers": [answer.to_json() for answer in self.answers],
         }
 
 
+@dataclass(frozen=True, repr=False)
+class QuantileAnswer(PaidAnswer):
+    """A quantile of values that people pay for.
+
+    Parameters
+    ----------
+    what : which quantile. value : that was drawn.
+    amiss : records on its wrong side, at most, in 95 of 100 cases.
+    unit, amount : the cost of one record.
+
+    >>> QuantileAnswer("median of fare", 12.4, 100, "epsilon", Fraction(1, 10))
+    QuantileAnswer(median of fare: 12.4, with at most 100 records on the wrong side with probability 95%)
+    """
+
+    what: str
+    value: float
+    amiss: int
+    unit: str
+    amount: Fraction
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: {self.value:,.6g}, with at most {self.amiss:,} records on the wrong side with probability "
+            f"{LEVEL:.0%}"
+        )
+
+
 def shown(value: float, digits: int = 6) -> str:
-    """A number for people: to so many digits, but whole ones written out up to 10^15."""
+    """Print a number to some digits, but write whole ones out up to 10^15."""
     return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 def who_pays(unit: str, amount: Fraction) -> str:
-    """What each person pays for a question, in words."""
-    said = f"{float(amount):.10g}"
+    """Say in words how much each person pays for a question."""
+    price = f"{float(amount):.10g}"
     each = (
-        f"ε = {said} for each of their records that was used"
+        f"ε = {price} for each of their records that was used"
         if unit == "epsilon"
-        else f"ρ = {said} times the square of the number of their records that were used"
+        else f"ρ = {price} times the square of the number of their records that were used"
     )
     return f"each person paid {each}; the records of who could not pay were left out"

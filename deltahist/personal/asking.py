@@ -1,4 +1,4 @@
-"""One question, from the look at its key to its answer: who pays, and whose records are used.
+"""Records of people, and one question about them: from the look at its key to its answer, and who pays.
 
 A person takes part if they have derived records and can pay for all of them. Everybody else's records are left out,
 without a word. Whether somebody takes part depends on their own records and their own purse only, so that with and
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,66 +26,161 @@ from deltahist.budgets.purses import Turn
 from deltahist.budgets.rules import Cost, ceil_nano
 from deltahist.counts.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
+from deltahist.personal.aggregates import Aggregate, Count, Histogram, Mean, Sum
+from deltahist.personal.answers import Answer, Answers, QuantileAnswer
+from deltahist.personal.quantiles import Quantile
 from deltahist.personal.query import OWNER, Expression, Query
-from deltahist.personal.terminals import Given, Terminal
 
 if TYPE_CHECKING:
-    from deltahist.personal.people import People
+    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.releases import Release
+    from deltahist.strategies.base import Strategy
+    from deltahist.workloads import Workload
 
 #: Records of one person whose square is more than any limit pays for.
 _MANY = 1 << 31
 
-_Given = TypeVar("_Given", bound=Given)
 
+@dataclass(frozen=True, eq=False)
+class Records(Query):
+    """Records of people, or records derived from them, to ask questions of.
 
-def ask(people: People, query: Query, terminal: Terminal[_Given], key: str | None = None) -> _Given:
-    """Ask a question of people's records.
-
-    Parameters
-    ----------
-    query : which records. terminal : what is asked of them.
-    key : of the request, chosen by who asks: the same request under the same key has the same answer, and is paid
-        for once.
-
-    Raises
-    ------
-    InputError
-        If the budget is of another unit than the people's, the key was used for another request, or the database
-        or the ledger cannot be used. Nothing is charged then, unless records were being read: everybody is charged the
-        most that the question may cost them, and the message says so. Nothing is said that depends on records.
+    Each question costs a person its ε (or ρ) as many times as it uses records derived from theirs (for ρ: as many
+    times as the square of that). Each takes a key: the same question under the same key has the same answer, and is
+    paid for once.
     """
-    purses = people.purses
-    if terminal.unit != purses.unit:
-        raise InputError(
-            f"the question costs {terminal.unit}, and the people of {people.name!r} have budgets in {purses.unit}: ask "
-            f"for {purses.unit}"
+
+    people: Any = None
+
+    def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
+        """Ask a question (`deltahist.personal.aggregates`).
+
+        Raises
+        ------
+        InputError
+            If the budget is of another unit than the people's, the key was used for another request, or the database
+            or the ledger cannot be used. Nothing is charged then, unless records were being read: everybody is charged
+            the most that the question may cost them, and the message says so. No message depends on records.
+        """
+        people = self.people
+        if aggregate.unit != people.purses.unit:
+            raise InputError(
+                f"the question costs {aggregate.unit}, and the people of {people.purses.name!r} have budgets in "
+                f"{people.purses.unit}: ask for {people.purses.unit}"
+            )
+        query, values = aggregate.records(self)
+        if people.place is not None:
+            aggregate.check_place(query, people.place)
+        expression = query.rows(**values)
+        request = None if key is None else _request(people.purses.name, check_text(key=key), expression, aggregate)
+        try:
+            with people.register.turn() as turn:
+                kept = None if request is None else request.find_answer(turn.accounts)
+                if kept is not None:
+                    return aggregate.from_json(kept[0])
+                answer = _answer(people, turn, query, expression, values, aggregate)
+                if request is not None:
+                    with _reading():
+                        written = aggregate.to_json(answer)
+                    request.keep(turn.accounts, written)
+            return answer
+        except _BrokenOff as broken:
+            ended = broken.ended
+        # Outside of the handler, so that what was read is gone, and its error is not dragged along.
+        with people.purses.turn() as turn:
+            turn.charge(_most_times(turn, query, aggregate), aggregate.cost(turn.classes))
+        raise ended
+
+    def count(
+        self,
+        *,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Answer:
+        """Count the records."""
+        return self.ask(Count(epsilon=epsilon, rho=rho), key)
+
+    def sum(
+        self,
+        column: Expression,
+        *,
+        clip: tuple[float, float] | None = None,
+        resolution: float | Fraction | None = None,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Answer:
+        """Sum a value, clipped to a public range (`Sum`). Records without the value are not used."""
+        return self.ask(Sum(column, clip, resolution, epsilon=epsilon, rho=rho), key)
+
+    def mean(
+        self,
+        column: Expression,
+        *,
+        clip: tuple[float, float] | None = None,
+        resolution: float | Fraction | None = None,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Answer:
+        """Average a value, clipped to a public range (`Mean`). Records without the value are not used."""
+        return self.ask(Mean(column, clip, resolution, epsilon=epsilon, rho=rho), key)
+
+    def histogram(
+        self,
+        column: str,
+        values: Sequence[Any],
+        *,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Answers:
+        """Count the records with each of some public values (`Histogram`). Records with others are not used."""
+        return self.ask(Histogram(column, values, epsilon=epsilon, rho=rho), key)
+
+    def quantile(
+        self,
+        column: Expression,
+        q: float | Fraction = 0.5,
+        *,
+        clip: tuple[float, float] | None = None,
+        resolution: float | Fraction | None = None,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> QuantileAnswer:
+        """Draw a quantile of a value within a public range (`Quantile`). Records without the value are not used."""
+        return self.ask(Quantile(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
+
+    def publish(
+        self,
+        near: Neighbourhood,
+        x: str,
+        y: str | None = None,
+        strategy: Strategy | str = "auto",
+        *,
+        crs: str | None = None,
+        workload: Workload | None = None,
+        membership_known: bool = False,
+        weak_protection_accepted: bool = False,
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        key: str | None = None,
+    ) -> Release:
+        """Publish a map of the records, charged to the people on it (`Map`)."""
+        from deltahist.personal.maps import Map
+
+        drawn = Map(
+            *(near, x, y, strategy, workload, crs, membership_known, weak_protection_accepted),
+            epsilon=epsilon,
+            rho=rho,
         )
-    asked, values = terminal.records(query)
-    if people.location is not None:
-        terminal.check_place(asked, people.location)
-    expression = asked.rows(**values)
-    request = None if key is None else _request(purses.name, check_text(key=key), expression, terminal)
-    try:
-        with people.turn() as turn:
-            kept = None if request is None else request.find_answer(turn.accounts)
-            if kept is not None:
-                return terminal.again(kept[0])
-            answer = _answered(people, turn, asked, expression, values, terminal)
-            if request is not None:
-                with _reading():
-                    written = answer.to_json()
-                request.keep(turn.accounts, written)
-        return answer
-    except _BrokenOff as broken:
-        ended = broken.ended
-    # Outside of the handler, so that what was read is gone, and its error is not dragged along.
-    with purses.turn() as turn:
-        turn.charge(_most_times(turn, asked, terminal), terminal.cost(turn.classes))
-    raise ended
+        return self.ask(drawn, key)
 
 
 class _BrokenOff(Exception):  # noqa: N818
-    """A question that ended once records were being read: by what is raised when all are charged."""
+    """The end of a question while records were being read; `ended` is raised when all are charged."""
 
     def __init__(self, ended: BaseException) -> None:
         self.ended = ended
@@ -91,7 +188,7 @@ class _BrokenOff(Exception):  # noqa: N818
 
 @contextlib.contextmanager
 def _preparing() -> Iterator[None]:
-    """What goes wrong before records are read is told if it was meant to be, and nothing is charged."""
+    """Raise the library's own errors, before records are read, and one InputError for all others."""
     try:
         yield
     except InputError:
@@ -105,7 +202,7 @@ def _preparing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Whatever ends the block early is one and the same to who asks: it may be about records."""
+    """Raise one and the same error, whatever ends the block early: the cause may be about records."""
     try:
         yield
     except Exception:
@@ -120,63 +217,46 @@ def _reading() -> Iterator[None]:
     raise _BrokenOff(ended)
 
 
-def _most_times(turn: Turn, query: Query, terminal: Terminal[Any]) -> NDArray[np.int64]:
+def _most_times(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how often each person pays at most, (m,): for as many records as there may be, as long as money lasts."""
-    prices = terminal.cost(turn.classes)[turn.which]
+    prices = aggregate.cost(turn.classes)[turn.which]
     affordable = (turn.limits - turn.spent) // np.maximum(prices, 1)
     if query.most is None:
         return affordable
-    return np.minimum(affordable, _times(np.array(min(query.most, 1 << 62)), terminal))
+    return np.minimum(affordable, _times(np.array(min(query.most, 1 << 62)), aggregate))
 
 
-def _times(number: NDArray[np.int64], terminal: Terminal[Any]) -> NDArray[np.int64]:
-    """Return how often who has some numbers of derived records pays the price of one."""
-    return number if terminal.unit == "epsilon" else np.minimum(number, _MANY) ** 2
+def _times(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
+    """Return how often the owner of some numbers of derived records pays the price of one."""
+    return number if aggregate.unit == "epsilon" else np.minimum(number, _MANY) ** 2
 
 
-class _Used:
-    """The derived records of those who pay."""
-
-    def __init__(
-        self, columns: Mapping[str, NDArray[Any]], used: NDArray[np.bool_] | None, number: int
-    ) -> None:
-        self._columns, self._used, self.number = columns, used, number
-
-    def column(self, name: str) -> NDArray[Any]:
-        """A fetched value of each of them."""
-        return self._columns[name] if self._used is None else self._columns[name][self._used]
-
-
-def _answered(
-    people: People,
-    turn: Turn,
-    query: Query,
-    expression: Any,
-    values: Mapping[str, Expression],
-    terminal: Terminal[_Given],
-) -> _Given:
-    with contextlib.ExitStack() as held:
+def _answer(
+    people: Any, turn: Turn, query: Query, expression: Any, values: Mapping[str, Expression], aggregate: Aggregate
+) -> Any:
+    """Fetch the records, charge their owners, and answer from the records of those who pay."""
+    with contextlib.ExitStack() as stack:
         with _preparing():
-            prices = terminal.cost(turn.classes)
-            fetch = held.enter_context(people.base.snapshot()).plan(expression)
+            prices = aggregate.cost(turn.classes)
+            fetch = stack.enter_context(people.database.snapshot()).plan(expression)
         with _reading():
-            owner, columns = _arrays(fetch(), list(values), len(turn.limits))
-            held.close()
-            read, usable = terminal.read(columns)
+            owner, fetched = _arrays(fetch(), list(values), len(turn.limits))
+            stack.close()
+            columns, usable = aggregate.read(fetched)
             if usable is not None:
-                owner, read = owner[usable], {name: column[usable] for name, column in read.items()}
+                owner, columns = owner[usable], {name: column[usable] for name, column in columns.items()}
             number = np.bincount(owner, minlength=len(turn.limits))
-            if people.place is None or not terminal.keeps_radii(query, values.values()):
+            if people.place is None or not aggregate.keeps_radii(query, values.values()):
                 number[~np.isnan(turn.classes)[turn.which]] = 0
-            payers = turn.charge(_times(number, terminal), prices)
-            used = payers[owner] if read else None
-            return terminal.answer(_Used(read, used, int(number[payers].sum())))
+            payers = turn.charge(_times(number, aggregate), prices)
+            paid = {name: column[payers[owner]] for name, column in columns.items()}
+            return aggregate.answer(paid, int(number[payers].sum()))
 
 
 def _arrays(
     fetched: Any, values: list[str], persons: int
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-    """Whose each record is, and its values; records of nobody who joined are left out."""
+    """Return whose each record is, and its values, without records of nobody who joined."""
     owner = fetched[OWNER].to_numpy()
     columns = {name: fetched[name].to_numpy() for name in values}
     if len(owner) and (owner.min() < 0 or owner.max() >= persons):
@@ -185,14 +265,14 @@ def _arrays(
     return owner, columns
 
 
-def _request(account: str, key: str, expression: Any, terminal: Terminal[Any]) -> KeyedRequest:
-    """A request in one way of writing."""
+def _request(account: str, key: str, expression: Any, aggregate: Aggregate) -> KeyedRequest:
+    """Return a request in one way of writing."""
     text = sql_of(expression, "duckdb", pretty=True)
     # Public tables that are joined have names that differ from run to run: what they hold stands for them.
     for name, rows in carried_tables(expression).items():
         text = text.replace(name, _digest(repr(rows.to_pydict())))
-    cost = Cost(ceil_nano(**{terminal.unit: terminal.amount}))
-    return KeyedRequest(account, key, cost, drawn=True, words={**terminal.describe(), "records": _digest(text)})
+    cost = Cost(ceil_nano(**{aggregate.unit: aggregate.amount}))
+    return KeyedRequest(account, key, cost, drawn=True, words={**aggregate.describe(), "records": _digest(text)})
 
 
 def _digest(text: str) -> str:

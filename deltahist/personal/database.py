@@ -1,11 +1,14 @@
-"""Databases with records of people, who are numbers: queries of their tables, and new records."""
+"""Databases with records of people: their numbers by name, queries of their tables, and new records."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from numbers import Integral
+from operator import index
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +17,11 @@ from deltahist.counts.engines import Engine, Session, open_engine, quote, unboun
 from deltahist.counts.kinds import DTYPES, as_arrow, kind_of, readable_columns
 from deltahist.counts.texts import check_column
 from deltahist.errors import InputError, one_of, whole
-from deltahist.personal.names import all_different, names_of, owners_named
 from deltahist.personal.query import OWNER, Query, check_names, free_name
 
-#: Who has which number, who is about to have one, and which tables hold the numbers of persons themselves.
+#: Tables of the numbers of persons, of the persons who are coming, and of the tables that hold numbers themselves.
 _PERSON, _COMING, _RECORDS = "deltahist_person", "deltahist_coming", "deltahist_records"
-#: Which account of a ledger these numbers are for; the state of the register, and the one that is coming.
+#: The table of the account that these numbers are for, of the state of the register, and of the coming state.
 _ACCOUNT = "deltahist_account"
 _TABLES = (
     f"CREATE TABLE IF NOT EXISTS {_PERSON} (name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE)",
@@ -34,7 +36,7 @@ _MOST_PERSONS = (1 << 31) - 1
 
 
 class DatabaseStanding(NamedTuple):
-    """What a database knows of its account: the token of it, the state of its register, and the one that is coming."""
+    """The account of a database: its token, the state of its register, and the coming state."""
 
     account: str | None = None
     state: str | None = None
@@ -42,7 +44,7 @@ class DatabaseStanding(NamedTuple):
 
 
 class Database:
-    """A database with records of people. Private: what it fetches is data.
+    """A database with records of people. Private: it fetches data.
 
     >>> import pandas as pd
     >>> database = Database.open(":memory:")
@@ -64,9 +66,13 @@ class Database:
 
     @classmethod
     def open(cls, where: Any) -> Database:
-        """A database by a path ("city.duckdb"), an address ("postgresql://user@host/city"), or a DuckDB connection.
+        """Open a database by path, address, or DuckDB connection.
 
         Raises InputError if it is not there, does not answer, or its libraries are not installed.
+
+        Parameters
+        ----------
+        where : such as "city.duckdb" or "postgresql://user@host/city".
         """
         return cls(open_engine(where))
 
@@ -76,7 +82,7 @@ class Database:
 
     @property
     def standing(self) -> DatabaseStanding:
-        """Which account its persons have their budgets in."""
+        """The account in which its persons have their budgets."""
         with self.snapshot() as look:
             found = look.fetch(_standing()).to_pylist()
         return min((DatabaseStanding(*row.values()) for row in found), default=DatabaseStanding())
@@ -89,9 +95,9 @@ class Database:
             change.append(_ACCOUNT, pa.table({"token": pa.array([account], pa.string())}))
 
     def announce(self, names: Sequence[str], numbers: NDArray[np.int64], state: str | None) -> None:
-        """Keep who is coming (m,), with which number, and the state of the register that they come with.
+        """Keep the names and numbers (m,) of coming persons, and the state of the register that they come with.
 
-        Whoever else was coming comes no more.
+        Persons who were coming before come no more.
 
         Parameters
         ----------
@@ -106,18 +112,18 @@ class Database:
             change.execute(f"UPDATE {_ACCOUNT} SET coming = " + ("NULL" if state is None else f"'{state}'"))
 
     def settle(self) -> None:
-        """Register who is coming."""
+        """Register the coming persons."""
         with self._engine.change() as change:
             change.execute(f"INSERT INTO {_PERSON} SELECT name, number FROM {_COMING}")
             change.execute(f"DELETE FROM {_COMING}")
             change.execute(f"UPDATE {_ACCOUNT} SET state = COALESCE(coming, state), coming = NULL")
 
     def snapshot(self) -> AbstractContextManager[Session]:
-        """One consistent look at the database, whatever is written meanwhile."""
+        """Open one consistent look at the database, whatever is written meanwhile."""
         return self._engine.snapshot()
 
     def query(self, table: str, owner: str, place: Sequence[str] = ()) -> Query:
-        """The records of a table, each its owner's.
+        """Return a query of all records of a table.
 
         Parameters
         ----------
@@ -163,16 +169,14 @@ class Database:
         )
 
     def register(self, names: Sequence[str], first: int) -> None:
-        """Number persons: the first of them is `first`, the next one `first` + 1, and so on.
-
-        Who has the same number already keeps it.
+        """Register persons under the numbers from `first` on; a person who has the same number already keeps it.
 
         Raises
         ------
         InputError
             If a name is empty or repeats, or has another number.
         """
-        listed = all_different(names_of(names))
+        listed = check_different(read_names(names))
         first = whole("persons are numbered from 0", least=0, first=first)
         if first + len(listed) > _MOST_PERSONS:
             raise InputError(f"first is {first}: there can be {_MOST_PERSONS:,} persons")
@@ -186,11 +190,11 @@ class Database:
         self.settle()
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Numbers (m,) of persons by name; -1 for those who are not registered."""
+        """Return the numbers (m,) of persons by name; -1 for persons who are not registered."""
         import ibis
         import pyarrow as pa
 
-        listed = names_of(names)
+        listed = read_names(names)
         if not listed:
             return np.zeros(0, dtype=np.int64)
         at = pa.array(np.arange(len(listed)), pa.int64())
@@ -203,13 +207,13 @@ class Database:
         return out
 
     def persons(self) -> tuple[list[str], NDArray[np.int64]]:
-        """Names and numbers (m,) of all who are registered."""
+        """Return the names and numbers (m,) of all who are registered."""
         with self.snapshot() as look:
             found = look.fetch(_persons())
         return found["name"].to_pylist(), found["number"].to_numpy().astype(np.int64)
 
     def strangers(self, table: str, owner: str) -> list[str]:
-        """Owners of a table's records who are not registered and can be, in the order of their names.
+        """List the owners of a table's records who are not registered and can be, in the order of their names.
 
         Raises InputError if there is no such table or column.
         """
@@ -227,13 +231,13 @@ class Database:
         return sorted(name for name in found if "\0" not in name)
 
     def create_records(self, table: str, columns: Mapping[str, str], owner: str) -> None:
-        """Make a table of records that holds the numbers of persons itself, so that queries of it need no join.
+        """Make a table of records that holds the numbers of persons itself: queries of it need no join.
 
         Parameters
         ----------
         table : its name.
         columns : kinds by name: "truth", "whole", "number", "text", "time" (of UTC) or "date".
-        owner : what the column of the persons' names is called in the frames to insert; it is not kept.
+        owner : the column of the persons' names in the frames to insert; the names are not kept in the table.
 
         Raises
         ------
@@ -287,15 +291,15 @@ class Database:
                 f"{sorted([owner, *kinds])}"
             )
         names = frame[owner]
-        # Whole numbers with gaps are floats in pandas: that is said first.
-        owners_named(names.dropna())
+        # Whole numbers with gaps are floats in pandas: the error about floats comes first.
+        name_owners(names.dropna())
         if names.isna().any():
             missing = int(names.isna().sum())
             raise InputError(
                 f"{missing:,} of {len(names):,} records have no {owner!r}: each must have an owner"
             )
         codes, different = pd.factorize(names)
-        numbers = self.numbers(owners_named(different))[codes]
+        numbers = self.numbers(name_owners(different))[codes]
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
             raise InputError(
@@ -310,7 +314,7 @@ class Database:
         return len(names)
 
     def _owner_of(self, table: str) -> str | None:
-        """What the owners' column of a table of `create_records` is called; None if it is not one of these."""
+        """Return the name of the owners' column of a table of `create_records`; None for other tables."""
         listed = unbound(_RECORDS, {"name": "string", "owner": "string"})
         with self.snapshot() as look:
             found = look.fetch(listed).to_pydict()
@@ -326,17 +330,17 @@ class Database:
 
 @functools.cache
 def _standing() -> Any:
-    """The table of what belongs to which account; asked for with every question."""
+    """Return the table of the account; every question asks for it."""
     return unbound(_ACCOUNT, {"token": "string", "state": "string", "coming": "string"})
 
 
 def _persons() -> Any:
-    """The table of who has which number."""
+    """Return the table of names and numbers."""
     return unbound(_PERSON, {"name": "string", "number": "int32"})
 
 
 def _as_kind(column: Any, name: str, kind: str) -> Any:
-    """An Arrow column of a frame as one of the kind that a table holds."""
+    """Cast an Arrow column of a frame to the kind that a table holds."""
     import ibis
     import pyarrow as pa
 
@@ -351,3 +355,63 @@ def _as_kind(column: Any, name: str, kind: str) -> Any:
         own = "values that do not fit"
     cure = f"; read it by pandas.to_datetime(frame[{name!r}])" if own == "text" and kind in ("time", "date") else ""
     raise InputError(f"records have {name!r} of the kind {own!r}: the table holds {kind!r}{cure}")
+
+
+def name_owners(owners: Any) -> list[str]:
+    """Return the names of owners, none of them missing, as databases have them.
+
+    A text is its own name, a whole number its decimal digits, and a UUID its lower-case form with hyphens.
+
+    Parameters
+    ----------
+    owners : pandas series, NumPy array or index.
+
+    Raises
+    ------
+    InputError
+        On anything else, or a text that is no name. Decimal("1"), 1.0, True and b"1" would be other persons than 1.
+
+    >>> name_owners(np.array([7, 8]))
+    ['7', '8']
+    """
+    # Arrays of NumPy that are no objects would give times as whole numbers.
+    listed = list(owners) if getattr(owners.dtype, "kind", "") in "mM" else owners.tolist()
+    for kind in dict.fromkeys(map(type, listed)):
+        if not issubclass(kind, str | Integral | UUID) or issubclass(kind, bool | np.timedelta64):
+            wrong = next(owner for owner in listed if type(owner) is kind)
+            raise InputError(
+                f"an owner is {wrong!r}, of type {kind.__name__}: it must be text, a whole number or a UUID, since one "
+                "person would be two by two ways of writing; turn the column into one of these first "
+                '(astype("Int64"), or the text that names the person everywhere)'
+            )
+    return read_names(map(_name, listed), "an owner")
+
+
+def read_names(names: Iterable[Any], who: str = "a person") -> list[str]:
+    """Return one name or several as a list; InputError on one that is no text, is empty, or fits no database."""
+    listed = [names] if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise InputError(f"{who} is called {name!r}: names are texts that are not empty")
+    try:
+        "".join(listed).encode()
+    except UnicodeEncodeError:
+        wrong = next(name for name in listed if any("\ud800" <= letter <= "\udfff" for letter in name))
+        raise InputError(f"{who} is called {wrong!r}: it holds half a letter (damaged text?)") from None
+    return listed
+
+
+def check_different(names: list[str]) -> list[str]:
+    """Return names; InputError if one is there twice."""
+    if len(set(names)) < len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise InputError(f"{twice!r} is named twice: each person joins once")
+    return names
+
+
+def _name(owner: Any) -> str:
+    # Members of an Enum print otherwise than the texts and numbers that they are.
+    if isinstance(owner, str):
+        return str.__str__(owner)
+    return str(owner if isinstance(owner, UUID) else index(owner))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +16,15 @@ from deltahist.budgets.ledger import Ledger
 from deltahist.budgets.purses import Purses, Turn
 from deltahist.budgets.rules import floor_nano
 from deltahist.errors import NANO, InputError
-from deltahist.personal.database import Database
-from deltahist.personal.names import all_different, names_of, owners_named
-from deltahist.personal.places import Place
-from deltahist.personal.query import Query
-from deltahist.personal.records import Records
-from deltahist.personal.register import Register
+from deltahist.personal.asking import Records
+from deltahist.personal.database import Database, check_different, name_owners, read_names
+from deltahist.personal.register import Place, Register
 
 
-@dataclass(frozen=True, eq=False)
 class People:
-    """People with budgets of their own: a question charges those whose records it uses, for each of them.
+    """People with budgets of their own: a question charges the owners of the records that it uses.
 
-    The records of who cannot pay are left out of a question, without a word: answers are about those who still pay.
+    The records of who cannot pay are left out of a question, without a word: answers are about people who still pay.
     All answers together are ε-private for each person, where ε is their own limit. Proof: docs/privacy/personal.md.
 
     Source: Ebadi, Sands, Schneider 2015 ("Differential Privacy: Now It's Getting Personal").
@@ -41,8 +35,8 @@ class People:
     owner : the column that says whose a record is.
     ledger : a Ledger, or where one is; it is made if it does not exist. name : of the account in it.
     epsilon, rho : the budget of people who come without one; at most one of both. Without it, who joins needs one.
-    place : columns that say where a record is, x before y, the same in all questions; () if none does. As long as it is
-        not said (None), people with a radius of their own are in no answer: any column may be a place.
+    place : columns that say where a record is, x before y, the same in all questions; () if none does. As long as
+        it is None, people with a radius of their own are in no answer: any column may be a place.
     crs : of the columns of the place; None if they are in the units of maps without a CRS, and the radii with them.
     restored : whether an older copy of the database was put back: it is taken in the place of the one that is lost.
         Who has joined since is not in it, must join again, and has the purse of before.
@@ -68,70 +62,42 @@ class People:
     >>> folder.cleanup()
     """
 
-    database: Database | str | Path
-    table: str
-    owner: str = field(kw_only=True)
-    ledger: Ledger | str | Path = field(kw_only=True)
-    name: str = field(default="people", kw_only=True)
-    epsilon: float | Fraction | None = field(default=None, kw_only=True)
-    rho: float | Fraction | None = field(default=None, kw_only=True)
-    place: Sequence[str] | None = field(default=None, kw_only=True)
-    crs: str | None = field(default=None, kw_only=True)
-    restored: bool = field(default=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.epsilon is not None or self.rho is not None:
-            Budget(self.epsilon, self.rho)
-        if not isinstance(self.database, Database):
-            object.__setattr__(self, "database", Database.open(self.database))
-        if not isinstance(self.ledger, Ledger):
-            object.__setattr__(self, "ledger", Ledger(self.ledger))
-        self._first_query  # noqa: B018
-        location = self.location
-        self._register.bind(self.restored)
-        if location is not None:
-            with self.turn():  # which keeps it
-                pass
-
-    @property
-    def base(self) -> Database:
-        """The database; private."""
-        assert isinstance(self.database, Database)
-        return self.database
-
-    @cached_property
-    def purses(self) -> Purses:
-        """What each person may spend, and has spent; private."""
-        assert isinstance(self.ledger, Ledger)
-        if self.epsilon is None and self.rho is None:
-            unit = self.ledger.accounts().get(self.name, {}).get("unit", "epsilon")
+    def __init__(
+        self,
+        database: Database | str | Path,
+        table: str,
+        *,
+        owner: str,
+        ledger: Ledger | str | Path,
+        name: str = "people",
+        epsilon: float | Fraction | None = None,
+        rho: float | Fraction | None = None,
+        place: Sequence[str] | None = None,
+        crs: str | None = None,
+        restored: bool = False,
+    ) -> None:
+        if epsilon is not None or rho is not None:
+            Budget(epsilon, rho)
+        if place is None and crs is not None:
+            raise InputError(f"crs is {crs!r} without place: say which columns are in it, place=(x, y)")
+        self.table, self.owner, self.epsilon, self.rho = table, owner, epsilon, rho
+        self.database = database if isinstance(database, Database) else Database.open(database)
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self.place = None if place is None else Place(place, crs)
+        self._query = self.database.query(table, owner, self.place.columns if self.place else ())
+        if epsilon is None and rho is None:
+            unit = self.ledger.accounts().get(name, {}).get("unit", "epsilon")
         else:
-            unit = "epsilon" if self.rho is None else "rho"
-        return Purses(self.ledger, self.name, unit)
-
-    @cached_property
-    def location(self) -> Place | None:
-        """Where records are; None as long as it is not said."""
-        if self.place is None and self.crs is not None:
-            raise InputError(f"crs is {self.crs!r} without place: say which columns are in it, place=(x, y)")
-        return None if self.place is None else Place(self.place, self.crs)
-
-    @cached_property
-    def _register(self) -> Register:
-        return Register(self.base, self.purses)
-
-    @contextmanager
-    def turn(self) -> Iterator[Turn]:
-        """All purses, alone, once database and ledger are known to have the same people and places; private."""
-        with self._register.turn() as turn:
-            if self.location is not None:
-                self.location.keep(turn, self.name, self.table)
-            yield turn
+            unit = "epsilon" if rho is None else "rho"
+        self.purses = Purses(self.ledger, name, unit)
+        self.register = Register(self.database, self.purses, table, self.place)
+        self.register.bind(restored)
 
     @property
     def records(self) -> Records:
         """All records, to ask questions of."""
-        query = self._first_query
+        # Made anew each time: people who kept them would be in a circle, which keeps a database open.
+        query = self._query
         return Records(**{each.name: getattr(query, each.name) for each in fields(query)}, people=self)
 
     def join(
@@ -142,7 +108,7 @@ class People:
         rho: ArrayLike | Fraction | None = None,
         radius: ArrayLike | None = None,
     ) -> None:
-        """Let people join, with budgets that never change. Who has joined already, with the same, stays as they are.
+        """Let people join, with budgets that never change. People who joined before with the same budget stay.
 
         Parameters
         ----------
@@ -157,33 +123,33 @@ class People:
             On names that repeat or are no texts, a budget in another unit, none at all, or below a billionth; if
             somebody has joined with another budget or radius. Nobody joins then.
         """
-        listed = all_different(names_of(names, "somebody"))
+        listed = check_different(read_names(names, "somebody"))
         self._join(listed, self._limits(len(listed), epsilon, rho), _radii(len(listed), radius))
 
     def _join(self, names: list[str], limits: Any = None, radii: Any = None) -> None:
-        """Let people join with limits and radii, or those who are new with the default, and nobody else with less."""
-        with self.turn() as turn:
-            marks = self._register.marks(turn, names)
+        """Let people join with limits and radii (m,); without them, let the new ones join with the default."""
+        with self.register.turn() as turn:
+            marks = self.register.marks(turn, names)
             numbers = turn.find(marks)
             fresh = numbers < 0
             if limits is None:
-                limits, radii = self._default(names, fresh), np.full(len(names), np.nan)
+                limits, radii = self._default_limits(names, fresh), np.full(len(names), np.nan)
             else:
-                self._same(turn, names, numbers, limits, radii)
+                self._check_same(turn, names, numbers, limits, radii)
             numbers[fresh] = turn.join(limits[fresh], radii[fresh], marks[fresh])
-            self._register.enter(turn, names, numbers)
+            self.register.enter(turn, names, numbers)
         # The next turn registers them.
-        with self.turn():
+        with self.register.turn():
             pass
 
     def enrol(self) -> int:
-        """Let all owners of records join who have not done so, with the default budget; the number of them, private.
+        """Let all other owners of records join with the default budget, and return their number, which is private.
 
-        For tables that other programs write. Raises InputError if there is no default budget.
+        It serves tables that other programs write. Raises InputError if there is no default budget.
         """
-        strangers = self.base.strangers(self.table, self.owner)
+        strangers = self.database.strangers(self.table, self.owner)
         if strangers:
-            self._join(names_of(strangers))
+            self._join(read_names(strangers))
         return len(strangers)
 
     def insert(self, frame: Any) -> None:
@@ -201,39 +167,39 @@ class People:
         """
         if self.owner not in frame:
             raise InputError(f"the frame has no column {self.owner!r}, which says whose each record is")
-        owners = list(dict.fromkeys(owners_named(frame[self.owner].dropna())))
-        numbers = self.base.numbers(owners)
+        owners = list(dict.fromkeys(name_owners(frame[self.owner].dropna())))
+        numbers = self.database.numbers(owners)
         strangers = [name for name, number in zip(owners, numbers, strict=True) if number < 0]
         if strangers:
             self._join(strangers)
-        self.base.insert(self.table, frame)
+        self.database.insert(self.table, frame)
 
     def spent(self, names: Sequence[str]) -> list[Fraction]:
-        """What people have spent; private: it says whose records were used.
+        """Return the amounts that people have spent; private: they tell whose records were used.
 
         Raises InputError if somebody has not joined.
         """
-        return self._purse(names)[0]
+        return [spent for spent, _ in self._purses_of(names)]
 
     def left(self, names: Sequence[str]) -> list[Fraction]:
-        """What people may still spend; private: it says whose records were used.
+        """Return the amounts that people may still spend; private: they tell whose records were used.
 
         Raises InputError if somebody has not joined.
         """
-        return self._purse(names)[1]
+        return [limit - spent for spent, limit in self._purses_of(names)]
 
-    def _purse(self, names: Sequence[str]) -> tuple[list[Fraction], list[Fraction]]:
-        listed = names_of(names)
-        with self.turn() as turn:
-            numbers = turn.find(self._register.marks(turn, listed))
+    def _purses_of(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
+        """Return what each has spent, and the limit."""
+        listed = read_names(names)
+        with self.register.turn() as turn:
+            numbers = turn.find(self.register.marks(turn, listed))
             if (numbers < 0).any():
                 raise InputError(f"{listed[int(np.argmin(numbers))]!r} has not joined")
-            spent, limits = turn.spent[numbers].tolist(), turn.limits[numbers].tolist()
-        left = (limit - gone for limit, gone in zip(limits, spent, strict=True))
-        return [Fraction(nano, NANO) for nano in spent], [Fraction(nano, NANO) for nano in left]
+            purses = zip(turn.spent[numbers].tolist(), turn.limits[numbers].tolist(), strict=True)
+        return [(Fraction(spent, NANO), Fraction(limit, NANO)) for spent, limit in purses]
 
-    def _default(self, names: list[str], fresh: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Billionths that each may spend where nothing was said, as needed for those who are new."""
+    def _default_limits(self, names: list[str], fresh: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the default billionths (m,) that each may spend; InputError if new people need one, and none is."""
         if not fresh.any():
             return np.zeros(len(names), dtype=np.int64)
         if self.epsilon is None and self.rho is None:
@@ -244,17 +210,15 @@ class People:
         return self._limits(len(names), None, None)
 
     def _limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
-        """Billionths that each may spend."""
+        """Return the billionths (m,) that each may spend."""
         if epsilon is None and rho is None:
             epsilon, rho = self.epsilon, self.rho
-        said = {"epsilon": epsilon, "rho": rho}
-        given = said.pop(self.purses.unit)
-        (other,) = said
-        if said[other] is not None or given is None:
-            wrong = f"a budget in {other}" if said[other] is not None else "no budget"
+        unit = self.purses.unit
+        given, other = (epsilon, rho) if unit == "epsilon" else (rho, epsilon)
+        if other is not None or given is None:
+            wrong = "no budget" if other is None else f"a budget in {'rho' if unit == 'epsilon' else 'epsilon'}"
             raise InputError(
-                f"people join with {wrong}: budgets of {self.name!r} are in {self.purses.unit}, and each person needs "
-                "one"
+                f"people join with {wrong}: budgets of {self.purses.name!r} are in {unit}, and each person needs one"
             )
         if not _fits(given, number):
             raise InputError(
@@ -262,40 +226,36 @@ class People:
             )
         # One for all is read once, not for each person.
         amounts = np.asarray(given, dtype=object).ravel().tolist()
-        different = {amount: floor_nano(**{self.purses.unit: amount}) for amount in set(amounts)}
+        different = {amount: floor_nano(**{unit: amount}) for amount in set(amounts)}
         for amount, nano in different.items():
             if nano < 1:
-                raise InputError(f"{self.purses.unit} is {amount!r}: a budget must be at least a billionth")
+                raise InputError(f"{unit} is {amount!r}: a budget must be at least a billionth")
         limits = np.array([different[amount] for amount in amounts], dtype=np.int64)
         return np.broadcast_to(limits, number)
 
-    def _same(
+    def _check_same(
         self,
-        turn: Any,
+        turn: Turn,
         names: list[str],
         numbers: NDArray[np.int64],
         limits: NDArray[np.int64],
         radii: NDArray[Any],
     ) -> None:
-        """Raise InputError if somebody has joined with something else."""
+        """Raise InputError if somebody has joined with another limit or radius."""
         known = numbers >= 0
         if not known.any():
             return
-        held = numbers[known]
-        radius, own = turn.classes[turn.which[held]], radii[known]
-        alike = (turn.limits[held] == limits[known]) & ((radius == own) | (np.isnan(radius) & np.isnan(own)))
+        before = numbers[known]
+        radius, own = turn.classes[turn.which[before]], radii[known]
+        alike = (turn.limits[before] == limits[known]) & ((radius == own) | (np.isnan(radius) & np.isnan(own)))
         if not alike.all():
             first, unit = int(np.argmin(alike)), self.purses.unit
             who = int(np.flatnonzero(known)[first])
+            policy = _policy(unit, turn.limits[before[first]], radius[first])
             raise InputError(
-                f"{names[who]!r} joined with {_policy(unit, turn.limits[held[first]], radius[first])}, and is to join "
-                f"with {_policy(unit, limits[who], radii[who])}: what somebody joined with never changes; leave them "
-                "out"
+                f"{names[who]!r} joined with {policy}, and is to join with {_policy(unit, limits[who], radii[who])}: "
+                "what somebody joined with never changes; leave them out"
             )
-
-    @cached_property
-    def _first_query(self) -> Query:
-        return self.base.query(self.table, self.owner, self.location.columns if self.location else ())
 
 
 def _fits(given: Any, number: int) -> bool:

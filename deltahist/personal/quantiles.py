@@ -1,4 +1,8 @@
-"""Quantiles of people's values."""
+"""Quantiles of people's values: places on a public line, the likelier the fewer values lie on the wrong side.
+
+Unlike quantiles of points that move (`deltahist.kinds.quantile`), one value more or less is hidden here, and the number
+of values with it. Proof: docs/privacy/personal.md, section 4.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +11,38 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from deltahist.errors import InputError, as_printed, finite
-from deltahist.noise.entropy import source
-from deltahist.noise.places import moves_that_matter
-from deltahist.personal.answers import LEVEL, PaidAnswer
-from deltahist.personal.ranks import draw_quantile, ranks_amiss, rate_of
-from deltahist.personal.terminals import Used
-from deltahist.personal.values import OfValues
+from deltahist.noise.entropy import Words, source
+from deltahist.noise.places import draw_costed, moves_that_matter
+from deltahist.personal.aggregates import Columns, ValueAggregate
+from deltahist.personal.answers import LEVEL, QuantileAnswer
 
 #: Denominators of quantiles: costs stay within 64 bits.
 _FINEST = 10**6
-#: Costs of places that are told apart: so many powers take some 20 seconds and a gigabyte, whatever the records are.
+#: Costs of places that are told apart: as many powers take some 20 seconds and a gigabyte, whatever the records are.
 _MOST_COSTS = 1 << 22
 
 
-@dataclass(frozen=True, repr=False)
-class QuantileAnswer(PaidAnswer):
-    """A quantile of values that people pay for; public.
-
-    Parameters
-    ----------
-    what : was asked. value : that was drawn.
-    amiss : so many of the records lie on its wrong side at most, in 95 of 100 cases.
-    unit, amount : what one record costs.
-
-    >>> QuantileAnswer("median of fare", 12.4, 100, "epsilon", Fraction(1, 10))
-    QuantileAnswer(median of fare: 12.4, with at most 100 records on the wrong side with probability 95%)
-    """
-
-    what: str
-    value: float
-    amiss: int
-    unit: str
-    amount: Fraction
-
-    def __str__(self) -> str:
-        return (
-            f"{self.what}: {self.value:,.6g}, with at most {self.amiss:,} records on the wrong side with probability "
-            f"{LEVEL:.0%}"
-        )
-
-
 @dataclass(frozen=True)
-class QuantileQuestion(OfValues[QuantileAnswer]):
+class Quantile(ValueAggregate):
     """A quantile of a value: of the places between its bounds, those with fewer records amiss are likelier.
 
     Neither the values nor their number are known. In ρ it costs ε²/2 (docs/privacy/personal.md, section 4).
 
     Parameters
     ----------
-    q : which one, from 0 to 1; 0.5 is the median. The others as for `OfValues`.
+    q : which one, from 0 to 1; 0.5 is the median. The others as for `ValueAggregate`.
 
     Raises
     ------
     InputError
-        As `OfValues`; unless q is a number from 0 to 1 of at most six decimals; on a budget too small to draw with.
+        As `ValueAggregate`; unless q is a number from 0 to 1 of at most six decimals; on a budget too small to draw
+        with.
 
-    >>> QuantileQuestion("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
+    >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
     5000001
     """
 
@@ -71,13 +50,13 @@ class QuantileQuestion(OfValues[QuantileAnswer]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        asked = as_printed(finite(q=self.q))
-        if not 0 <= asked <= 1 or asked.denominator > _FINEST:
+        share = as_printed(finite(q=self.q))
+        if not 0 <= share <= 1 or share.denominator > _FINEST:
             raise InputError(f"q is {self.q!r}: it must be a number from 0 to 1 of at most six decimals")
-        object.__setattr__(self, "q", asked)
-        if not self.pure or moves_that_matter(self.places, rate_of(asked, self.pure)) > _MOST_COSTS:
+        object.__setattr__(self, "q", share)
+        if not self.pure or moves_that_matter(self.places, decay_rate(share, self.pure)) > _MOST_COSTS:
             raise InputError(
-                f"{self.unit} is {float(self.amount):g} for q = {float(asked):g}: to draw that exactly would take too "
+                f"{self.unit} is {float(self.amount):g} for q = {float(share):g}: to draw that exactly would take too "
                 f"long; take more {self.unit}, or a q of fewer decimals"
             )
 
@@ -89,8 +68,7 @@ class QuantileQuestion(OfValues[QuantileAnswer]):
     @property
     def places(self) -> int:
         """Places on the line between the bounds."""
-        low, high = self.bounds()
-        return round((high - low) / self.step) + 1
+        return self.width + 1
 
     @property
     def pure(self) -> Fraction:
@@ -100,18 +78,83 @@ class QuantileQuestion(OfValues[QuantileAnswer]):
         digits = 10**12
         return Fraction(math.isqrt(int(2 * self.amount * digits * digits)), digits)
 
-    def _size(self, low: Fraction, high: Fraction) -> Fraction:
-        return high - low
-
-    def answer(self, used: Used) -> QuantileAnswer:
-        low, _ = self.bounds()
-        place = draw_quantile(self.steps(used, low), self.places, self.share, self.pure, source(None))
+    def answer(self, columns: Columns, number: int) -> QuantileAnswer:
+        low, _ = self.bounds
+        place = draw_quantile(self.steps(columns, low), self.places, self.share, self.pure, source(None))
         name = "median" if self.share == Fraction(1, 2) else f"{float(self.share):g}-quantile"
-        amiss = ranks_amiss(self.places, self.share, self.pure, 1 - LEVEL)
-        return QuantileAnswer(f"{name} of {self.what}", float(low + place * self.step), amiss, self.unit, self.amount)
+        amiss = bound_amiss(self.places, self.share, self.pure, 1 - LEVEL)
+        return QuantileAnswer(f"{name} of {self.label}", float(low + place * self.step), amiss, self.unit, self.amount)
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "q": str(self.share)}
+        return super().describe() | {"q": str(self.share)}
 
-    def again(self, kept: dict[str, Any]) -> QuantileAnswer:
+    def from_json(self, kept: dict[str, Any]) -> QuantileAnswer:
         return QuantileAnswer.from_json(kept)
+
+
+def largest_change(q: Fraction) -> int:
+    """Return s: how much the cost of a place changes at most with one value more.
+
+    >>> largest_change(Fraction(1, 2)), largest_change(Fraction(19, 20))
+    (1, 19)
+    """
+    return max(q.numerator, q.denominator - q.numerator)
+
+
+def decay_rate(q: Fraction, epsilon: Fraction) -> Fraction:
+    """Return λ = ε/(2s): how fast the logarithm of a place's probability falls with its cost."""
+    return epsilon / (2 * largest_change(q))
+
+
+def stretches(
+    values: NDArray[np.int64], places: int, q: Fraction
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return stretches of places 0, …, places − 1 of equal cost: where each begins, its length, its cost.
+
+    With q = a/b the cost of z is max(0, b·#{x < z} − a n, a n − b·#{x ≤ z}): 0 where z is a q-quantile of the values.
+
+    >>> [part.tolist() for part in stretches(np.array([2, 2, 5]), 8, Fraction(1, 2))]
+    [[0, 2, 3, 5, 6], [2, 1, 2, 1, 2], [3, 0, 1, 1, 3]]
+    """
+    there, number = np.unique(values, return_counts=True)
+    upto = np.concatenate([[0], np.cumsum(number)])
+    most, share = q.denominator, q.numerator * len(values)
+    # Between two values, and before and after all of them; then at each of the values.
+    starts = np.concatenate([[0], there + 1, there])
+    widths = np.concatenate([np.diff(np.concatenate([[-1], there, [places]])) - 1, np.ones_like(there)])
+    below, least = np.concatenate([upto, upto[:-1]]), np.concatenate([upto, upto[1:]])
+    costs = np.maximum(0, np.maximum(most * below - share, share - most * least))
+    order = np.lexsort((widths, starts))
+    order = order[widths[order] > 0]
+    return starts[order], widths[order], costs[order]
+
+
+def draw_quantile(values: NDArray[np.int64], places: int, q: Fraction, epsilon: Fraction, words: Words) -> int:
+    """Draw a place z with P(z) ∝ e^(−ε cost / (2s)), exactly: ε-private for one value more or less.
+
+    Parameters
+    ----------
+    values : (n,) places of the values, private; there may be none. places : of the line, public.
+    q : which quantile. epsilon : ε. words : random words.
+
+    >>> from deltahist.noise.entropy import source
+    >>> values = np.repeat([3, 8, 9], 200)
+    >>> [draw_quantile(values, 12, Fraction(1, 2), Fraction(1), source(np.random.default_rng(i))) for i in range(4)]
+    [8, 8, 8, 8]
+    """
+    starts, widths, costs = stretches(values, places, q)
+    stretch, place = draw_costed(costs, widths, decay_rate(q, epsilon), words)
+    return int(starts[stretch]) + place
+
+
+def bound_amiss(places: int, q: Fraction, epsilon: Fraction, probability: float = 0.05) -> int:
+    """Bound the number of values on the wrong side of the drawn place, but for a probability; public.
+
+    Places that cost more than c have at most `places` · e^(−ε c / (2s)) of the probability, since some place costs
+    nothing.
+
+    >>> bound_amiss(1001, Fraction(1, 2), Fraction(1, 10))
+    100
+    """
+    cost = math.log(places / probability) / float(decay_rate(q, epsilon))
+    return math.ceil(cost / q.denominator)

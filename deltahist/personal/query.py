@@ -1,4 +1,4 @@
-"""Queries on records of people: each derived record knows whose it is, and is made of their records alone.
+"""Queries on records of people: each derived record has one owner, and is made of the owner's records alone.
 
 Whatever a query does, F(D) is the union of F(D_o) over the owners o, where D_o are the records of o: nobody's derived
 records depend on the records of anybody else, and so each pays for their own only.
@@ -12,7 +12,16 @@ from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 from deltahist.counts.expressions import make_safe
-from deltahist.counts.kinds import DTYPES, SafeExpression, convert, kind_of, unify
+from deltahist.counts.kinds import (
+    DTYPES,
+    LARGEST,
+    SMALLEST,
+    SafeExpression,
+    as_arrow,
+    convert,
+    kind_of,
+    unify,
+)
 from deltahist.counts.texts import check_column, read_text
 from deltahist.errors import InputError, whole
 
@@ -22,6 +31,8 @@ OWNER = "_person"
 _MOST_COPIES = 1000
 #: Bytes of a name; PostgreSQL cuts off what is longer.
 _LONGEST_NAME = 63
+#: Rows of a public table: it goes to the database with the query.
+_MOST_ROWS = 1_000_000
 
 #: A text, or a function of an Ibis table to one of its expressions.
 Expression: TypeAlias = str | Callable[[Any], Any]
@@ -29,7 +40,7 @@ Expression: TypeAlias = str | Callable[[Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """Records derived from those of a table, person by person. Public: it knows no data.
+    """Records derived from a table's records, person by person. Public: it knows no data.
 
     `Database.query` makes the first one of a table.
 
@@ -41,7 +52,7 @@ class Query:
     untouched : columns of place that are still what they were in the table.
     copies : records that one record of the table may become.
     most : records that one person may have; None if nothing bounds their number.
-    source : the table that the records come from. origin : what tells whose its records are, and where.
+    source : the table that the records come from. origin : its columns of owners and places.
 
     >>> import ibis
     >>> table = ibis.table({OWNER: "int64", "kind": "string", "stay": "float64"}, name="visits")
@@ -68,7 +79,7 @@ class Query:
         return {name: str(kind_of(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
 
     def where(self, condition: Expression) -> Self:
-        """The records that meet a condition; where it says neither yes nor no, they do not.
+        """Choose the records that meet a condition; where it is neither true nor false, they do not.
 
         Parameters
         ----------
@@ -79,25 +90,27 @@ class Query:
         InputError
             If it cannot be read, names other columns, or could fail for some records.
         """
-        made = self._truth(condition)
-        return self._changed(self.table.filter(made.value), self.placed, by_place=self._touches(made.columns))
+        made = self._read_condition(condition)
+        return self._derive(self.table.filter(made.value), self.placed, by_place=self._chosen_by_place(made.columns))
 
     def select(self, *names: str, **columns: Expression) -> Self:
-        """Records with the columns named, and with columns made by texts or functions.
+        """Return records with the columns named, and with columns made by texts or functions.
 
         Raises InputError if a column is not there, is made twice, or cannot be made.
         """
         for name in names:
             check_column(name, self.columns)
-        made = {name: self._made(each) for name, each in columns.items()}
+        made = {name: self._read_value(each) for name, each in columns.items()}
         check_names([*names, *made])
-        placed = self.placed & set(names) | self._placed(made)
+        placed = self.placed & set(names)
+        placed |= {name for name, each in made.items() if self._depends(each.columns)}
         values = {name: self.table[name] for name in (OWNER, *names)}
+        values |= {name: each.value for name, each in made.items()}
         chosen = replace(self, untouched=self.untouched & set(names))
-        return chosen._changed(self.table.select(**values, **_values(made)), placed)
+        return chosen._derive(self.table.select(**values), placed)
 
     def flat_map(self, *rows: Mapping[str, Expression]) -> Self:
-        """Several records of each one.
+        """Make several records of each one.
 
         Parameters
         ----------
@@ -122,8 +135,8 @@ class Query:
                     f"flat_map makes records of {sorted(set(row) - {'where'})} and of {sorted(names)}: all must have "
                     "the same columns"
                 )
-        conditions = [self._truth(row["where"]) if "where" in row else None for row in rows]
-        made = {name: unify([self._any(row[name]) for row in rows]) for name in names}
+        conditions = [self._read_condition(row["where"]) if "where" in row else None for row in rows]
+        made = {name: unify([self._read(row[name]) for row in rows]) for name in names}
         parts = []
         for number, condition in enumerate(conditions):
             table = self.table if condition is None else self.table.filter(condition.value)
@@ -133,10 +146,10 @@ class Query:
         asked = frozenset[str]().union(*(each.columns for each in conditions if each is not None))
         most = None if self.most is None else self.most * len(rows)
         several = replace(self, untouched=frozenset(), copies=copies, most=most)
-        return several._changed(_all_of(parts), placed, by_place=self._touches(asked))
+        return several._derive(_all_of(parts), placed, by_place=self._chosen_by_place(asked))
 
     def union(self, other: Query) -> Self:
-        """The records of both; a record that is in both comes twice, and is paid for twice.
+        """Return the records of both; a record that is in both comes twice, and is paid for twice.
 
         Raises InputError if the other's records come from another table, have other owners or another place, or have
         other columns, or if both together make more than 1,000 records of one.
@@ -159,10 +172,10 @@ class Query:
         both = self.table.union(other.table.select(*self.table.columns))
         most = None if self.most is None or other.most is None else self.most + other.most
         joined = replace(self, untouched=self.untouched & other.untouched, copies=copies, most=most)
-        return joined._changed(both, self.placed | other.placed, by_place=self.by_place or other.by_place)
+        return joined._derive(both, self.placed | other.placed, by_place=self.by_place or other.by_place)
 
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
-        """Queries by the value that a column has; records with other values are in none of them.
+        """Return a query for each value of a column; records with other values are in none of them.
 
         Raises InputError if values repeat or are NULL, or do not go with the column.
         """
@@ -183,15 +196,15 @@ class Query:
         return {value: part(value) for value in listed}  # type: ignore[misc]
 
     def distinct(self, *columns: str) -> Self:
-        """Each person's different records, by the columns named (all, if none is), which are those that stay.
+        """Return each person's different records, with the columns named alone (all, if none is).
 
         Raises InputError if a column is not there.
         """
         kept = self if not columns else self.select(*columns)
-        return kept._changed(kept.table.distinct(), kept.placed, by_place=kept._touches(kept.columns))
+        return kept._derive(kept.table.distinct(), kept.placed, by_place=kept._chosen_by_place(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
-        """At most so many records of each person: the first ones by some columns.
+        """Choose a number of records of each person at most: the first ones by some columns.
 
         Parameters
         ----------
@@ -222,10 +235,10 @@ class Query:
         kept = table.mutate(**{stay: before + peers <= most})
         chosen = kept.filter(kept[stay]).drop(stay)
         bounded = replace(self, most=most if self.most is None else min(most, self.most))
-        return bounded._changed(chosen, self.placed, by_place=self._touches(names))
+        return bounded._derive(chosen, self.placed, by_place=self._chosen_by_place(names))
 
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
-        """Records with the columns of a public table beside them; records without a partner in it are left out.
+        """Put the columns of a public table beside the records; records without a partner in it are left out.
 
         Parameters
         ----------
@@ -237,8 +250,6 @@ class Query:
         InputError
             If it is no frame, its keys repeat or are missing, or its columns are of other kinds or there already.
         """
-        from deltahist.personal.public import public_table
-
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:
             check_column(name, self.columns)
@@ -246,20 +257,20 @@ class Query:
         fresh = [name for name in beside.columns if name not in keys]
         check_names([*self.columns, *fresh])
         joined = self.table.inner_join(beside, keys)[[*self.table.columns, *fresh]]
-        placed = self.placed | set(fresh if self._touched(keys) else ())
-        return self._changed(joined, placed, by_place=self._touches(keys))
+        placed = self.placed | set(fresh if self._depends(keys) else ())
+        return self._derive(joined, placed, by_place=self._chosen_by_place(keys))
 
     def rows(self, **columns: Expression) -> Any:
-        """What a terminal fetches: an Ibis table of OWNER and the values given, one row for each derived record."""
-        made = {name: self._made(each) for name, each in columns.items()}
+        """Return an Ibis table of OWNER and the values given, with one row for each derived record."""
+        made = {name: self._read_value(each) for name, each in columns.items()}
         check_names(list(made))
-        return self.table.select(**{OWNER: self.table[OWNER]}, **_values(made))
+        return self.table.select(**{OWNER: self.table[OWNER]}, **{name: each.value for name, each in made.items()})
 
     def depends_on_place(self, expression: Expression) -> bool:
-        """Whether a value depends on the columns of place."""
-        return self._touched(self._made(expression).columns)
+        """Return whether a value depends on the columns of place."""
+        return self._depends(self._read_value(expression).columns)
 
-    def _any(self, expression: Expression) -> SafeExpression:
+    def _read(self, expression: Expression) -> SafeExpression:
         import ibis
         from ibis.common.deferred import Deferred
 
@@ -281,11 +292,11 @@ class Query:
             )
         return make_safe(value, given, self.table)
 
-    def _made(self, expression: Expression) -> SafeExpression:
-        return _known("an expression", self._any(expression))
+    def _read_value(self, expression: Expression) -> SafeExpression:
+        return _known("an expression", self._read(expression))
 
-    def _truth(self, condition: Expression) -> SafeExpression:
-        made = self._any(condition)
+    def _read_condition(self, condition: Expression) -> SafeExpression:
+        made = self._read(condition)
         if made.kind not in ("truth", "null"):
             raise InputError(
                 f"the query chooses records by {condition if isinstance(condition, str) else 'an expression'!r}, which "
@@ -293,23 +304,21 @@ class Query:
             )
         return convert(made, "truth")
 
-    def _touched(self, columns: Any) -> bool:
+    def _depends(self, columns: Any) -> bool:
+        """Return whether any of these columns depends on place."""
         return bool(self.placed & set(columns))
 
-    def _touches(self, columns: Any) -> bool:
-        """Whether records depend on place once they are chosen by these columns."""
-        return self.by_place or self._touched(columns)
+    def _chosen_by_place(self, columns: Any) -> bool:
+        """Return whether records depend on place once they are chosen by these columns."""
+        return self.by_place or self._depends(columns)
 
-    def _placed(self, made: Mapping[str, SafeExpression]) -> frozenset[str]:
-        return frozenset(name for name, each in made.items() if self._touched(each.columns))
-
-    def _changed(self, table: Any, placed: Any, *, by_place: bool | None = None) -> Self:
+    def _derive(self, table: Any, placed: Any, *, by_place: bool | None = None) -> Self:
         by_place = self.by_place if by_place is None else by_place
         return replace(self, table=table, placed=frozenset(placed), by_place=by_place)
 
 
 def check_names(names: Sequence[str]) -> None:
-    """InputError unless these can be the names of columns beside OWNER, in any database."""
+    """Raise InputError unless these can be the names of columns beside OWNER, in any database."""
     seen: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str) or not name or len(name.encode()) > _LONGEST_NAME or "\0" in name:
@@ -326,7 +335,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _checked_copies(copies: int) -> int:
-    """Return how many records a query makes of one; InputError if so many may not fit into memory."""
+    """Return the number of records that a query makes of one; InputError if they may not fit into memory."""
     if copies > _MOST_COPIES:
         raise InputError(
             f"the query makes up to {copies:,} records of one: flat_map and union together make {_MOST_COPIES:,} at "
@@ -341,10 +350,6 @@ def _known(name: str, made: SafeExpression) -> SafeExpression:
     return made
 
 
-def _values(made: Mapping[str, SafeExpression]) -> dict[str, Any]:
-    return {name: each.value for name, each in made.items()}
-
-
 def _called(function: Callable[[Any], Any], given: Any) -> Any:
     import ibis
 
@@ -352,27 +357,84 @@ def _called(function: Callable[[Any], Any], given: Any) -> Any:
         return function(given)
     except InputError:
         raise
-    except (
-        AttributeError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        ibis.common.exceptions.IbisError,
-    ) as problem:
+    except (AttributeError, TypeError, ValueError, ArithmeticError, ibis.common.exceptions.IbisError) as problem:
         listed = ", ".join(repr(name) for name in given.columns)
-        said = str(problem).splitlines()[0][:120]
-        raise InputError(f"the query has a function that fails on a table of {listed}: {said}") from None
+        reason = str(problem).splitlines()[0][:120]
+        raise InputError(f"the query has a function that fails on a table of {listed}: {reason}") from None
+
+
+def public_table(frame: Any, keys: Mapping[str, str]) -> Any:
+    """Return a public pandas frame as an Ibis table whose keys, of the kinds given, tell its rows apart.
+
+    Raises
+    ------
+    InputError
+        If it is no frame, has no such columns, or its keys repeat, are missing or of another kind.
+
+    >>> import pandas as pd
+    >>> public_table(pd.DataFrame({"kind": ["bus", "tram"], "seats": [40, 120]}), {"kind": "text"}).columns
+    ('kind', 'seats')
+    >>> public_table(pd.DataFrame({"kind": ["bus", "bus"]}), {"kind": "text"})
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.InputError: the public table has keys ['kind'] that repeat, in row 1: each record would come...
+    """
+    import ibis
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(
+            f"join with {type(frame).__name__}: it must be a pandas frame, which is public; a table of the database "
+            "may hold other people's records"
+        )
+    if not 0 < len(frame) <= _MOST_ROWS:
+        raise InputError(f"the public table has {len(frame):,} rows: it must have 1 to {_MOST_ROWS:,}")
+    if not keys or not set(keys) <= set(frame.columns):
+        raise InputError(f"join on {list(keys)}: the public table has the columns {list(frame.columns)}")
+    columns = {}
+    for name in frame.columns:
+        column = as_arrow(frame[name], str(name))
+        kind = kind_of(ibis.dtype(column.type)) if not pa.types.is_null(column.type) else None
+        if kind is None:
+            raise InputError(
+                f"the public table has {name!r} of type {column.type}, which queries do not take"
+            )
+        if name in keys and (kind == "number" or kind != keys[name]):
+            raise InputError(
+                f"join on {name!r}: it is of the kind {kind!r} in the public table and {keys[name]!r} in the records; "
+                "keys are of one kind, and no numbers with a point"
+            )
+        column = column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
+        if kind == "number":
+            size = np.abs(column.drop_null().to_numpy(zero_copy_only=False))
+            if ((size != 0) & ~((size >= SMALLEST) & (size <= LARGEST))).any():
+                raise InputError(
+                    f"the public table has numbers {name!r} that are not of a size of 1e-100 to 1e100"
+                )
+        if name in keys and column.null_count:
+            raise InputError(f"the public table has keys {name!r} that are missing")
+        columns[str(name)] = column
+    table = pa.table(columns)
+    twice = np.flatnonzero(table.select(list(keys)).to_pandas().duplicated())
+    if len(twice):
+        raise InputError(
+            f"the public table has keys {list(keys)} that repeat, in row {twice[0]}: each record would come once for "
+            "each of them; keep one row of each key"
+        )
+    return ibis.memtable(table)
 
 
 def free_name(name: str, taken: Any) -> str:
-    """A name that is not taken."""
+    """Return a name that is not taken."""
     while any(name.casefold() == each.casefold() for each in taken):
         name += "_"
     return name
 
 
 def _all_of(parts: Sequence[Any]) -> Any:
-    """The union of tables, as a tree that is as shallow as can be."""
+    """Return the union of tables, as a tree of least depth."""
     tables = list(parts)
     while len(tables) > 1:
         pairs = [tables[at : at + 2] for at in range(0, len(tables), 2)]

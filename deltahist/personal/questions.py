@@ -1,4 +1,4 @@
-"""Questions in files: which records, and what is answered about them."""
+"""Questions in files: which records are asked, and for which answer."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltahist.errors import BYTES_PER_CELL, InputError, fits_memory
-from deltahist.personal.records import Records
+from deltahist.personal.asking import Records
 
 #: Longest file that is read.
 _LONGEST = 1 << 20
 _KEYS = ("table", "owner", "place", "crs", "steps", "answer")
-#: What each kind of answer takes, and what it needs. Budgets may be given to all.
+#: The names that each kind of answer needs, and those that it may have; all have a budget.
 _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "count": ((), ()),
     "sum": (("column", "clip"), ("resolution",)),
@@ -28,18 +28,18 @@ _BUDGETS = ("epsilon", "rho")
 
 @dataclass(frozen=True)
 class Question:
-    """A question as it is written down: steps from a table's records to derived ones, and what is asked about these.
+    """A question in writing: steps from a table's records to derived ones, and the answer about these.
 
     Parameters
     ----------
-    steps : each a mapping of one step to what it takes, such as {"where": "hour >= 22"}.
-    answer : {"kind": "count", "epsilon": 0.1}, with what that kind takes besides.
+    steps : each a mapping of one step to its argument, such as {"where": "hour >= 22"}.
+    answer : {"kind": "count", "epsilon": 0.1}, with the other arguments of that kind.
     table, owner, place, crs : of the records, if the file says so; crs of the columns of the place.
 
     Raises
     ------
     InputError
-        On unknown steps, kinds of answers or names, on what is missing, and on not exactly one budget.
+        On unknown steps, kinds of answers or names, on missing ones, and on not exactly one budget.
 
     >>> Question.of({"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}).kind
     'count'
@@ -54,9 +54,9 @@ class Question:
 
     @classmethod
     def read(cls, path: str | Path) -> Question:
-        """The question in a TOML file.
+        """Read the question in a TOML file.
 
-        Raises InputError if it is missing, too long, no TOML, or asks for what there is not.
+        Raises InputError if it is missing, too long, no TOML, or asks for something unknown.
         """
         path = Path(path)
         if not path.is_file():
@@ -69,10 +69,10 @@ class Question:
             raise InputError(f"question {str(path)!r} cannot be read as TOML: {problem}") from None
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Question:
-        """The question that a mapping says, as a file does."""
-        _known(said, _KEYS, "a question")
-        steps, answer = said.get("steps", []), said.get("answer")
+    def of(cls, given: Mapping[str, Any]) -> Question:
+        """Return the question that a mapping describes, in the form of a file."""
+        _known(given, _KEYS, "a question")
+        steps, answer = given.get("steps", []), given.get("answer")
         if not isinstance(answer, dict):
             raise InputError(
                 'answer is missing: a question ends with what is asked, answer = {kind = "count", epsilon = 0.1}'
@@ -80,41 +80,42 @@ class Question:
         if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
             raise InputError("steps must be a list of tables: [[steps]] before each of them")
         for step in steps:
-            _checked_step(step)
+            _check_step(step)
         _check_answer(answer)
-        place = said.get("place")
+        place = given.get("place")
         for name in ("table", "owner", "crs"):
-            if not isinstance(said.get(name, ""), str):
-                raise InputError(f"{name} is {said[name]!r}: it must be text")
+            if not isinstance(given.get(name, ""), str):
+                raise InputError(f"{name} is {given[name]!r}: it must be text")
         if place not in (None, []) and not _are_texts(place):
             raise InputError(f"place is {place!r}: it must be a list of columns")
         place = None if place is None else tuple(place)
-        return cls(tuple(steps), answer, said.get("table"), said.get("owner"), place, said.get("crs"))
+        return cls(tuple(steps), answer, given.get("table"), given.get("owner"), place, given.get("crs"))
 
     @property
     def kind(self) -> str:
-        """What kind of answer is asked for."""
+        """The kind of the answer."""
         return str(self.answer["kind"])
 
     def records(self, records: Records) -> Records:
-        """The records that the steps derive from those of a table."""
+        """Derive records from a table's records by the steps."""
         return _derive(records, self.steps)
 
     def ask(self, records: Records, key: str | None = None) -> Any:
-        """The answer about the records of a table; an `Answer`, a frame, or for a map a `Release`.
+        """Answer the question about the records of a table.
 
-        Raises what the terminals of `Records` do.
+        Returns an `Answer`, `Answers`, a `QuantileAnswer`, or for a map a `Release`. Raises InputError as the methods
+        of `Records` do.
         """
         taken = {name: value for name, value in self.answer.items() if name != "kind"}
         derived = self.records(records)
         if self.kind == "map":
-            return _map(derived, taken, key)
+            return _publish_map(derived, taken, key)
         if "clip" in taken:
             taken["clip"] = tuple(taken["clip"])
         return getattr(derived, self.kind)(**taken, key=key)
 
 
-def _map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
+def _publish_map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
     from deltahist.domain import Domain
     from deltahist.domain.operations import read_crs
     from deltahist.neighbourhood import Neighbourhood
@@ -145,67 +146,71 @@ def _map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
 
 def _derive(records: Records, steps: Any) -> Records:
     for step in steps:
-        ((name, said),) = ((key, value) for key, value in step.items() if key != "by")
-        records = _STEPS[name](records, said, step)
+        (name,) = step.keys() - {"by"}
+        records = _STEPS[name].derive(records, step[name], step.get("by", []))
     return records
 
 
-def _select(records: Records, said: Any, step: Mapping[str, Any]) -> Records:
-    return records.select(*said) if isinstance(said, list) else records.select(**said)
+class _Step(NamedTuple):
+    """A step of a question: how it derives records, which arguments it takes, and the rule in words."""
+
+    derive: Callable[[Records, Any, Any], Records]
+    fits: Callable[[Any], bool]
+    rule: str
 
 
-def _union(records: Records, said: Any, step: Mapping[str, Any]) -> Records:
-    first, *others = (_derive(records, steps) for steps in said)
+def _union(records: Records, given: Any, by: Any) -> Records:
+    first, *others = (_derive(records, steps) for steps in given)
     for other in others:
         first = first.union(other)
     return first
 
 
-#: What each step does with records, what it takes, and the whole step.
-_STEPS: dict[str, Callable[[Records, Any, Mapping[str, Any]], Records]] = {
-    "where": lambda records, said, step: records.where(said),
-    "select": _select,
-    "flat_map": lambda records, said, step: records.flat_map(*said),
-    "distinct": lambda records, said, step: records.distinct(*said),
-    "at_most": lambda records, said, step: records.at_most(said, by=step.get("by", [])),
-    "union": _union,
-}
-#: What each takes, and how that is said.
-_TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "where": (lambda said: isinstance(said, str), "text, such as \"hour >= 22 and kind = 'bus'\""),
-    "select": (
-        lambda said: _are_texts(said) or (isinstance(said, dict) and _are_texts([*said.values()])),
+_STEPS = {
+    "where": _Step(
+        lambda records, given, by: records.where(given),
+        lambda given: isinstance(given, str),
+        "text, such as \"hour >= 22 and kind = 'bus'\"",
+    ),
+    "select": _Step(
+        lambda records, given, by: records.select(*given) if isinstance(given, list) else records.select(**given),
+        lambda given: _are_texts(given) or (isinstance(given, dict) and _are_texts([*given.values()])),
         "a list of columns, or a table of names and texts",
     ),
-    "flat_map": (
-        lambda said: isinstance(said, list) and all(isinstance(each, dict) for each in said),
+    "flat_map": _Step(
+        lambda records, given, by: records.flat_map(*given),
+        lambda given: isinstance(given, list) and all(isinstance(each, dict) for each in given),
         "a list of tables of names and texts",
     ),
-    "distinct": (lambda said: _are_texts(said), "a list of columns"),
-    "at_most": (lambda said: type(said) is int, "a whole number"),
-    "union": (
-        lambda said: isinstance(said, list) and len(said) > 1 and all(isinstance(each, list) for each in said),
+    "distinct": _Step(
+        lambda records, given, by: records.distinct(*given), lambda given: _are_texts(given), "a list of columns"
+    ),
+    "at_most": _Step(
+        lambda records, given, by: records.at_most(given, by=by), lambda given: type(given) is int, "a whole number"
+    ),
+    "union": _Step(
+        _union,
+        lambda given: isinstance(given, list) and len(given) > 1 and all(isinstance(each, list) for each in given),
         "two or more lists of steps",
     ),
 }
 
 
-def _checked_step(step: Mapping[str, Any]) -> None:
+def _check_step(step: Mapping[str, Any]) -> None:
     names = [name for name in step if not (name == "by" and "at_most" in step)]
     if len(names) != 1 or names[0] not in _STEPS:
         raise InputError(
             f"a step is {', '.join(step) or 'empty'}: it must be one of {', '.join(_STEPS)} (at_most may have by)"
         )
-    fits, rule = _TAKES[names[0]]
-    if not fits(step[names[0]]):
-        raise InputError(f"{names[0]} is {step[names[0]]!r}: it must be {rule}")
+    (name,) = names
+    if not _STEPS[name].fits(step[name]):
+        raise InputError(f"{name} is {step[name]!r}: it must be {_STEPS[name].rule}")
     by = step.get("by", [])
     if by != [] and not isinstance(by, str) and not _are_texts(by):
         raise InputError(f"by is {by!r}: it must be a column, or a list of columns")
-    if names[0] == "union":
-        for steps in step["union"]:
-            for each in steps:
-                _checked_step(each)
+    for steps in step.get("union", []):
+        for each in steps:
+            _check_step(each)
 
 
 def _check_answer(answer: Mapping[str, Any]) -> None:
@@ -217,18 +222,18 @@ def _check_answer(answer: Mapping[str, Any]) -> None:
     if missing:
         raise InputError(f"{' and '.join(missing)} missing: an answer of kind {kind!r} takes {', '.join(needed)}")
     _known(answer, ("kind", *_BUDGETS, *needed, *optional), f"an answer of kind {kind!r}")
-    for name, said in answer.items():
-        if isinstance(said, bool):
-            raise InputError(f"{name} is {str(said).lower()}: an answer takes numbers, text and lists of them")
+    for name, given in answer.items():
+        if isinstance(given, bool):
+            raise InputError(f"{name} is {str(given).lower()}: an answer takes numbers, text and lists of them")
     if sum(name in answer for name in _BUDGETS) != 1:
         raise InputError("an answer spends epsilon or rho, one of them: it must say how much")
 
 
-def _known(said: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
-    other = [name for name in said if name not in names]
+def _known(given: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
+    other = [name for name in given if name not in names]
     if other:
         raise InputError(f"{', '.join(other)} is not known in {what}: there are {', '.join(names)}")
 
 
-def _are_texts(said: Any) -> bool:
-    return isinstance(said, list) and bool(said) and all(isinstance(each, str) for each in said)
+def _are_texts(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(each, str) for each in given)

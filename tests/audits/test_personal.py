@@ -16,7 +16,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.budgets import purse_log, purses
-from deltahist.personal import terminals
+from deltahist.personal import aggregates
 from deltahist.privacy import Law
 from deltahist.publishers.publication import draw
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
@@ -36,8 +36,8 @@ def answers(there, number, rng, unit):
     rows = [(f"x{i}", i, 1) for i in range(number)] + [(f"y{i}", i, 0) for i in range(number)]
     if there:
         rows += [(f"o{i}", i, value) for i in range(number) for value in (0, 1)]
-    terminals.draw = lambda law, size, _: draw(law, size, rng)
-    terminals.Histogram.told = lambda self, noisy: noisy  # estimates and intervals follow from these
+    aggregates.draw = lambda law, size, _: draw(law, size, rng)
+    aggregates.Histogram.decode = lambda self, noisy: noisy  # estimates and intervals follow from these
     base = dh.Database.open(":memory:")
     base.create_records("records", {"city": "whole", "value": "whole"}, owner="who")
     with tempfile.TemporaryDirectory() as folder:
@@ -76,8 +76,8 @@ def found(unit, seed=11, releases=RELEASES):
 @pytest.fixture(autouse=True)
 def usual(monkeypatch):
     """What `answers` replaces is put back after each test."""
-    monkeypatch.setattr(terminals, "draw", terminals.draw)
-    monkeypatch.setattr(terminals.Histogram, "told", terminals.Histogram.told)
+    monkeypatch.setattr(aggregates, "draw", aggregates.draw)
+    monkeypatch.setattr(aggregates.Histogram, "decode", aggregates.Histogram.decode)
 
 
 @pytest.mark.parametrize("unit", LIMITS)
@@ -117,9 +117,9 @@ def _charges_forgotten(patch):
 
 
 def _noise_halved(patch):
-    law = terminals.Measured.law.fget
+    law = aggregates.Measured.law.fget
     patch.setattr(
-        terminals.Measured,
+        aggregates.Measured,
         "law",
         property(
             lambda self: Law(law(self).kind, law(self).parameter / (2 if law(self).kind == "laplace" else 4))

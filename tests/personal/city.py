@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from deltahist.personal import terminals
+from deltahist.personal import aggregates
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
 
@@ -31,7 +31,7 @@ def frame(rows):
 
 def without_noise(monkeypatch):
     """Let answers be what is measured."""
-    monkeypatch.setattr(terminals, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(aggregates, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
 
 
 class Model:

@@ -17,7 +17,7 @@ import deltahist as dh
 from deltahist.budgets.accounts import Accounts
 from deltahist.budgets.purses import Turn
 from deltahist.counts import engines
-from deltahist.personal import asking, terminals
+from deltahist.personal import aggregates, asking
 from deltahist.personal.answers import Answer
 from deltahist.personal.people import People
 from tests.personal.city import Model, city, frame, without_noise
@@ -215,13 +215,13 @@ def test_a_request_is_the_same_in_another_process():
     code = """
 from deltahist.personal.asking import _request
 from deltahist.personal.database import Database
-from deltahist.personal.terminals import Count, Histogram
+from deltahist.personal.aggregates import Count, Histogram
 database = Database.open(":memory:")
 database.create_records("trip", {"kind": "text", "hour": "whole"}, owner="who")
 query = database.query("trip", "who").where("hour > 3").at_most(2, by="hour")
-for terminal in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)):
-    asked, values = terminal.records(query)
-    print(_request("people", "key", asked.rows(**values), terminal).description)
+for aggregate in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1)):
+    asked, values = aggregate.records(query)
+    print(_request("people", "key", asked.rows(**values), aggregate).description)
 """
     here = io.StringIO()
     with contextlib.redirect_stdout(here):
@@ -251,7 +251,7 @@ def broken(place, name):
 def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(people):
     people.records.count(epsilon=0.1)
     steps = [
-        (type(people.base), "snapshot"), (engines._DuckDBSession, "_statement"), (terminals.Count, "cost"),
+        (type(people.database), "snapshot"), (engines._DuckDBSession, "_statement"), (aggregates.Count, "cost"),
         (Turn, "charge"), (Accounts, "enter"), (Accounts, "keep_answer"), (type(people.purses), "_read"),
     ]  # fmt: skip
     before = spent(people)
@@ -265,7 +265,7 @@ def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(peopl
 
 
 def test_a_table_that_is_gone_costs_nothing(people):
-    people.base._engine._connection.execute("ALTER TABLE trip RENAME COLUMN hour TO clock")
+    people.database._engine._connection.execute("ALTER TABLE trip RENAME COLUMN hour TO clock")
     with pytest.raises(dh.InputError, match="was a table or a column changed meanwhile"):
         people.records.where("hour > 3").count(epsilon=0.1)
     assert spent(people) == [0, 0, 0]
@@ -273,8 +273,8 @@ def test_a_table_that_is_gone_costs_nothing(people):
 
 #: Where a question can break off once records are read.
 READING = [
-    (engines.Session, "plan"), (asking, "_arrays"), (terminals.Count, "measure"), (terminals, "draw"),
-    (terminals.Count, "told"),
+    (engines.Session, "plan"), (asking, "_arrays"), (aggregates.Count, "measure"), (aggregates, "draw"),
+    (aggregates.Count, "decode"),
 ]  # fmt: skip
 
 
@@ -340,7 +340,7 @@ def test_errors_do_not_tell_of_records(people, monkeypatch):
             people.records.at_most(1).count(epsilon=0.01)
         assert caught.value.__context__ is None
         said.add(str(caught.value))
-    monkeypatch.setattr(terminals.Count, "measure", lambda *_: terminals.positive(Ada=-1))
+    monkeypatch.setattr(aggregates.Count, "measure", lambda *_: aggregates.positive(Ada=-1))
     with pytest.raises(dh.InputError) as caught:
         people.records.at_most(1).count(epsilon=0.01)
     said.add(str(caught.value))
@@ -354,7 +354,7 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
     enter = Accounts.enter
     monkeypatch.setattr(Accounts, "enter", lambda *given: (seen.append("charged"), enter(*given))[1])
     monkeypatch.setattr(
-        terminals, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1]
+        aggregates, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1]
     )
     people.records.count(epsilon=0.1)
     assert seen == ["charged", "drawn"]
@@ -370,9 +370,9 @@ def test_many_ask_at_once_and_nobody_overspends(people):
 
 
 def test_records_of_nobody_are_left_out(people):
-    numbers = people.base.numbers(["Ada", "Bob", "Cyd"])
-    people.base.register(["stranger"], int(numbers.max()) + 5)
-    people.base.insert("trip", frame([("stranger", "bus", 8, 1.0)]))
+    numbers = people.database.numbers(["Ada", "Bob", "Cyd"])
+    people.database.register(["stranger"], int(numbers.max()) + 5)
+    people.database.insert("trip", frame([("stranger", "bus", 8, 1.0)]))
     assert people.records.sum("fare", clip=(0, 10), epsilon=0.1).estimate == 15
     assert people.records.count(epsilon=0.1).estimate == 6
 

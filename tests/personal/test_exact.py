@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.personal import terminals
+from deltahist.personal import aggregates
 
 VALUES = range(3)
 #: Limits by kind of person, in ε or ρ.
@@ -109,7 +109,7 @@ def loss(first, second, course, unit):
 
 @pytest.fixture
 def silent(monkeypatch):
-    monkeypatch.setattr(terminals, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(aggregates, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
 
 
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])

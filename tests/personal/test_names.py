@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import deltahist as dh
-from deltahist.personal.database import Database
-from deltahist.personal.names import names_of, owners_named
+from deltahist.personal.database import Database, name_owners, read_names
 from tests.personal.city import city, frame
 
 SOMEBODY = UUID("550e8400-e29b-41d4-a716-446655440000")
@@ -51,7 +50,7 @@ def test_one_person_has_one_name_in_all_frames(tmp_path, owners):
     people.insert(rows)
     people.records.count(epsilon=1)
     assert people.left(["1", "2"]) == [2, 2]
-    with people.turn() as turn:
+    with people.register.turn() as turn:
         assert len(turn.limits) == 2
 
 
@@ -73,7 +72,7 @@ def test_what_could_be_two_names_is_refused(tmp_path, owner):
             dh.InputError, match=r"an owner is .*, of type \w+: it must be text, a whole number or a"
         ):
             people.insert(rows)
-    with people.turn() as turn:
+    with people.register.turn() as turn:
         assert not len(turn.limits)
     with pytest.raises(dh.InputError, match=r"somebody is called"):
         people.join([owner])
@@ -82,7 +81,7 @@ def test_what_could_be_two_names_is_refused(tmp_path, owner):
 def test_times_are_no_whole_numbers():
     for owners in (np.array(["2020-01-01"], dtype="M8[ns]"), np.array([1], dtype="m8[ns]")):
         with pytest.raises(dh.InputError, match="it must be text, a whole number or a UUID"):
-            owners_named(owners)
+            name_owners(owners)
 
 
 def test_one_name_may_come_alone(tmp_path):
@@ -99,7 +98,7 @@ def test_texts_that_are_no_names(tmp_path, name):
         with pytest.raises(dh.InputError, match=r"is called .*: "):
             act()
     with pytest.raises(dh.InputError, match="a person is called 7"):
-        names_of([7])
+        read_names([7])
 
 
 def test_uuids_have_one_form(tmp_path):

@@ -61,7 +61,7 @@ def test_who_joins_again_stays_as_they_are(people):
 def test_who_cannot_join(people, names, policy, why):
     with pytest.raises(dh.InputError, match=why):
         people.join(names, **policy)
-    assert (people.base.numbers(["Cyd", "Dan"]) < 0).all()
+    assert (people.database.numbers(["Cyd", "Dan"]) < 0).all()
 
 
 def test_a_person_needs_a_budget(tmp_path):
@@ -86,7 +86,7 @@ def test_records_come_all_or_none(people):
     ):
         with pytest.raises(dh.InputError, match=why):
             people.insert(bad)
-    with people.base.snapshot() as look:
+    with people.database.snapshot() as look:
         assert len(look.fetch(people.records.rows())) == 3
 
 
@@ -95,7 +95,7 @@ def test_nobody_is_two_persons_by_the_type_of_a_name(people, owner):
     people.insert(frame([(7, "bus", 8, 1.0)]))
     with pytest.raises(dh.InputError, match=f"an owner is {owner!r}, of type .* would be two"):
         people.insert(frame([(owner, "bus", 8, 1.0)]))
-    assert people.base.numbers(["7", "7.0", "True"]).tolist() == [2, -1, -1]
+    assert people.database.numbers(["7", "7.0", "True"]).tolist() == [2, -1, -1]
 
 
 def test_people_are_known_again(people, tmp_path):
@@ -113,7 +113,7 @@ def test_nobody_pays_from_a_purse_of_an_old_copy_of_the_ledger(people, tmp_path,
     """Of a time before anybody had joined: the first one who joins would be taken for whoever has the first number."""
     old = Ledger(tmp_path / "old.ledger")
     old.account("people", {"kind": "purses", "unit": "epsilon"})
-    old.store("people", "database", people.base.standing.account)
+    old.store("people", "database", people.database.standing.account)
     with pytest.raises(dh.InputError, match=r"\(is this one an old copy\?\)"):
         People(people.database, "trip", owner="who", ledger=old, epsilon=5)
     monkeypatch.setattr(Register, "bind", lambda *_: None)  # it was put back later

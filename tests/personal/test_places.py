@@ -5,7 +5,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.personal.places import Place
+from deltahist.personal.register import Place
 
 FEET, METRES = "EPSG:2263", "EPSG:32618"
 
@@ -82,7 +82,7 @@ def test_one_crs_has_many_names(tmp_path):
     own = "+proj=tmerc +lat_0=40 +lon_0=-74 +datum=WGS84 +units=m"
     assert "unknown (" in str(Place(("x", "y"), own))
     Place(("lon", "lat"), "EPSG:4326").check(("lon", "lat"), "OGC:CRS84")
-    city(tmp_path, ("x", "y"), wkt).base.close()
+    city(tmp_path, ("x", "y"), wkt).database.close()
     people = city(tmp_path, ("x", "y"), METRES)
     visit(people, 583_400, 4_506_400)
     map_of(people, near(METRES))
@@ -92,7 +92,7 @@ def test_one_crs_has_many_names(tmp_path):
 def test_what_is_a_place_is_said_until_a_question_is_asked(tmp_path):
     people = city(tmp_path, ("y", "x"))
     visit(people, 583_400, 4_506_400)
-    base = people.base
+    base = people.database
     opened(base, tmp_path, None)
     for crs in (FEET, METRES):  # nothing was asked: it may be mended
         people = opened(base, tmp_path, ("x", "y"), crs)
@@ -123,18 +123,18 @@ def test_saying_a_place_anew_tells_nobody_who_has_paid(tmp_path, radius, where):
     people.insert(pd.DataFrame({"who": ["Eve"], "x": [1.0], "y": [1.0]}))
     people.records.where(where).count(epsilon=1e-9)
     with pytest.raises(dh.InputError, match=r"when the first question was asked; say these"):
-        opened(people.base, tmp_path, ("y", "x"))
+        opened(people.database, tmp_path, ("y", "x"))
 
 
 def test_radii_are_metres_in_all_tables_or_in_none(tmp_path):
     people = city(tmp_path, ("x", "y"), METRES)
-    people.base.create_records("trip", {"x": "number", "y": "number"}, owner="who")
+    people.database.create_records("trip", {"x": "number", "y": "number"}, owner="who")
     with pytest.raises(
         dh.InputError, match=r"\['x', 'y'\] in units of the map in 'trip', .* EPSG:32618 in 'visit'"
     ):
-        opened(people.base, tmp_path, ("x", "y"), None, "trip")
-    opened(people.base, tmp_path, (), None, "trip")
-    opened(people.base, tmp_path, ("x", "y"), "EPSG:4326", "trip")
+        opened(people.database, tmp_path, ("x", "y"), None, "trip")
+    opened(people.database, tmp_path, (), None, "trip")
+    opened(people.database, tmp_path, ("x", "y"), "EPSG:4326", "trip")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_places_that_cannot_be(tmp_path, place, crs, why):
 def test_a_file_says_in_which_crs_the_places_are(tmp_path, capsys):
     people = city(tmp_path, ("x", "y"), METRES)
     visit(people, 583_400, 4_506_400)
-    people.base.close()
+    people.database.close()
     question = (
         'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n{}\n[answer]\nkind = "map"\nepsilon = 0.1\n'
         'x = "x"\ny = "y"\ncrs = "{}"\nbounds = [583000, 4506000, 584000, 4507000]\ncell = "100m"\ndelta = "100m"\n'

@@ -202,7 +202,7 @@ def test_a_query_is_shown_in_a_line():
     assert shown == "<Query of 'records': {'a': 'whole', 'x': 'number'}, placed: x, by place: True>"
 
 
-def test_a_terminal_fetches_owners_and_values_only():
+def test_an_aggregate_fetches_owners_and_values_only():
     assert QUERY.rows().columns == (OWNER,)
     assert QUERY.rows(value="x * 2").columns == (OWNER, "value")
 

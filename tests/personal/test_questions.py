@@ -67,7 +67,7 @@ def test_a_question_from_a_file_is_paid_for_by_those_it_is_about(folder, capsys)
     assert capsys.readouterr().out == first
     found = people(folder)
     assert [float(each) for each in found.spent(["Ada", "Bob", "Cyd"])] == [0.25, 0.25, 0]
-    found.base.close()
+    found.database.close()
 
 
 def test_a_copy_that_was_put_back_is_taken_once_it_is_said(folder, capsys):
@@ -81,12 +81,12 @@ def test_a_copy_that_was_put_back_is_taken_once_it_is_said(folder, capsys):
             connection.executemany("INSERT INTO visit VALUES (?, 23, 'bus', 1, 1)", [["Ada"], *([who] for who in rows)])
         capsys.readouterr()
         assert ask(folder, "night.toml") == 2
-        assert "open this one once with restored=True (--restored)" in capsys.readouterr().err
+        assert "open this one once with --restored:" in capsys.readouterr().err
         assert ask(folder, "night.toml", "--limit", "0.25", "--restored") == 0
         assert ask(folder, "night.toml") == 0
     found = people(folder)
     assert [float(each) for each in found.spent(["Ada", "Bob", "Dan", "Eve"])] == [0.25] * 4
-    found.base.close()
+    found.database.close()
 
 
 def people_price(release):
@@ -168,7 +168,7 @@ def test_maps_of_degrees_are_projected(folder):
     ]:
         with pytest.raises(dh.InputError, match=why):
             asked(**more)
-    found.base.close()
+    found.database.close()
 
 
 def test_histograms_are_tables(folder, capsys):

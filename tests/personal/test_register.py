@@ -42,7 +42,7 @@ def interrupted(*_):
 def test_a_restored_copy_gives_nobody_a_second_purse(tmp_path):
     """Eve, who joined after the backup, has paid all that she has: three copies put back give her nothing."""
     people = city(tmp_path, [("Ada", "bus", 8, 1.0)])
-    backup = copy_of(people.base)
+    backup = copy_of(people.database)
     people.insert(frame([("Eve", "tram", 9, 1.0)]))
     people.join(["Fay"], epsilon=5, radius=200)
     people.records.where("kind = 'tram'").count(epsilon=1)
@@ -69,7 +69,7 @@ def test_a_restored_copy_gives_nobody_a_second_purse(tmp_path):
 def test_what_is_open_is_refused_as_soon_as_a_copy_is_used(tmp_path):
     """A copy beside the original: the one where somebody joined goes on, the other one is asked no more."""
     people = city(tmp_path, [("Ada", "bus", 8, 1.0)])
-    beside = opened(copy_of(people.base), people.ledger)
+    beside = opened(copy_of(people.database), people.ledger)
     people.records.count(epsilon=0.5)
     beside.records.count(epsilon=0.5)
     assert beside.left(["Ada"]) == [0]
@@ -79,15 +79,15 @@ def test_what_is_open_is_refused_as_soon_as_a_copy_is_used(tmp_path):
         lambda: people.join(["Fay"]),
         lambda: people.join(["Eve"]),
         lambda: people.spent(["Ada"]),
-        lambda: opened(people.base, people.ledger),
+        lambda: opened(people.database, people.ledger),
     ):
         with pytest.raises(dh.InputError, match="another copy of it was used since"):
             act()
-    back = opened(people.base, people.ledger, restored=True)
+    back = opened(people.database, people.ledger, restored=True)
     back.join(["Fay"])
     with pytest.raises(dh.InputError, match="another copy of it was used since"):
         beside.records.count(epsilon=0.1)
-    assert back.base.numbers(["Ada", "Eve", "Fay"]).tolist() == [0, -1, 2]
+    assert back.database.numbers(["Ada", "Eve", "Fay"]).tolist() == [0, -1, 2]
 
 
 def test_a_database_that_is_lost_is_made_anew(tmp_path):
@@ -102,25 +102,25 @@ def test_a_database_that_is_lost_is_made_anew(tmp_path):
     found = opened(new, people.ledger, restored=True)
     found.insert(frame([("Bob", "bus", 8, 1.0), ("Ada", "bus", 8, 1.0)]))
     assert found.left(["Ada", "Bob"]) == [0, 1]
-    assert found.base.numbers(["Ada", "Bob"]).tolist() == [0, 1]
+    assert found.database.numbers(["Ada", "Bob"]).tolist() == [0, 1]
 
 
 def test_other_people_under_the_same_numbers_are_refused(tmp_path):
     """A ledger that was put back from a copy, in which others joined since."""
     people = city(tmp_path, [("Ada", "bus", 8, 1.0)])
-    copies = [copy_of(people.base), tmp_path / "other.ledger"]
+    copies = [copy_of(people.database), tmp_path / "other.ledger"]
     copies[1].write_bytes(people.ledger.path.read_bytes())
     people.join(["Eve"])
     other = opened(copies[0], copies[1])
     other.join(["Zed"])
-    for base, ledger in ((people.base, copies[1]), (copies[0], people.ledger)):
+    for base, ledger in ((people.database, copies[1]), (copies[0], people.ledger)):
         for restored in (False, True):
             with pytest.raises(dh.InputError, match="other people under the numbers of account 'people'"):
                 opened(base, ledger, restored=restored)
-    with people.base._engine.change() as change:  # by hand, in the right database
+    with people.database._engine.change() as change:  # by hand, in the right database
         change.execute("UPDATE deltahist_person SET name = 'Zed' WHERE name = 'Eve'")
     with pytest.raises(dh.InputError, match="other people under the numbers of account 'people'"):
-        opened(people.base, people.ledger)
+        opened(people.database, people.ledger)
     with pytest.raises(dh.InputError, match="other people under the numbers of account 'people'"):
         people.join(["Zed"])
 
@@ -128,11 +128,11 @@ def test_other_people_under_the_same_numbers_are_refused(tmp_path):
 def test_who_is_erased_by_hand_has_the_old_purse_when_joining_again(tmp_path):
     people = city(tmp_path, [("Ada", "bus", 8, 1.0)])
     people.records.count(epsilon=0.75)
-    with people.base._engine.change() as change:
+    with people.database._engine.change() as change:
         change.execute("DELETE FROM deltahist_person")
-    opened(people.base, people.ledger).insert(frame([("Ada", "bus", 8, 1.0)]))
+    opened(people.database, people.ledger).insert(frame([("Ada", "bus", 8, 1.0)]))
     assert people.left(["Ada"]) == [Fraction(1, 4)]
-    assert people.base.numbers(["Ada"]).tolist() == [0]
+    assert people.database.numbers(["Ada"]).tolist() == [0]
 
 
 @pytest.mark.parametrize("step", ["announce", "settle"])
@@ -143,9 +143,9 @@ def test_a_process_that_ends_while_somebody_joins_harms_nobody(tmp_path, monkeyp
         patch.setattr(Database, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             people.join(["Cyd"], epsilon=3)
-    assert people.base.numbers(["Cyd"]).tolist() == [-1]
+    assert people.database.numbers(["Cyd"]).tolist() == [-1]
     people.records.count(epsilon=1)
-    again = opened(people.base, people.ledger)
+    again = opened(people.database, people.ledger)
     again.join(["Dan"])
     if step == "announce":
         again.join(["Cyd"], epsilon=2)
@@ -154,7 +154,7 @@ def test_a_process_that_ends_while_somebody_joins_harms_nobody(tmp_path, monkeyp
         with pytest.raises(dh.InputError, match="'Cyd' joined with epsilon = 3"):
             again.join(["Cyd"], epsilon=2)
         assert again.left(["Ada", "Cyd", "Dan"]) == [0, 3, 1]
-        assert people.base.numbers(["Cyd", "Dan"]).tolist() == [1, 2]
+        assert people.database.numbers(["Cyd", "Dan"]).tolist() == [1, 2]
 
 
 def test_a_ledger_that_undoes_a_join_leaves_nobody_coming(tmp_path, monkeypatch):
@@ -171,12 +171,12 @@ def test_a_ledger_that_undoes_a_join_leaves_nobody_coming(tmp_path, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             people.join(["Cyd"])
     people.join(["Dan"])
-    assert people.base.numbers(["Cyd", "Dan"]).tolist() == [-1, 0]
+    assert people.database.numbers(["Cyd", "Dan"]).tolist() == [-1, 0]
 
 
 def test_many_join_at_once(tmp_path):
     people = city(tmp_path)
-    again = opened(people.base, people.ledger)
+    again = opened(people.database, people.ledger)
     names = [["Ada", "Bob", "Cyd"], ["Cyd", "Bob", "Dan"], ["Dan", "Ada", "Eve"]]
     threads = [
         threading.Thread(target=who.join, args=(some,))
@@ -186,24 +186,24 @@ def test_many_join_at_once(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(people.base.numbers(["Ada", "Bob", "Cyd", "Dan", "Eve"]).tolist()) == [0, 1, 2, 3, 4]
-    with people.turn() as turn:
+    assert sorted(people.database.numbers(["Ada", "Bob", "Cyd", "Dan", "Eve"]).tolist()) == [0, 1, 2, 3, 4]
+    with people.register.turn() as turn:
         assert len(turn.limits) == 5
 
 
 def test_copies_in_postgresql(postgres_url, tmp_path):
     people = city(tmp_path, [("Ada", "bus", 8, 1.0)], where=postgres_url)
     people.join(["Eve"], epsilon=2)
-    with people.base._engine.change() as change:  # back to before
+    with people.database._engine.change() as change:  # back to before
         change.execute("DELETE FROM deltahist_person WHERE name = 'Eve'")
         change.execute("UPDATE deltahist_account SET state = '00'")
     with pytest.raises(dh.InputError, match="older copy"):
         people.records.count(epsilon=0.1)
-    found = opened(people.base, people.ledger, restored=True)
-    assert found.base.numbers(["Eve"]).tolist() == [-1]
+    found = opened(people.database, people.ledger, restored=True)
+    assert found.database.numbers(["Eve"]).tolist() == [-1]
     found.insert(frame([("Eve", "bus", 8, 1.0)]))
     assert found.left(["Ada", "Eve"]) == [1, 2]
-    people.base.close()
+    people.database.close()
 
 
 def test_marks_survive_a_log_that_begins_anew(tmp_path, monkeypatch):
@@ -212,9 +212,9 @@ def test_marks_survive_a_log_that_begins_anew(tmp_path, monkeypatch):
     people = city(tmp_path)
     for names in (["Ada", "Bob", "Cyd"], ["Dan"], ["Ada", "Eve"]):
         people.join(names)
-    again = opened(people.base, Ledger(people.ledger.path))
+    again = opened(people.database, Ledger(people.ledger.path))
     again.join(["Eve", "Cyd", "Fay"])
-    assert again.base.numbers(["Ada", "Bob", "Cyd", "Dan", "Eve", "Fay"]).tolist() == list(range(6))
+    assert again.database.numbers(["Ada", "Bob", "Cyd", "Dan", "Eve", "Fay"]).tolist() == list(range(6))
 
 
 def test_an_audit_finds_who_has_two_purses(tmp_path):
@@ -246,7 +246,7 @@ def _histories(tmp_path_factory, monkeypatch_factory, events):
         people = city(folder)
         # Records of everybody, for names that join later too.
         paid = dict.fromkeys(NAMES, 0)
-        databases = [people.base]
+        databases = [people.database]
         for what, how in events:
             try:
                 if what == "ask":

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import deltahist as dh
+from deltahist.personal.aggregates import Count, Histogram, Mean, Sum, _power_of_ten, _ratio
 from deltahist.personal.answers import Answer, Answers
-from deltahist.personal.terminals import Count, Histogram
-from deltahist.personal.values import Mean, Sum, _power_of_ten, _ratio
 from deltahist.privacy import Law
 from tests.personal.city import city, without_noise
 
@@ -20,14 +19,8 @@ BOUNDS = st.tuples(st.integers(-50, 50), st.integers(1, 70)).map(lambda pair: (p
 VALUES = st.lists(st.floats(-1e100, 1e100), max_size=6)
 
 
-class Values:
-    """Records of those who pay."""
-
-    def __init__(self, values):
-        self.values, self.number = np.array(values, dtype=np.float64), len(values)
-
-    def column(self, name):
-        return self.values
+def measure(aggregate, values):
+    return aggregate.measure({"value": np.array(values, dtype=np.float64)}, len(values))
 
 
 @pytest.fixture
@@ -57,13 +50,13 @@ def test_records_without_the_value_are_not_paid_for(people):
 @given(VALUES, st.floats(-1e100, 1e100), BOUNDS, st.sampled_from([None, 0.5, 0.3, Fraction(1, 7)]))
 def test_one_record_changes_no_more_than_noise_hides(values, another, clip, resolution):
     for kind in (Sum, Mean):
-        terminal = kind("fare", clip, resolution, epsilon=1)
-        change = terminal.measure(Values([*values, another])) - terminal.measure(Values(values))
-        assert abs(change).sum() <= terminal.sensitivity == round(terminal.law.parameter)
+        aggregate = kind("fare", clip, resolution, epsilon=1)
+        change = measure(aggregate, [*values, another]) - measure(aggregate, values)
+        assert abs(change).sum() <= aggregate.sensitivity == round(aggregate.law.parameter)
         assert (change.astype(object) ** 2).sum() <= 2 * kind("fare", clip, resolution, rho=1).law.parameter
         for end in clip:  # and no less: some record changes that much
-            most = terminal.measure(Values([end]))
-            if abs(most).sum() == terminal.sensitivity:
+            most = measure(aggregate, [end])
+            if abs(most).sum() == aggregate.sensitivity:
                 break
         else:
             pytest.fail("no record changes that much")
@@ -73,10 +66,10 @@ def test_one_record_changes_no_more_than_noise_hides(values, another, clip, reso
 def test_sums_and_means_are_those_of_clipped_values(values, clip):
     clipped = np.clip(values, *clip)
     total = Sum("fare", clip, epsilon=1)
-    assert float(total.told(total.measure(Values(values))).estimate) == pytest.approx(clipped.sum(), abs=1e-3)
+    assert float(total.decode(measure(total, values)).estimate) == pytest.approx(clipped.sum(), abs=1e-3)
     if values:
         mean = Mean("fare", clip, epsilon=1)
-        assert mean.told(mean.measure(Values(values))).estimate == pytest.approx(clipped.mean(), abs=1e-3)
+        assert mean.decode(measure(mean, values)).estimate == pytest.approx(clipped.mean(), abs=1e-3)
 
 
 def test_prices_are_rounded_up():
@@ -123,12 +116,12 @@ def test_large_numbers_are_written_out():
 
 
 def test_answers_are_read_and_kept():
-    answer = Count(epsilon=0.5).told(np.array([1234]))
+    answer = Count(epsilon=0.5).decode(np.array([1234]))
     assert str(answer) == "number of records: 1,234 ± 2.8, from 1,228.5 to 1,240.5 with probability 95%"
     assert Answer.from_json(json.loads(json.dumps(answer.to_json()))) == answer
     two = Histogram("kind", ["bus", "tram"], rho=0.5)
-    answers = two.told(np.array([3, 4]))
-    assert two.again(json.loads(json.dumps(answers.to_json()))) == answers
+    answers = two.decode(np.array([3, 4]))
+    assert two.from_json(json.loads(json.dumps(answers.to_json()))) == answers
     assert isinstance(answers, Answers)
     assert answers.frame().loc["tram", "estimate"] == 4
     assert len(answers) == len(str(answers).splitlines()) == 2
@@ -140,7 +133,7 @@ def test_answers_are_read_and_kept():
 @pytest.mark.parametrize(
     ("ask", "why"),
     [
-        (lambda: Count(), "give epsilon .* or rho"),
+        (lambda: Count(), "neither epsilon nor rho is given"),
         (lambda: Count(epsilon=1, rho=1), "one of them"),
         (lambda: Count(epsilon=-1), "epsilon is -1: it must be a finite number above zero"),
         (lambda: Count(epsilon=float("nan")), "epsilon is nan"),

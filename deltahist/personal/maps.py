@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,8 @@ from deltahist.domain.operations import Operation
 from deltahist.errors import NANO, InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.personal.places import Place
+from deltahist.personal.aggregates import Aggregate, Columns
 from deltahist.personal.query import Expression, Query
-from deltahist.personal.terminals import Terminal, Used
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import UNPAID, Preprocessing
 from deltahist.publishers.histogram import check_public, publish
@@ -30,15 +29,18 @@ from deltahist.releases.base import from_bytes
 from deltahist.strategies.base import Strategy
 from deltahist.workloads import Workload
 
-#: What a record is charged at most: more than any person may spend.
+if TYPE_CHECKING:
+    from deltahist.personal.register import Place
+
+#: The most that a record costs: more than any person may spend.
 _TOO_MUCH = 10**9 * NANO
 
 
 @dataclass(frozen=True)
-class Map(Terminal["MapAnswer"]):
-    """A map of the places of records, by any strategy.
+class Map(Aggregate):
+    """A map of the places of records, by any strategy; the answer is a `Release`.
 
-    Records without a place on the map (NULL, or where its CRS knows none) are not asked, nor paid for. Points
+    Records without a place on the map (NULL, or where its CRS knows none) are not used, nor paid for. Points
     outside the bounds count in the nearest cell. A record of a person without a radius of their own costs what it costs
     if records appear and vanish anywhere, and move within δ. One of a person with a radius costs what a move over that
     radius does.
@@ -49,7 +51,7 @@ class Map(Terminal["MapAnswer"]):
     x, y : columns of the places, in the map's CRS or in `crs`.
     strategy, workload : as for `publish`.
     crs : of the columns, if it is not the map's.
-    membership_known : the budget is for moves alone: for people with radii. Others pay more, and n stays unknown.
+    membership_known : the budget is for moves alone, of people with radii. Others pay more, and n stays unknown.
     weak_protection_accepted : as for `publish`.
 
     Raises
@@ -96,7 +98,7 @@ class Map(Terminal["MapAnswer"]):
 
     @functools.cached_property
     def operation(self) -> Operation | None:
-        """What brings places to the map; None if they are there."""
+        """The projection of the columns onto the map; None if they are in its CRS."""
         return None if self.crs is None else Operation.onto(self.near.domain, self.crs)
 
     @property
@@ -105,7 +107,7 @@ class Map(Terminal["MapAnswer"]):
         return (self.x,) if self.y is None else (self.x, self.y)
 
     def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Billionths of one record: of a move over each radius, and of appearing for NaN."""
+        """Return the billionths of one record: of a move over each radius, and of appearing for NaN."""
         mechanism = self.mechanism
         appearing = mechanism.neighbourhood.appearing_anywhere().without_limits()
         least, most = self.near.domain.ground(2 * max(self.near.domain.step)), self.near.diameter
@@ -133,45 +135,39 @@ class Map(Terminal["MapAnswer"]):
                 )
         return query, {name: _column(name) for name in self.axes}
 
-    def read(
-        self, columns: Mapping[str, NDArray[Any]]
-    ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.bool_] | None]:
+    def read(self, columns: Columns) -> tuple[Columns, NDArray[np.bool_]]:
         places = [np.asarray(columns[name], dtype=np.float64) for name in self.axes]
         usable = np.asarray(np.isfinite(np.stack(places)).all(axis=0))
         if self.operation is not None:
-            moved = self.operation(*(np.where(usable, place, 0.0) for place in places))
-            usable &= np.isfinite(np.stack(moved)).all(axis=0)
-            places = list(moved)
+            places = list(self.operation(*(np.where(usable, place, 0.0) for place in places)))
+            usable &= np.isfinite(np.stack(places)).all(axis=0)
         cells = np.full(len(usable), -1, dtype=np.int64)
         cells[usable] = self.near.domain.flat_cells([place[usable] for place in places])
         return {"cell": cells}, usable
 
-    def answer(self, used: Used) -> MapAnswer:
+    def answer(self, columns: Columns, number: int) -> Release:
         domain = self.near.domain
-        counts = np.bincount(used.column("cell"), minlength=domain.size).reshape(domain.shape)
+        counts = np.bincount(columns["cell"], minlength=domain.size).reshape(domain.shape)
         private = Private.of(counts.astype(np.int64), self.mechanism.counting, domain)
-        return MapAnswer(publish(private, self.mechanism, weak_protection_accepted=self.weak_protection_accepted))
+        return publish(private, self.mechanism, weak_protection_accepted=self.weak_protection_accepted)
 
     def describe(self) -> dict[str, Any]:
-        return self._described(mechanism=self.mechanism.describe(), columns=list(self.axes), crs=self.crs)
+        return super().describe() | {
+            "mechanism": self.mechanism.describe(),
+            "columns": list(self.axes),
+            "crs": self.crs,
+        }
 
-    def again(self, kept: dict[str, Any]) -> MapAnswer:
+    def to_json(self, answer: Release) -> dict[str, Any]:
+        """Return the release's file as text."""
+        return {"release": base64.b64encode(answer.to_bytes()).decode()}
+
+    def from_json(self, kept: dict[str, Any]) -> Release:
         release = from_bytes(base64.b64decode(kept["release"]), "of the ledger")
         assert isinstance(release, Release)
-        return MapAnswer(release)
+        return release
 
 
 def _column(name: str) -> Expression:
-    """A column by its name, whatever that is."""
+    """Return a column by its name, whatever that is called."""
     return lambda table: table[name]
-
-
-@dataclass(frozen=True)
-class MapAnswer:
-    """A release, as an answer that a ledger can keep."""
-
-    release: Release
-
-    def to_json(self) -> dict[str, Any]:
-        """The release's file as text."""
-        return {"release": base64.b64encode(self.release.to_bytes()).decode()}

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from deltahist.noise.entropy import source
-from deltahist.personal.ranks import draw_quantile, ranks_amiss, share_of, stretches
+from deltahist.personal.quantiles import bound_amiss, draw_quantile, largest_change, stretches
 
 QUANTILES = [Fraction(1, 2), Fraction(1, 4), Fraction(9, 10), Fraction(0), Fraction(1)]
 
@@ -50,10 +50,10 @@ def test_one_value_more_changes_costs_by_the_share_and_the_law_by_epsilon(q):
         for more in range(5):
             after = np.array(costs_of([*values, more], 5, q))
             largest = max(largest, np.abs(after - before).max())
-            laws = [np.exp(-epsilon * costs / (2 * share_of(q))) for costs in (before, after)]
+            laws = [np.exp(-epsilon * costs / (2 * largest_change(q))) for costs in (before, after)]
             ratio = np.log(laws[0] / laws[0].sum()) - np.log(laws[1] / laws[1].sum())
             assert np.abs(ratio).max() <= epsilon + 1e-12
-    assert largest == share_of(q)
+    assert largest == largest_change(q)
 
 
 #: Family-wise 0.1% over three cases.
@@ -61,7 +61,7 @@ def test_one_value_more_changes_costs_by_the_share_and_the_law_by_epsilon(q):
 def test_the_law_of_what_is_drawn(values, q):
     values, q, words = np.array(values, dtype=np.int64), Fraction(q), source(np.random.default_rng(8))
     drawn = Counter(draw_quantile(values, 8, q, Fraction(3), words) for _ in range(3000))
-    chance = np.exp(-3 * np.array(costs_of(values, 8, q)) / (2 * share_of(q)))
+    chance = np.exp(-3 * np.array(costs_of(values, 8, q)) / (2 * largest_change(q)))
     seen, expected = np.array([drawn[z] for z in range(8)]), 3000 * chance / chance.sum()
     rare = expected < 5
     seen, expected = (np.append(each[~rare], each[rare].sum()) for each in (seen, expected))
@@ -72,7 +72,7 @@ def test_so_many_values_lie_amiss_at_most():
     """The bound is kept in 99% of draws and more: it is meant for 95%."""
     rng, q, epsilon = np.random.default_rng(2), Fraction(3, 4), Fraction(1, 5)
     values = rng.integers(0, 1000, 5000)
-    bound, kept = ranks_amiss(1000, q, epsilon), 0
+    bound, kept = bound_amiss(1000, q, epsilon), 0
     for _ in range(300):
         place = draw_quantile(values, 1000, q, epsilon, source(rng))
         amiss = max(0, (values < place).sum() - q * 5000, q * 5000 - (values <= place).sum())

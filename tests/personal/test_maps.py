@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.personal import spatial
-from deltahist.personal.quantiles import QuantileQuestion
-from deltahist.personal.spatial import Map
+from deltahist.personal import maps
+from deltahist.personal.maps import Map
+from deltahist.personal.quantiles import Quantile
 
 DOMAIN = dh.Domain((0, 0, 800, 800), (8, 8))
 NEAR = dh.Neighbourhood(DOMAIN, 100)
@@ -42,13 +42,13 @@ def spent(people):
 def counted(monkeypatch):
     """Counts that go into a map."""
     seen = []
-    publish = spatial.publish
+    publish = maps.publish
 
     def look(counts, mechanism, **more):
         seen.append(np.array(counts))
         return publish(counts, mechanism, **more)
 
-    monkeypatch.setattr(spatial, "publish", look)
+    monkeypatch.setattr(maps, "publish", look)
     return seen
 
 
@@ -119,7 +119,7 @@ def test_moves_within_a_radius_charge_alike_and_cost_the_limit(tmp_path, monkeyp
     """Brute force: Eve is at one of all cells; what she is charged never differs, and two places that lie within her
     radius differ by what she was charged at most."""
     drawn = []
-    monkeypatch.setattr(spatial, "publish", lambda counts, mechanism, **_: drawn.append(np.array(counts)))
+    monkeypatch.setattr(maps, "publish", lambda counts, mechanism, **_: drawn.append(np.array(counts)))
     line = dh.Neighbourhood(dh.Domain((0, 6), (6,)), 1)
     asked = [
         Map(line, "x", strategy=name, membership_known=True, epsilon=Fraction(1, 4))
@@ -224,15 +224,15 @@ def test_quantiles_are_places_on_a_public_line(people):
 @pytest.mark.parametrize("budget", [{"epsilon": 1e-9}, {"rho": 1e-9}, {"rho": Fraction(1, 10**30)}])
 def test_quantiles_that_would_take_for_ever_are_refused_at_once(budget):
     with pytest.raises(dh.InputError, match=r"for q = 0.999: .* take more (epsilon|rho), or a q of fewer decimals"):
-        QuantileQuestion("x", clip=(0, 10), q=0.999, **budget)
+        Quantile("x", clip=(0, 10), q=0.999, **budget)
 
 
 def test_quantiles_in_rho_draw_with_what_rho_allows():
-    asked = QuantileQuestion("x", (0, 1), q=0.5, rho=Fraction(1, 50))
+    asked = Quantile("x", (0, 1), q=0.5, rho=Fraction(1, 50))
     assert asked.pure == Fraction(1, 5)
-    assert QuantileQuestion("x", (0, 1), rho=0.3).pure ** 2 / 2 <= Fraction(3, 10)
+    assert Quantile("x", (0, 1), rho=0.3).pure ** 2 / 2 <= Fraction(3, 10)
     with pytest.raises(dh.InputError, match=r"q is 1\.5"):
-        QuantileQuestion("x", (0, 1), q=1.5, epsilon=1)
+        Quantile("x", (0, 1), q=1.5, epsilon=1)
 
 
 QUESTIONS = {

@@ -1,0 +1,422 @@
+"""Aggregates of derived records: counts, histograms, sums and means, each with its cost and its noise.
+
+An aggregate is private for adding or removing one derived record: who has k of them pays k times its ε, or k² times its
+ρ (`deltahist.personal.asking`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from deltahist.budget import Budget
+from deltahist.budgets.rules import ceil_nano, read_amount
+from deltahist.decode import interval
+from deltahist.decode.moments import Moments
+from deltahist.errors import InputError, as_printed, finite, positive
+from deltahist.mechanisms.calibration import scale_noise
+from deltahist.personal.answers import LEVEL, Answer, Answers
+from deltahist.personal.query import Expression, Query
+from deltahist.privacy import Law
+from deltahist.publishers.publication import draw
+
+if TYPE_CHECKING:
+    from deltahist.personal.register import Place
+
+#: Noise of a larger scale may overflow.
+_MOST_SCALE = 1 << 50
+#: Steps of a value: sums over any number of records stay within 64 bits.
+_MOST_STEPS = 10**9
+#: Steps between the bounds of a value, if no resolution is given.
+_STEPS = 10**6
+#: The column that says which value of a histogram a record has.
+_CELL = "_cell"
+
+#: Fetched values (n,) by name.
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(ABC):
+    """A question about derived records.
+
+    Parameters
+    ----------
+    epsilon, rho : the cost of one derived record, one of them; a float stands for the decimal that it prints as.
+
+    Raises
+    ------
+    InputError
+        Unless one of both is given, above zero and at most 10^9.
+    """
+
+    epsilon: float | Fraction | None = None
+    rho: float | Fraction | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "rho"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, read_amount(**{name: positive(**{name: given})}))
+        Budget(self.epsilon, self.rho)
+
+    @property
+    def unit(self) -> str:
+        """ "epsilon" or "rho"."""
+        return "epsilon" if self.rho is None else "rho"
+
+    @property
+    def amount(self) -> Fraction:
+        """ε or ρ of one derived record."""
+        return Fraction(getattr(self, self.unit))
+
+    def cost(self, radii: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the billionths that one derived record costs, for each radius (c,) of persons; NaN is none."""
+        return np.full(len(radii), ceil_nano(**{self.unit: self.amount}), dtype=np.int64)
+
+    def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:
+        """Return whether people with a radius of their own, of whom only places are hidden, may take part.
+
+        They may if nothing that is asked of the records depends on place (docs/privacy/personal.md, section 5).
+        """
+        return not query.by_place and not any(map(query.depends_on_place, values))
+
+    def check_place(self, query: Query, place: Place) -> None:
+        """Raise InputError if places are read otherwise than people's radii are measured."""
+        return
+
+    @abstractmethod
+    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
+        """Return the derived records that are used, and the values to fetch of them, by name."""
+
+    def read(self, columns: Columns) -> tuple[Columns, NDArray[np.bool_] | None]:
+        """Return fetched values in the form that is measured, and which records have them; None if all have."""
+        return columns, None
+
+    @abstractmethod
+    def answer(self, columns: Columns, number: int) -> Any:
+        """Measure exactly, and draw the noise.
+
+        Parameters
+        ----------
+        columns : values of the records that are paid for. number : of these records.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the aggregate as JSON; of the same values, the same description is the same question."""
+        return {"question": type(self).__name__.lower(), self.unit: str(self.amount)}
+
+    def to_json(self, answer: Any) -> dict[str, Any]:
+        """Describe an answer as JSON, for a ledger to keep."""
+        return dict(answer.to_json())
+
+    def from_json(self, kept: dict[str, Any]) -> Any:
+        """Return the answer that `to_json` described."""
+        return Answer.from_json(kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Aggregate):
+    """An aggregate whose answer follows from whole numbers with noise of one law."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # A budget that is too small is refused before anything is fetched.
+        self.law  # noqa: B018
+
+    @property
+    def law(self) -> Law:
+        """Of the noise that each measured number gets."""
+        law = scale_noise(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
+        if law.parameter > (_MOST_SCALE if law.kind == "laplace" else _MOST_SCALE**2):
+            raise InputError(
+                f"{self.unit} is {float(self.amount):g} where one record changes {self.sensitivity:,} steps: noise "
+                "would overflow; take a larger budget or a coarser resolution"
+            )
+        return law
+
+    def answer(self, columns: Columns, number: int) -> Any:
+        measured = self.measure(columns, number)
+        return self.decode(measured + draw(self.law, len(measured), None))
+
+    @property
+    def sensitivity(self) -> int:
+        """The most that one derived record changes the measured numbers, in the 1-norm for ε, the 2-norm for ρ."""
+        return 1
+
+    @abstractmethod
+    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
+        """Return the whole numbers that get noise."""
+
+    @abstractmethod
+    def decode(self, noisy: NDArray[np.int64]) -> Any:
+        """Return the answer that follows from the numbers with noise."""
+
+    def _decode_one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
+        """Return the answer of one number of steps with one draw of noise."""
+        error, down, up = _reach(self.law)
+        estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
+        return Answer(what, estimate, error * float(step), low, high, self.unit, self.amount)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(Measured):
+    """The number of records.
+
+    >>> Count(epsilon=0.1).law
+    Law(kind='laplace', parameter=Fraction(10, 1))
+    """
+
+    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
+        return query, {}
+
+    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
+        return np.array([number])
+
+    def decode(self, noisy: NDArray[np.int64]) -> Answer:
+        return self._decode_one("number of records", int(noisy[0]))
+
+
+@dataclass(frozen=True)
+class Histogram(Measured):
+    """The number of records with each of some values; records with other values are not used, nor paid for.
+
+    Parameters
+    ----------
+    column : of the query. values : public, all different.
+
+    >>> Histogram("kind", ("bus", "tram"), epsilon=1).describe()["values"]
+    ['bus', 'tram']
+    """
+
+    column: str
+    values: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.values, str) or not len(self.values):
+            raise InputError(
+                f"values are {self.values!r}: list those that are to be counted, from public knowledge"
+            )
+        listed = tuple(self.values)
+        if any(value is None or value != value for value in listed) or len(set(listed)) < len(listed):
+            raise InputError(f"values are {self.values!r}: none may be missing, and each must be there once")
+        object.__setattr__(self, "values", listed)
+        super().__post_init__()
+
+    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
+        import pandas as pd
+
+        public = pd.DataFrame({self.column: list(self.values), _CELL: np.arange(len(self.values))})
+        return query.select(self.column).join(public, self.column), {_CELL: _CELL}
+
+    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
+        return np.bincount(columns[_CELL].astype(np.int64), minlength=len(self.values))
+
+    def decode(self, noisy: NDArray[np.int64]) -> Answers:
+        whats = (f"number of records with {self.column} {value}" for value in self.values)
+        answers = (self._decode_one(what, int(number)) for what, number in zip(whats, noisy, strict=True))
+        return Answers(tuple(self.values), tuple(answers))
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"values": [str(value) for value in self.values]}
+
+    def from_json(self, kept: dict[str, Any]) -> Answers:
+        return Answers(tuple(self.values), tuple(map(Answer.from_json, kept["answers"])))
+
+
+@dataclass(frozen=True)
+class ValueAggregate(Aggregate):
+    """An aggregate of a clipped value of each record; records without it (NULL) are not used, nor paid for.
+
+    Parameters
+    ----------
+    column : the value, a text or a function of an Ibis table.
+    clip : the least and the greatest value that counts, public; others count as the nearer of both.
+    resolution : values are rounded to multiples of it, public; a power of ten that is at most a millionth of the
+        largest value (of the range, for a mean) when None.
+
+    Raises
+    ------
+    InputError
+        On a clip range that is missing, or no range; on a resolution that is not above zero, or beyond 10^9 steps.
+    """
+
+    column: Expression
+    clip: tuple[float, float] | None = None
+    resolution: float | Fraction | None = None
+    step: Fraction = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        low, high = self.bounds
+        size = self._largest_change
+        if self.resolution is None:
+            step = _power_of_ten(size / _STEPS)
+        else:
+            step = as_printed(positive(resolution=self.resolution))
+        if not size / _MOST_STEPS <= step <= high - low:
+            raise InputError(
+                f"resolution is {float(step):g} for values from {float(low):g} to {float(high):g}: it must be at most "
+                f"{float(high - low):g}, and at least {float(size / _MOST_STEPS):g}"
+            )
+        object.__setattr__(self, "step", step)
+        super().__post_init__()
+
+    @functools.cached_property
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        """The clip range, exactly."""
+        if self.clip is None:
+            raise InputError(
+                "clip is missing: say between which values the column is clipped, clip=(low, high), from public "
+                "knowledge and not from the data; one record may change a sum by that much"
+            )
+        try:
+            low, high = self.clip
+        except (TypeError, ValueError):
+            raise InputError(f"clip is {self.clip!r}: it must be (low, high)") from None
+        least, most = (as_printed(finite(clip=bound)) for bound in (low, high))
+        if least >= most:
+            raise InputError(f"clip is {self.clip!r}: the first must be less than the second")
+        return least, most
+
+    @property
+    def _largest_change(self) -> Fraction:
+        """The most that one record changes, in units of the value."""
+        low, high = self.bounds
+        return high - low
+
+    @property
+    def width(self) -> int:
+        """Steps between the bounds."""
+        low, high = self.bounds
+        return round((high - low) / self.step)
+
+    @property
+    def label(self) -> str:
+        """The value, in words."""
+        return self.column if isinstance(self.column, str) else "an expression"
+
+    def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
+        made = query.select(value=self.column)
+        if made.columns["value"] not in ("number", "whole"):
+            raise InputError(
+                f"column {self.label!r} is of the kind {made.columns['value']!r}: it must hold numbers; count its "
+                "values"
+            )
+        return made.where("value is not null"), {"value": "value"}
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"clip": [str(bound) for bound in self.bounds], "resolution": str(self.step)}
+
+    def steps(self, columns: Columns, origin: Fraction) -> NDArray[np.int64]:
+        """Return the values (n,) as whole steps from an origin, clipped."""
+        low, high = self.bounds
+        values = np.clip(columns["value"].astype(np.float64), float(low), float(high))
+        steps = np.rint((values - float(origin)) / float(self.step)).astype(np.int64)
+        # Rounding may put a value a step beyond its bound.
+        return np.clip(steps, round((low - origin) / self.step), round((high - origin) / self.step))
+
+
+@dataclass(frozen=True)
+class Sum(ValueAggregate, Measured):
+    """The sum of a value.
+
+    >>> Sum("fare", clip=(0, 50), epsilon=0.5).law
+    Law(kind='laplace', parameter=Fraction(10000000, 1))
+    """
+
+    @property
+    def _largest_change(self) -> Fraction:
+        return max(map(abs, self.bounds))
+
+    @property
+    def sensitivity(self) -> int:
+        return max(abs(round(bound / self.step)) for bound in self.bounds)
+
+    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
+        return self.steps(columns, Fraction(0)).sum(keepdims=True)
+
+    def decode(self, noisy: NDArray[np.int64]) -> Answer:
+        return self._decode_one(f"sum of {self.label}", int(noisy[0]), self.step)
+
+
+@dataclass(frozen=True)
+class Mean(ValueAggregate, Measured):
+    """The mean of a value.
+
+    Measured are two sums, of the distances to the lower and to the upper bound. One record changes both together by
+    the range, whatever its value is (and by no more in Euclidean length). Their total is the range times the number of
+    records, so that both get the whole budget: a sum and a count with half of it each would have twice the variance.
+
+    >>> Mean("fare", clip=(0, 50), epsilon=0.5).sensitivity
+    5000000
+    """
+
+    @property
+    def sensitivity(self) -> int:
+        return self.width
+
+    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
+        above = self.steps(columns, self.bounds[0])
+        return np.array([above.sum(), len(above) * self.width - above.sum()])
+
+    def decode(self, noisy: NDArray[np.int64]) -> Answer:
+        low, high = map(float, self.bounds)
+        share, error, least, most = _ratio(float(noisy[0]), float(noisy[1]), self.law)
+        width = high - low
+        return Answer(
+            f"mean of {self.label}",
+            *(low + width * share, width * error, low + width * least, low + width * most),
+            *(self.unit, self.amount),
+        )
+
+
+def _power_of_ten(most: Fraction) -> Fraction:
+    """Return the largest power of ten up to a limit."""
+    power = Fraction(10) ** math.floor(math.log10(most))
+    return power / 10 if power > most else power * 10 if power * 10 <= most else power
+
+
+@functools.lru_cache(maxsize=64)
+def _reach(law: Law) -> tuple[float, Fraction, Fraction]:
+    """Return the standard deviation of one draw, and how far below and above it the interval goes."""
+    variance = law.variance()
+    moments = Moments(np.array([variance]), np.array([law.kurtosis()]), draws=np.ones(1))
+    down, up = (Fraction(reach[0]) for reach in interval(moments, law, LEVEL))
+    return math.sqrt(variance), down, up
+
+
+def _ratio(above: float, below: float, law: Law) -> tuple[float, float, float, float]:
+    """Estimate the ratio a / (a + b) from noisy a and b, with its standard error and interval.
+
+    Without noise neither a nor b is negative. Fieller's interval: all shares s for which (1 − s) a − s b, which is 0 at
+    the true one, is no larger than its noise may be. If these shares are not connected, the interval holds all between
+    them too. Sums of Laplace noise have no heavier tails than a single draw.
+    """
+    total, variance = above + below, law.variance()
+    reach = (
+        math.log(1 / (1 - LEVEL)) / math.sqrt(2)
+        if law.kind == "laplace"
+        else scipy.special.ndtri((1 + LEVEL) / 2)
+    )
+    share = min(max(above / total, 0.0), 1.0) if total > 0 else 0.5
+    off = math.sqrt(variance * (share**2 + (1 - share) ** 2))
+    error = min(off / total, 1.0) if total > 0 else 1.0
+    # (total² − 2 v) s² − 2 (above total − v) s + above² − v ≤ 0
+    v = reach * reach * variance
+    square, linear, constant = total * total - 2 * v, above * total - v, above * above - v
+    possible = [s for s in (0.0, 1.0) if (square * s - 2 * linear) * s + constant <= 0]
+    inner = linear * linear - square * constant
+    if inner >= 0 and square:
+        roots = ((linear + sign * math.sqrt(inner)) / square for sign in (-1, 1))
+        possible += [root for root in roots if 0 <= root <= 1]
+    possible.append(share)
+    return share, error, min(possible), max(possible)
