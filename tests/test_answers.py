@@ -9,7 +9,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.decode import ProjectedCells, interval
-from deltahist.decode.features import Bilinear
+from deltahist.decode.forms import Bilinear
 from deltahist.decode.moments import Moments
 from deltahist.privacy import Law
 

@@ -11,8 +11,9 @@ import scipy.sparse
 from examples import EVERY_STRATEGY, quiet, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.decode import CellsDecoder, Decoder, DenseDecoder, decoder, decodes
+from deltahist.decode import Decoder, DenseDecoder, decoder
 from deltahist.strategies import Group, named, registry
+from deltahist.strategies.grids import CellsDecoder
 
 LINE = dh.Domain((0, 8), (8,))
 NEAR = dh.Neighbourhood(LINE, 1)
@@ -21,10 +22,7 @@ NEAR = dh.Neighbourhood(LINE, 1)
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
     """What a test registers is forgotten after it."""
-    from deltahist.decode import base
-
     monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
-    monkeypatch.setattr(base, "_DECODERS", dict(base._DECODERS))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -184,10 +182,9 @@ def test_parts_must_hold_every_value_once():
         dh.check_strategy(Forgets(LINE), NEAR)
 
 
-def test_a_decoder_of_its_own():
+def test_a_decoder_of_its_own(monkeypatch):
     assert isinstance(dh.Mechanism(NEAR, Pairs(LINE), dh.Budget(1)).decoder, DenseDecoder)
 
-    @decodes(Pairs)
     class PairsDecoder(Decoder):
         def solve(self, values):
             out = values.astype(float)
@@ -201,6 +198,7 @@ def test_a_decoder_of_its_own():
                 out[i] -= out[i - 1]
             return out / self.strategy.times
 
+    monkeypatch.setattr(Pairs, "decoder_class", lambda self: PairsDecoder)
     assert isinstance(dh.Mechanism(NEAR, Pairs(LINE), dh.Budget(1)).decoder, PairsDecoder)
     dh.register(Pairs)
     dh.check_strategy(Pairs(LINE, 2), NEAR)
@@ -313,7 +311,7 @@ def test_noise_that_does_not_enter_is_not_published():
         dh.publish(np.ones(8, dtype=int), NEAR, strategy, epsilon=1)
 
 
-def test_a_wrong_decoder_is_named():
+def test_a_wrong_decoder_is_named(monkeypatch):
     class Biased(Decoder):
         def solve(self, values):
             return values * 0.5
@@ -321,7 +319,7 @@ def test_a_wrong_decoder_is_named():
         def adjoint(self, query):
             return query * 0.5
 
-    decodes(Pairs)(Biased)
+    monkeypatch.setattr(Pairs, "decoder_class", lambda self: Biased)
     dh.register(Pairs)
     with pytest.raises(dh.InputError, match="Biased does not give the counts back"):
         dh.check_strategy(Pairs(LINE), NEAR)
@@ -339,10 +337,14 @@ def test_a_wrong_decoder_is_named():
     ],
 )
 def test_a_field_that_does_not_go_with_its_metric_is_named(wrong, named):
+    other = type("Other", (CellsDecoder,), wrong)
+
     class Same(dh.strategies.Identity):
         texts = ("same",)
 
-    decodes(Same)(type("Other", (CellsDecoder,), wrong))
+        def decoder_class(self):
+            return other
+
     dh.register(Same)
     with pytest.raises(dh.InputError, match=named):
         dh.check_strategy(Same(LINE), NEAR)

@@ -66,7 +66,7 @@ def test_nothing_goes_round_the_contracts():
         ("planning.py", "import deltahist.noise.discrete as d", "what is public cannot reach"),
         ("decode/posterior.py", "import deltahist.counts", "what is public cannot reach"),
         ("kinds/quantile/methods.py", "from deltahist.noise.heavy import rounded", "what is public cannot reach"),
-        ("decode/trees.py", "from ..publishers.histogram import publish", "imports run downwards"),
+        ("decode/general.py", "from ..publishers.histogram import publish", "imports run downwards"),
         ("noise/exact.py", "from deltahist.noise.discrete import geometric", "no circles between files"),
         ("novel.py", "", "imports run downwards"),
     ],

@@ -18,41 +18,28 @@ Estimates are unbiased. Those without negative cells are nearer where most cells
 [9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 """
 
-from deltahist.decode.base import Decoder, decodes
-from deltahist.decode.flows import FlowDecoder
+from deltahist.decode.base import Decoder
 from deltahist.decode.general import DenseDecoder, IterativeDecoder, decoder
-from deltahist.decode.intervals import check_level, interval
 from deltahist.decode.metric import Metric, simulated_metric
-from deltahist.decode.moments import Moments
+from deltahist.decode.moments import Moments, check_level, interval
 from deltahist.decode.placement import Placement, placement
 from deltahist.decode.posterior import Posterior, posterior
-from deltahist.decode.products import CellsDecoder, ProductDecoder
 from deltahist.decode.projection import ProjectedCells, nonnegative
-from deltahist.decode.spectral import SpectralDecoder
-from deltahist.decode.tents import TentsDecoder
-from deltahist.decode.trees import TreeDecoder
 from deltahist.workloads.sums import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
-    "CellsDecoder",
     "Decoder",
     "DenseDecoder",
-    "FlowDecoder",
     "IterativeDecoder",
     "Metric",
     "Moments",
     "Placement",
     "Posterior",
-    "ProductDecoder",
     "ProjectedCells",
-    "SpectralDecoder",
-    "TentsDecoder",
-    "TreeDecoder",
     "aligned_spans",
     "box_sums",
     "check_level",
     "decoder",
-    "decodes",
     "interval",
     "nonnegative",
     "placement",

@@ -8,8 +8,8 @@ is a(q)·y and its variance a(q)ᵀ Σ a(q). Where the total n is public the est
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,13 @@ from deltahist.decode.moments import (
     evaluate,
 )
 from deltahist.privacy import Law
-from deltahist.strategies.base import Strategy
 from deltahist.workloads import AllRanges, Boxes, Span
+
+if TYPE_CHECKING:
+    from deltahist.strategies.base import Strategy
 
 #: Squared share of a vector, per cell, below which it is rounding.
 _UNSEEN = 1e-9
-#: Which decoder solves for which class of strategies.
-_DECODERS: dict[type[Strategy], type[Decoder]] = {}
-_Kind = TypeVar("_Kind", bound="type[Decoder]")
 
 
 class Decoder:
@@ -184,27 +183,3 @@ class Decoder:
 
     #: How the closed form relates to the truth, for people.
     note = "exact"
-
-
-def decodes(*strategies: type[Strategy]) -> Callable[[_Kind], _Kind]:
-    """A class decorator: the decoder solves for these classes of strategies, and those derived from them.
-
-    >>> from deltahist.strategies import Identity
-    >>> class Mine(Identity):
-    ...     pass
-    >>> @decodes(Mine)
-    ... class MineDecoder(Decoder):
-    ...     def solve(self, values): return values
-    ...     def adjoint(self, query): return query
-    """
-
-    def note(decoder: _Kind) -> _Kind:
-        _DECODERS.update(dict.fromkeys(strategies, decoder))
-        return decoder
-
-    return note
-
-
-def decoder_of(strategy: Strategy) -> type[Decoder] | None:
-    """The decoder that was made for a strategy's class, or for the nearest one that it derives from."""
-    return next((_DECODERS[cls] for cls in type(strategy).__mro__ if cls in _DECODERS), None)

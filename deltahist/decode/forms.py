@@ -1,8 +1,9 @@
-"""Quadratic forms over the edges of an axis, as they are made: their means over all intervals need no table.
+"""Closed forms of variances: quadratic forms over the edges of an axis, and functions of intervals.
 
-An interval q is a difference of prefixes, q = Σ_e w_e P_e with P_e all before edge e, so that a variance qᵀ V q is
-wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w. Where many intervals are asked
-for, the forms of all intervals between two edges are tabulated once (`Between`).
+An interval q is a difference of prefixes, q = Σ_e w_e P_e with P_e all cells before edge e, so that a variance
+qᵀ V q is wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w. Where many
+intervals are asked for, the forms of all intervals between two edges are tabulated once (`Between`). The variance of
+a box is a sum of products of one feature per axis (`Feature`), or of features of boxes (`Joint`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.strategies.lines import Lines
-from deltahist.strategies.product import Factor
+from deltahist.workloads import Span
 from deltahist.workloads.pieces import Edges, Pieces
+from deltahist.workloads.sums import prefix_sums, sums_between
 
 #: Numbers in a table that is kept, at most (half a gigabyte).
 MOST_KEPT = 1 << 26
@@ -24,6 +25,8 @@ MOST_KEPT = 1 << 26
 A_CALL = 8
 #: Numbers that are worked out at a time on the way to a table.
 _AT_A_TIME = 1 << 20
+#: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
+MOST_FOURTH = 1024
 
 
 class Form:
@@ -61,19 +64,6 @@ class Form:
         return float(self.entries(edge, edge).sum())
 
 
-class Diagonal(Form):
-    """Independent edges."""
-
-    def __init__(self, values: NDArray[np.float64]) -> None:
-        self.values, self.size = values, len(values)
-
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.where(i == j, self.values[i], 0.0)
-
-    def whole(self, weight: NDArray[np.float64]) -> float:
-        return float(weight @ (self.values * weight))
-
-
 class Overlap(Form):
     """min(s_i, s_j) for sums s that do not fall: what two prefixes of independent parts have in common."""
 
@@ -96,154 +86,6 @@ class Overlap(Form):
         # min(s_i, s_j) = Σ of the steps of s up to the lower edge; each step is in all pairs from its edge on.
         later = np.cumsum(weight[::-1])[::-1]
         return float(np.diff(self.sums, prepend=0.0) @ later**2)
-
-
-class Prefixes(Form):
-    """F⁻ᵀP_i · F⁻ᵀP_j for a square factor F: coefficients of prefixes, each row of F having noise of variance one."""
-
-    def __init__(self, factor: Factor) -> None:
-        self.factor, self.size, self.work = factor, factor.n + 1, factor.n
-
-    @functools.cached_property
-    def coefficients(self) -> NDArray[np.float64]:
-        """F⁻ᵀP_e (n + 1, n)."""
-        prefix = np.tril(np.ones((self.size, self.size - 1)), -1)  # row e: the cells before edge e
-        # Row by row in memory: of another layout every box would copy them all.
-        return np.ascontiguousarray(self.factor.solve_transpose(np.ascontiguousarray(prefix.T)).T)
-
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.einsum("en,en->e", self.coefficients[i], self.coefficients[j])
-
-    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
-        return self.coefficients[first:stop] @ self.coefficients.T
-
-    def of(self, intervals: Pieces) -> NDArray[np.float64]:
-        own = weighted(self.coefficients, intervals.edges)
-        return np.einsum("mn,mn->m", own, own)
-
-    def whole(self, weight: NDArray[np.float64]) -> float:
-        # A cell is in the prefixes of all edges behind it.
-        held = np.cumsum(weight[::-1])[::-1][1:]
-        own = self.factor.solve_transpose(held.reshape(-1, 1))
-        return float((own * own).sum())
-
-    def trace(self) -> float:
-        return self.factor.prefix_power()
-
-
-@dataclass(frozen=True, eq=False)
-class EstimatedFlow:
-    """The estimated flow across a line, as forms over the edges of its borders.
-
-    Let T be the flow through each border as the noise on single moves has it, with variances V (a diagonal matrix: of
-    a straight move and of the diagonal ones that count there), and s = Θ T + noise of variance W the sums. The estimate
-    is T̂ = T + C (s − Θ T) (`Lines`). With independent noise e of T and f of s its error is (I − CΘ) e + C f, so that
-
-        cov T̂ = (I − CΘ) V (I − CΘ)ᵀ + C W Cᵀ = V − C Θ V − V Θᵀ Cᵀ + C (Θ V Θᵀ + W) Cᵀ.
-
-    Summed over the borders before edges i and j (P the prefixes, g_i = P_iᵀC, b_i = P_iᵀ V Θᵀ) that is
-    min(v_i, v_j) − b_i·g_j − g_i·b_j + g_iᵀ S g_j, with v_i the sum of V before i and S = Θ V Θᵀ + W. With
-    m_i = b_i − S g_i / 2 it becomes min(v_i, v_j) − m_i·g_j − g_i·m_j: a form of low rank.
-    """
-
-    line: Lines
-    leaf: NDArray[np.float64]
-    sums: NDArray[np.float64]
-
-    @functools.cached_property
-    def gain(self) -> NDArray[np.float64]:
-        """g (n + 1, p)."""
-        return self.line.prefix_gain if self.line.widths else np.zeros((self.line.n + 1, 0))
-
-    @functools.cached_property
-    def theta(self) -> NDArray[np.float64]:
-        """Θ (p, n)."""
-        return self.line.theta if self.line.widths else np.zeros((0, self.line.n))
-
-    @functools.cached_property
-    def mixed(self) -> NDArray[np.float64]:
-        """m (n + 1, p)."""
-        weighted = self.theta * self.leaf
-        before = np.zeros((self.line.n + 1, len(self.theta)))
-        np.cumsum(weighted.T, axis=0, out=before[1:])
-        spread = weighted @ self.theta.T + np.diag(self.sums)
-        return before - self.gain @ (spread / 2)
-
-
-class Side(Form):
-    """Covariance of the estimated flow through the borders before each edge (`EstimatedFlow`)."""
-
-    def __init__(self, flow: EstimatedFlow) -> None:
-        self.flow, self.size = flow, flow.line.n + 1
-        self.work = 1 + 2 * flow.gain.shape[1]
-        self.own = Overlap(np.concatenate([[0.0], flow.leaf.cumsum()]))
-
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        g, m = self.flow.gain, self.flow.mixed
-        both = np.einsum("ep,ep->e", m[i], g[j]) + np.einsum("ep,ep->e", g[i], m[j])
-        return self.own.entries(i, j) - both
-
-    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
-        g, m, sums = self.flow.gain, self.flow.mixed, self.own.sums
-        return np.minimum.outer(sums[first:stop], sums) - m[first:stop] @ g.T - g[first:stop] @ m.T
-
-    def of(self, intervals: Pieces) -> NDArray[np.float64]:
-        g, m = weighted(self.flow.gain, intervals.edges), weighted(self.flow.mixed, intervals.edges)
-        return self.own.of(intervals) - 2 * np.einsum("mp,mp->m", g, m)
-
-    def whole(self, weight: NDArray[np.float64]) -> float:
-        g, m = weight @ self.flow.gain, weight @ self.flow.mixed
-        return self.own.whole(weight) - 2 * float(m @ g)
-
-
-class Corner(Form):
-    """How the single flow at one side of an edge X enters the estimate before an edge e, made symmetric.
-
-    A diagonal move that ends at a box's corner counts on both of the box's lines there, so that the two sides' errors
-    are not independent. The single flow at border k enters the sum of estimates before e by
-    [k < e] − g_e·Θ_k (I − CΘ, summed over the borders before e). For edges X from 1 to n − 1 border k = X − 1 + shift
-    is the one just before (shift 0) or just after X (shift 1); prefixes count it negatively, since a box ends there.
-    """
-
-    def __init__(self, flow: EstimatedFlow, shift: int) -> None:
-        self.flow, self.shift, self.size = flow, shift, flow.line.n + 1
-        self.work = 2 + 2 * flow.gain.shape[1]
-
-    def _half(self, corner: NDArray[np.int64], edge: NDArray[np.int64]) -> NDArray[np.float64]:
-        inner = (corner >= 1) & (corner <= self.size - 2)
-        border = np.clip(corner - 1 + self.shift, 0, self.size - 2)
-        along = np.einsum("ep,ep->e", self.flow.gain[edge], self.flow.theta.T[border])
-        return np.where(inner, along - (border < edge), 0.0)
-
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        return (self._half(i, j) + self._half(j, i)) / 2
-
-    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
-        gain, theta, edge = self.flow.gain, self.flow.theta, np.arange(self.size)
-        border = np.clip(edge - 1 + self.shift, 0, self.size - 2)
-        inner = (edge >= 1) & (edge <= self.size - 2)
-        # How the border at each row's edge enters before all edges, and those at all edges before each row's.
-        own = theta.T[border[first:stop]] @ gain.T - (border[first:stop, None] < edge)
-        other = gain[first:stop] @ theta[:, border] - (border < edge[first:stop, None])
-        return np.asarray((own * inner[first:stop, None] + other * inner) / 2)
-
-    def of(self, intervals: Pieces) -> NDArray[np.float64]:
-        edges = intervals.edges
-        gain, out = weighted(self.flow.gain, edges), np.zeros(len(intervals.first))
-        for corner, weight in edges:
-            inner = (corner >= 1) & (corner <= self.size - 2)
-            border = np.clip(corner - 1 + self.shift, 0, self.size - 2)
-            along = np.einsum("mp,mp->m", gain, self.flow.theta.T[border])
-            before = sum(w * (border < edge) for edge, w in edges)
-            out += np.where(inner, weight, 0.0) * (along - before)
-        return out
-
-    def whole(self, weight: NDArray[np.float64]) -> float:
-        inner = weight[1:-1]
-        border = np.arange(1, self.size - 1) - 1 + self.shift
-        later = np.cumsum(weight[::-1])[::-1]  # from each edge on
-        along = self.flow.theta.T[border] @ (weight @ self.flow.gain)
-        return float(inner @ (along - later[border + 1]))
 
 
 class Between:
@@ -313,3 +155,257 @@ class Between:
 def weighted(rows: NDArray[np.float64], edges: Edges) -> NDArray[np.float64]:
     """Σ_e w_e · row e (m, k), of intervals by their edges."""
     return np.asarray(sum(weight[:, None] * np.take(rows, edge, axis=0) for edge, weight in edges))
+
+
+class Feature:
+    """A function of intervals [low, high) along an axis, in cells; one number for each interval."""
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def expect(self, number: int) -> None:
+        """Make what pays for so many intervals."""
+        return
+
+    def mean(self, n: int) -> float:
+        """Mean over all intervals of whole cells on an axis of n cells."""
+        first, last = np.triu_indices(n)
+        return float(self(first.astype(np.float64), last.astype(np.float64) + 1).mean())
+
+
+class Joint:
+    """A function of boxes that is no product over the axes; one number for each box."""
+
+    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def expect(self, number: int) -> None:
+        """Make what pays for so many boxes."""
+        return
+
+    def mean(self, shape: tuple[int, ...]) -> float:
+        """Mean over all boxes of whole cells on axes of so many cells."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BlockPower(Feature):
+    """Σ over blocks of `width` cells of (length of the interval inside the block)^power."""
+
+    width: int
+    power: int
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        width, power = self.width, self.power
+        if power == 1:
+            return high - low
+        first = np.floor(low / width)
+        last = np.ceil(high / width) - 1
+        same = (high - low) ** power
+        cut = ((first + 1) * width - low) ** power + (high - last * width) ** power
+        inner = np.maximum(last - first - 1, 0.0) * float(width) ** power
+        return np.where(first == last, same, cut + inner)
+
+    def mean(self, n: int) -> float:
+        if self.power == 1:
+            return (n + 2) / 3
+        if self.power != 2:
+            return super().mean(n)
+        # Cells i ≤ j lie both in (i + 1)(n − j) of the intervals; pairs within a block count.
+        cell = np.arange(n)
+        start = cell // self.width * self.width
+        upto = np.concatenate([[0.0], np.cumsum(cell + 1.0)])
+        pairs = 2 * (n - cell) * (upto[1:] - upto[start]) - (n - cell) * (cell + 1.0)
+        return float(pairs.sum()) / (n * (n + 1) / 2)
+
+
+@dataclass(frozen=True)
+class Times(Feature):
+    """The product of two features of one interval."""
+
+    one: Feature
+    other: Feature
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.one(low, high) * self.other(low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed(Feature):
+    """Σ over cells of q^own · q̄^mean, for an interval q and q̄ its mean over each cell's block.
+
+    Parameters
+    ----------
+    edges : first cell of every block, and the number of cells at the end.
+    own, mean_power : the two powers, own at least one.
+    """
+
+    edges: NDArray[np.int64]
+    own: int
+    mean_power: int
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        first = np.searchsorted(self.edges, low, side="right") - 1
+        last = np.searchsorted(self.edges, high, side="left") - 1
+        begin, middle, end = self.edges[first], self.edges[np.minimum(first + 1, last)], self.edges[last]
+        same = self._part(low, high, begin, self.edges[first + 1])
+        apart = self._part(low, self.edges[first + 1].astype(np.float64), begin, self.edges[first + 1])
+        apart = apart + (end - middle) + self._part(end.astype(np.float64), high, end, self.edges[last + 1])
+        return np.where(first == last, same, apart)
+
+    def _part(
+        self,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        begin: NDArray[np.int64],
+        end: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """The sum over one block, inside which the interval lies."""
+        return BlockPower(1, self.own)(low, high) * ((high - low) / (end - begin)) ** self.mean_power
+
+
+class Forms:
+    """Quadratic forms of an interval along one axis, in one table where many intervals are asked for.
+
+    Parameters
+    ----------
+    forms : (k,) over the m + 1 edges of a row of blocks.
+    edges : where each cell edge lies among the blocks, in blocks (n + 1,); None if blocks are cells.
+    """
+
+    def __init__(self, forms: Sequence[Form], edges: NDArray[np.float64] | None = None) -> None:
+        self.forms, self.edges, self._asked = forms, edges, 0
+
+    def expect(self, number: int) -> None:
+        """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
+        self._asked += max(number, A_CALL)
+        pairs = self.forms[0].size ** 2 // 2
+        work = sum(form.work for form in self.forms)
+        if pairs < self._asked * work and pairs * len(self.forms) < MOST_KEPT:
+            self._between  # noqa: B018
+
+    @functools.cached_property
+    def _between(self) -> Between:
+        every = np.arange(self.forms[0].size)
+        diagonal = np.stack([form.entries(every, every) for form in self.forms], axis=-1)
+        return Between(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of intervals [low, high) in cells (m, k)."""
+        if self.edges is not None:
+            cell = np.arange(len(self.edges))
+            low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
+        intervals = Pieces.of(low, high)
+        if "_between" in self.__dict__:
+            return self._between.of(intervals)
+        return np.stack([form.of(intervals) for form in self.forms], axis=-1)
+
+    def means(self, n: int) -> NDArray[np.float64]:
+        """Means over all intervals of whole cells on an axis of n cells (k,)."""
+        return np.array([self._mean(form, n) for form in self.forms])
+
+    def _mean(self, form: Form, n: int) -> float:
+        # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
+        if self.edges is None:
+            own, whole = form.trace(), form.whole(np.ones(n + 1))
+        else:
+            place = self.edges.astype(np.int64)
+            share, after = self.edges - place, np.minimum(place + 1, form.size - 1)
+            each = (1 - share) ** 2 * form.entries(place, place) + share**2 * form.entries(after, after)
+            own = float((each + 2 * share * (1 - share) * form.entries(place, after)).sum())
+            size = form.size
+            whole = form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
+        return ((n + 1) * own - whole) / (n * (n + 1) / 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic(Feature):
+    """One of the `Forms`, by itself."""
+
+    forms: Forms
+
+    @classmethod
+    def of(cls, form: Form, edges: NDArray[np.float64] | None = None) -> Quadratic:
+        """The feature of a form over edges of blocks."""
+        return cls(Forms([form], edges))
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.forms(low, high)[:, 0]
+
+    def expect(self, number: int) -> None:
+        self.forms.expect(number)
+
+    def mean(self, n: int) -> float:
+        return float(self.forms.means(n)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Bilinear(Joint):
+    """Σ_ij C_ij f_i(x) g_j(y) for forms f and g along the axes.
+
+    Parameters
+    ----------
+    axes : f and g; one and the same where they are equal. weights : C.
+    """
+
+    axes: tuple[Forms, Forms]
+    weights: NDArray[np.float64]
+
+    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        f, g = (forms(*span) for forms, span in zip(self.axes, spans, strict=True))
+        return np.einsum("mj,mj->m", f @ self.weights, g)
+
+    def expect(self, number: int) -> None:
+        for forms in self.axes:
+            forms.expect(number)
+
+    def mean(self, shape: tuple[int, ...]) -> float:
+        f, g = (forms.means(n) for forms, n in zip(self.axes, shape, strict=True))
+        return float(f @ self.weights @ g)
+
+
+class PublicTotal:
+    """(qᵀV1)² / (1ᵀV1): by so much less does the answer to q vary, with V the covariance of the cells, once 1 is known.
+
+    Parameters
+    ----------
+    along : V1 (domain.shape), the covariance of every cell with the total.
+    """
+
+    def __init__(self, along: NDArray[np.float64]) -> None:
+        self.along, self.spread = along, float(along.sum())
+
+    def taken(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        """For boxes (m,)."""
+        return np.asarray(sums_between(self._before, spans) ** 2 / self.spread)
+
+    @functools.cached_property
+    def _before(self) -> NDArray[np.float64]:
+        """V1 summed up to every edge of cells."""
+        return prefix_sums(self.along)[..., 0]
+
+    def mean_taken(self) -> float:
+        """The mean over all ranges."""
+        both = self.along
+        for axis in range(both.ndim):
+            both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0)), 0, axis)
+        return float((self.along * both).sum()) / self.spread
+
+
+def sums_of_both(field: NDArray[np.float64], starts: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """Σ_j (share of all intervals of the first axis that hold both i and j) field_j, over j in the same block as i.
+
+    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do: sums up to i, and from there on.
+
+    Parameters
+    ----------
+    field : (n, ...). starts : first cell of each block; all cells are one block when None.
+    """
+    n = len(field)
+    first = np.zeros(1, dtype=np.int64) if starts is None else starts
+    cell = np.arange(n).reshape(-1, *(1,) * (field.ndim - 1))
+    low, high = ((weight * field).cumsum(axis=0) for weight in (cell + 1.0, n - cell))
+    last = np.repeat(np.append(first[1:], n) - 1, np.diff(first, append=n))
+    upto = low - np.repeat((low - (cell + 1.0) * field)[first], np.diff(first, append=n), axis=0)
+    after = high[last] - high
+    return np.asarray(((n - cell) * upto + (cell + 1) * after) / (n * (n + 1) / 2))

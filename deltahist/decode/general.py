@@ -10,16 +10,17 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, decoder_of, decodes
+from deltahist.decode.base import Decoder
 from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, rows_of
 from deltahist.errors import InputError
 from deltahist.privacy import Law
-from deltahist.strategies.base import Strategy
-from deltahist.strategies.optimal import Optimal
 from deltahist.workloads import AllRanges, Boxes, Span, range_gram
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
+
+    from deltahist.domain import Domain
+    from deltahist.strategies.base import Strategy
 
 #: Cells up to which matrices are explicit.
 MOST_DENSE = 1024
@@ -33,7 +34,7 @@ _MOST_STEPS = 20_000
 
 
 def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:
-    """The fastest exact least-squares decoder for a strategy: one that was made for its class, else a general one.
+    """Return the decoder of a strategy with its noise (`Strategy.decoder_class`).
 
     Parameters
     ----------
@@ -41,15 +42,16 @@ def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> De
     laws : noise law of each of its groups.
     total_known : whether the number of entities is public.
     """
-    own = decoder_of(strategy)
-    if not any(law.parameter for law in laws):  # a single cell, whose count is public: nothing to weigh
-        own = DenseDecoder
-    if own is None:
-        own = DenseDecoder if strategy.domain.size <= MOST_DENSE else IterativeDecoder
-    return own(strategy, laws, total_known)
+    # A single cell, whose count is public, has no noise: there is nothing to weigh.
+    kind = strategy.decoder_class() if any(law.parameter for law in laws) else DenseDecoder
+    return kind(strategy, laws, total_known)
 
 
-@decodes(Optimal)
+def general_decoder(domain: Domain) -> type[Decoder]:
+    """Return the decoder of strategies without a decoder of their own: dense on small domains, else iterative."""
+    return DenseDecoder if domain.size <= MOST_DENSE else IterativeDecoder
+
+
 class DenseDecoder(Decoder):
     """The definition: (AᵀΣ⁻¹A)⁻¹AᵀΣ⁻¹, or the pseudo-inverse where A does not determine the cells.
 

@@ -5,27 +5,32 @@ Each way works for every decoder, however it solves; which one is taken is for t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.features import Feature, Joint
+from deltahist.decode.forms import Feature, Joint
 from deltahist.domain import Domain
-from deltahist.strategies.base import Strategy
+from deltahist.errors import InputError, is_number
+from deltahist.privacy import Law
 from deltahist.workloads import AllRanges, Boxes, RegionCover, Span
 from deltahist.workloads.cover import explicit
 from deltahist.workloads.sums import box_sums
+
+if TYPE_CHECKING:
+    from deltahist.strategies.base import Strategy
 
 #: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
 Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
 #: Boxes, regions, or explicit queries (m, N).
 Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
-
 #: Queries are solved one by one up to this number; more of them are priced by simulated noise.
 MOST_SOLVED = 200
 #: Numbers of a sparse matrix that are dense at a time.
@@ -38,6 +43,8 @@ _AT_A_TIME = 1 << 13
 LEAST_SQUARED = 1e-140
 #: Simulated noise fields; their number sets Student's quantile of the interval.
 REPLICATES = 100
+#: Sums of integer noise with a standard deviation up to this one are treated with their exact law.
+_MOST_EXACT = 4.0
 
 
 @dataclass(frozen=True)
@@ -235,3 +242,62 @@ def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
         else:  # intervals on the two axes are independent: the mean of a product is the product of means
             out += weight * math.prod(f.mean(n) for f, n in zip(features, shape, strict=True))
     return out
+
+
+def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far an interval of a given level reaches below and above each estimate.
+
+    The normal (or Student's) quantile with the Cornish-Fisher correction for the excess kurtosis of
+    symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many.
+
+    Where the noise is a sum of whole draws (`moments.draws`) the interval holds a whole number of integers.
+    The number whose probability is nearest the level is taken; an even one reaches one further up than
+    down, since a symmetric interval could miss the level by twice as much.
+
+    Parameters
+    ----------
+    moments : of the answers. law : of a single draw. level : between 0 and 1.
+    """
+    probability = (1 + level) / 2
+    z = -NormalDist().inv_cdf((1 - level) / 2)
+    start = z if np.isinf(moments.freedom) else float(scipy.special.stdtrit(moments.freedom, probability))
+    # No law needs more than Chebyshev's bound; draws that are nearly always 0 have a huge kurtosis.
+    most = 1 / math.sqrt(1 - level)
+    # Below z = √3 the correction is negative; where draws are nearly always 0, more so than the quantile is positive.
+    half = np.clip(start + moments.kurtosis * ((z**3 - 3 * z) / 24), 0.0, most) * np.sqrt(moments.variance)
+    down, up = half.copy(), half.copy()
+    if moments.draws is None:
+        return down, up
+    whole = np.flatnonzero(moments.draws > 0)
+    held = np.maximum(np.rint(2 * half[whole]), 1.0)
+    draws = moments.draws[whole]
+    few = draws * law.variance() <= _MOST_EXACT**2
+    numbers, place = np.unique(draws[few], return_inverse=True)
+    held[few] = np.array([_integers_held(law, int(n), level) for n in numbers])[place] if len(numbers) else 0
+    down[whole] = (held - 1) // 2 + 0.5
+    up[whole] = held // 2 + 0.5
+    return down, up
+
+
+@functools.lru_cache(maxsize=4096)
+def _integers_held(law: Law, draws: int, level: float) -> int:
+    """How many integers around 0 have a probability nearest `level`, for the sum of so many draws."""
+    size = 1024
+    k = np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64)
+    weight = law.weights(k)
+    transform = np.fft.rfft(weight / weight.sum())
+    pmf = np.fft.irfft(transform**draws, size)
+    # 0, 1, −1, 2, −2, ...: the sets that grow by the likeliest integer each time
+    order = np.empty(size - 1, dtype=np.int64)
+    order[0] = 0
+    order[1::2] = np.arange(1, size // 2)
+    order[2::2] = -np.arange(1, size // 2)
+    held = np.cumsum(pmf[order])
+    return int(np.argmin(np.abs(held - level))) + 1
+
+
+def check_level(level: float) -> None:
+    """Raise InputError unless the level of an interval lies between 0 and 1."""
+    if not is_number(level) or not 0 < level < 1:
+        hint = " (a percentage?)" if is_number(level) and 1 < level <= 100 else ""
+        raise InputError(f"level is {level!r}: it must lie between 0 and 1, such as 0.95{hint}")

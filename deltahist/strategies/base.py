@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.base import Decoder
+from deltahist.decode.general import general_decoder
 from deltahist.domain import Domain
 from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
 
@@ -134,6 +136,10 @@ class Strategy:
         rows, edges = self.matrix(), near.incidence()
         fits_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
+
+    def decoder_class(self) -> type[Decoder]:
+        """Return the class of the decoder: a general one, dense or iterative, unless the strategy has its own."""
+        return general_decoder(self.domain)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
         """Exact largest sum over the edges' columns of (share · |entry of A E|)^norm; None: no closed form."""

@@ -22,7 +22,7 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError
-from deltahist.strategies.ascent import Ascent
-from deltahist.strategies.bounds import EdgeBounds, arrival_squares
+from deltahist.strategies.gaussian import Ascent, levels
 from deltahist.workloads import AllRanges, Workload, range_gram
 
 if TYPE_CHECKING:
@@ -338,3 +337,42 @@ def invertible(matrix: NDArray[np.int64]) -> bool:
         return False
     reciprocal, _ = scipy.linalg.lapack.dpocon(factor, float(np.abs(dense).sum(axis=0).max()))
     return bool(reciprocal > _SINGULAR)
+
+
+def arrival_squares(near: Neighbourhood) -> NDArray[np.float64]:
+    """The bound on the squared cost of an arrival in each cell (domain.shape); infinite where there is none."""
+    out = np.full(near.domain.shape, np.inf)
+    if not near.fixed_membership:
+        for factor, relation in reversed(near.relations):
+            out[relation.source_cells] = float(factor) ** 2
+    return out
+
+
+class EdgeBounds(NamedTuple):
+    """All edges (M, 2) of a neighbourhood's relations, and the bounds (M,) on their squared costs.
+
+    Examples
+    --------
+    >>> import math, deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])
+    >>> bounds = EdgeBounds.of(near)
+    >>> bounds.edges.tolist(), bounds.squares.tolist()
+    ([[0, 1], [1, 2], [0, 2]], [1.0, 1.0, 4.0])
+    """
+
+    edges: NDArray[np.int64]
+    squares: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, near: Neighbourhood) -> EdgeBounds:
+        """Moves, then arrivals, as in `Neighbourhood.edges`; each has the least bound of the relations that hold it."""
+        shape = near.domain.shape
+        edges = near.relations[-1][1].edges()  # the widest relation holds all moves
+        edges = edges[edges[:, 0] >= 0]
+        start, end = (np.array(np.unravel_index(side, shape)) for side in edges.T)
+        place, squares = levels(near)
+        moved = squares[place[tuple(np.abs(end - start))]]
+        arrivals = arrival_squares(near).ravel()
+        entry = np.flatnonzero(np.isfinite(arrivals))
+        entries = np.column_stack([np.full_like(entry, -1), entry])
+        return cls(np.concatenate([edges, entries]), np.concatenate([moved, arrivals[entry]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.base import Decoder
+from deltahist.decode.forms import BlockPower, Feature, Times
+from deltahist.decode.moments import Terms
 from deltahist.domain import Domain
 from deltahist.errors import InputError, whole
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
+from deltahist.workloads import Span
+from deltahist.workloads.sums import aligned_spans
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -22,12 +27,12 @@ if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.workloads import Workload
 
-#: Branching numbers that planning tries for hierarchies.
-BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
 #: Strategies that do not determine the cells need a pseudo-inverse each, which is slow on more cells.
 _MOST_DENSE = 256
 #: The first cell of every block along each axis, for one grid.
 Starts = tuple[NDArray[np.int64], ...]
+#: Noise this close to whole numbers (in points) is treated as whole.
+_NEAR_WHOLE = 0.25
 
 
 class Grids(Strategy):
@@ -172,6 +177,9 @@ class Identity(Grids):
     def names(self) -> tuple[str, ...]:
         return ("cells",)
 
+    def decoder_class(self) -> type[Decoder]:
+        return CellsDecoder
+
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         yield "Identity", cls(near.domain)
@@ -181,60 +189,6 @@ class Identity(Grids):
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return X
-
-
-@dataclass(frozen=True, eq=False)
-class Hierarchical(Grids):
-    """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H (Hay et al. 2010).
-
-    Parameters
-    ----------
-    domain : Domain
-    branching : b, at least 2: how many blocks along each axis make one block of the next level.
-    shares : one number per level, from the whole domain down to the cells; equal when None.
-
-    >>> A = Hierarchical(Domain((0, 1), (4,)), branching=2)
-    >>> A.matrix().toarray().tolist()
-    [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    """
-
-    domain: Domain
-    branching: int = 2
-    shares: tuple[Fraction, ...] | None = None
-    texts: ClassVar[tuple[str, ...]] = ("hierarchical[:b]",)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "branching", whole("blocks per axis", least=2, branching=self.branching))
-        if self.shares is not None:
-            object.__setattr__(self, "shares", read_shares(self.shares, len(self.widths), "level"))
-
-    @functools.cached_property
-    def widths(self) -> tuple[int, ...]:
-        """Side of a block in cells, per level, from the whole domain down to 1."""
-        widths = [1]
-        while widths[-1] < max(self.domain.shape):
-            widths.append(widths[-1] * self.branching)
-        return tuple(reversed(widths))
-
-    @functools.cached_property
-    def starts(self) -> tuple[Starts, ...]:
-        return tuple(
-            tuple(np.arange(0, n, min(width, n)) for n in self.domain.shape) for width in self.widths
-        )
-
-    @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"blocks of {min(w, max(self.domain.shape))} cells a side" for w in self.widths)
-
-    @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
-        return cls(near.domain, *numbers_of(text, 1))  # type: ignore[arg-type]
-
-    @classmethod
-    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        for branching in BRANCHING:
-            if branching < max(near.domain.shape):
-                yield f"Hierarchical (branching {branching})", cls(near.domain, branching)
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,3 +336,53 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
         offsets.append(widths[-1])
         widths.append(2 * widths[-1])
     return ShiftedGrids(domain, widths=tuple(widths), offsets=tuple(offsets))
+
+
+class CellsDecoder(Decoder):
+    """Cells with noise of one law: the estimate is the release itself, moved onto the public total."""
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return values
+
+    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        return query
+
+    def terms(self, order: int) -> Terms:
+        axes, law = self.domain.ndim, self.laws[0]
+        power = [tuple([BlockPower(1, p)] * axes) for p in range(1, 5)]
+        n = float(self.domain.size)
+        first, second, third, fourth = power
+        if order == 2:
+            own: Terms = [(law.variance(), second)]
+            # The length of an interval, squared: what it has in the one block that is the axis.
+            squared: tuple[Feature, ...] = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
+            return [*own, (-law.variance() / n, squared)] if self.total_known else own
+        weight = law.kurtosis() * law.variance() ** 2
+        if not self.total_known:
+            return [(weight, fourth)]
+        # Σ (q_i − s/n)⁴ with s = Σ q_i
+        square = _times(first, first)
+        return [
+            (weight, fourth),
+            (-4 * weight / n, _times(first, third)),
+            (6 * weight / n**2, _times(square, second)),
+            (-3 * weight / n**3, _times(square, square)),
+        ]
+
+    def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+        cells = np.ones(len(variance))
+        for low, high in spans:
+            cells *= high - low
+        out = np.where(aligned_spans(spans), cells, 0.0)
+        if self.total_known:
+            # Moving onto the total takes a share of all cells' noise away; the answer's noise stays close to
+            # whole numbers only while what is taken is well below one.
+            share = cells / self.domain.size
+            spread = np.sqrt(self.laws[0].variance() * self.domain.size) * share
+            out[(spread > _NEAR_WHOLE) | (4 * share * np.sqrt(variance) > _NEAR_WHOLE)] = 0.0
+        return out
+
+
+def _times(a: tuple[Feature, ...], b: tuple[Feature, ...]) -> tuple[Feature, ...]:
+    """Axis-wise product of two tuples of features."""
+    return tuple(Times(f, g) for f, g in zip(a, b, strict=True))

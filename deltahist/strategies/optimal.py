@@ -12,9 +12,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist.decode.base import Decoder
+from deltahist.decode.general import DenseDecoder
 from deltahist.domain import Domain
 from deltahist.errors import InputError, positive
-from deltahist.strategies._packed import pack, unpack
 from deltahist.strategies.base import Strategy, refuse_pure
 from deltahist.strategies.convex import (
     Certificate,
@@ -26,6 +27,7 @@ from deltahist.strategies.convex import (
     solve,
     workload_gram,
 )
+from deltahist.strategies.gaussian import pack, unpack
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -157,6 +159,9 @@ class Optimal(Strategy):
                 f"{2.0**62 / largest:.3g} points"
             )
         return super().measure(counts)
+
+    def decoder_class(self) -> type[Decoder]:
+        return DenseDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         edges = near.edges()

@@ -1,24 +1,36 @@
-"""Strategies that are products of one square matrix per axis; sums of all cells from each cell on."""
+"""Products of one square matrix per axis, and cumulative sums, with their decoder: closed forms throughout."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.base import Decoder
+from deltahist.decode.forms import (
+    MOST_FOURTH,
+    Feature,
+    Form,
+    Quadratic,
+    weighted,
+)
+from deltahist.decode.moments import Terms
 from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of
+from deltahist.privacy import Law
 from deltahist.strategies.base import Strategy
+from deltahist.workloads import Span
+from deltahist.workloads.pieces import Pieces
+from deltahist.workloads.sums import aligned_spans
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.workloads import Workload
-
 
 #: Tables over pairs of cell edges are made up to this many cells along an axis, for errors in closed form.
 MOST_TABLED = 4096
@@ -60,6 +72,9 @@ class Product(Strategy):
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
         return (self.domain.size, self.domain.size)
+
+    def decoder_class(self) -> type[Decoder]:
+        return ProductDecoder
 
     def along_axes(self, name: str, X: NDArray[Any]) -> NDArray[Any]:
         """One of the factors' methods, applied along every axis of X (N, m)."""
@@ -170,3 +185,128 @@ class Cumulative(Product):
         if self.direction == "prefix":
             cells = np.array(self.domain.shape) - 1 - cells
         return int((cells + 1).prod(axis=1).max(initial=0))
+
+
+class Prefixes(Form):
+    """F⁻ᵀP_i · F⁻ᵀP_j for a square factor F: coefficients of prefixes, each row of F having noise of variance one."""
+
+    def __init__(self, factor: Factor) -> None:
+        self.factor, self.size, self.work = factor, factor.n + 1, factor.n
+
+    @functools.cached_property
+    def coefficients(self) -> NDArray[np.float64]:
+        """F⁻ᵀP_e (n + 1, n)."""
+        prefix = np.tril(np.ones((self.size, self.size - 1)), -1)  # row e: the cells before edge e
+        # Row by row in memory: of another layout every box would copy them all.
+        return np.ascontiguousarray(self.factor.solve_transpose(np.ascontiguousarray(prefix.T)).T)
+
+    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.einsum("en,en->e", self.coefficients[i], self.coefficients[j])
+
+    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        return self.coefficients[first:stop] @ self.coefficients.T
+
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        own = weighted(self.coefficients, intervals.edges)
+        return np.einsum("mn,mn->m", own, own)
+
+    def whole(self, weight: NDArray[np.float64]) -> float:
+        # A cell is in the prefixes of all edges behind it.
+        held = np.cumsum(weight[::-1])[::-1][1:]
+        own = self.factor.solve_transpose(held.reshape(-1, 1))
+        return float((own * own).sum())
+
+    def trace(self) -> float:
+        return self.factor.prefix_power()
+
+
+class CoefficientTable:
+    """Sums over the coefficients F⁻ᵀq of intervals q."""
+
+    def __init__(self, factor: Factor) -> None:
+        self.form = Prefixes(factor)
+        ones = factor.solve_transpose(np.ones((factor.n, 1)))
+        self.total = float((ones * ones).sum())
+        self.along_total = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
+
+    @functools.cached_property
+    def fourth(self) -> NDArray[np.float64]:
+        """Σ_k (P_jk − P_ik)⁴ for all pairs of edges i, j."""
+        p = self.form.coefficients
+        cube, square = p**3 @ p.T, (p * p) @ (p * p).T
+        own = np.diag(square)
+        return own[:, None] + own[None, :] - 4 * cube - 4 * cube.T + 6 * square
+
+
+@dataclass(frozen=True, eq=False)
+class Fourth(Feature):
+    """Σ_k a_k⁴, for the nearest whole cells."""
+
+    table: CoefficientTable
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.table.fourth[np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)]
+
+
+@dataclass(frozen=True, eq=False)
+class WithTotal(Feature):
+    """(Σ_k a_k a_k(1))², the part that a public total takes away."""
+
+    table: CoefficientTable
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        along = self.table.along_total
+        edge = np.arange(len(along))
+        part = np.interp(high, edge, along) - np.interp(low, edge, along)
+        return part * part
+
+    def mean(self, n: int) -> float:
+        along = self.table.along_total
+        return float((n + 1) * (along @ along) - along.sum() ** 2) / (n * (n + 1) / 2)
+
+
+class ProductDecoder(Decoder):
+    """F_x ⊗ F_y with invertible factors: x̂ = F⁻¹ y, whatever the noise."""
+
+    strategy: Product
+
+    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
+        super().__init__(strategy, laws, total_known)
+        # With several laws the variance is no product over axes; it is then solved query by query.
+        self.tables: tuple[CoefficientTable, ...] = ()
+        if len(set(laws)) == 1 and max(self.domain.shape) <= MOST_TABLED:
+            self.tables = tuple(_table(f) for f in self.strategy.factors)
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.strategy.along_axes("solve", values.reshape(-1, 1))[:, 0]
+
+    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.strategy.along_axes("solve_transpose", query.reshape(-1, 1))[:, 0]
+
+    def terms(self, order: int) -> Terms | None:
+        if not self.tables:
+            return None
+        law = self.laws[0]
+        if order == 4:
+            if max(self.domain.shape) > MOST_FOURTH:
+                return None
+            # The public total shifts every coefficient a little; the kurtosis hardly feels it.
+            return [(law.kurtosis() * law.variance() ** 2, tuple(Fourth(t) for t in self.tables))]
+        own: Terms = [(law.variance(), tuple(Quadratic.of(t.form) for t in self.tables))]
+        if not self.total_known:
+            return own
+        spread = float(np.prod([t.total for t in self.tables]))
+        return [*own, (-law.variance() / spread, tuple(WithTotal(t) for t in self.tables))]
+
+    def draws_summed(
+        self, spans: Sequence[Span], variance: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None:
+        if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
+            return None
+        # Differences of sums: every released value enters with coefficient −1, 0 or 1.
+        return np.where(aligned_spans(spans), np.rint(variance / self.laws[0].variance()), 0.0)
+
+
+@functools.lru_cache(maxsize=4)
+def _table(factor: Hashable) -> CoefficientTable:
+    return CoefficientTable(factor)  # type: ignore[arg-type]  # a Factor, which the cache sees as a key only

@@ -19,7 +19,7 @@ from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.doors import HUB_STRIPS, Hubs
+from deltahist.strategies.flow.entry import HUB_STRIPS, Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
 from tests.audits.harness import (
     audit,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deltahist.decode import anderson
-from deltahist.decode.anderson import Anderson
+from deltahist.decode import projection
+from deltahist.decode.projection import Anderson
 
 
 def affine(size, rng):
@@ -55,5 +55,5 @@ def test_a_residual_that_stays_is_a_plain_step():
 
 @pytest.mark.parametrize(("numbers", "steps"), [(1 << 29, 15), (60, 3), (1, 2)])
 def test_long_vectors_are_remembered_for_fewer_steps(monkeypatch, numbers, steps):
-    monkeypatch.setattr(anderson, "_MOST_NUMBERS", numbers)
+    monkeypatch.setattr(projection, "_MOST_NUMBERS", numbers)
     assert Anderson(10)._moves.shape == (steps, 10)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from deltahist.decode.features import Quadratic
-from deltahist.decode.forms import Between, Corner, Diagonal, EstimatedFlow, Overlap, Prefixes, Side
-from deltahist.strategies.lines import Lines
-from deltahist.strategies.product import _Sums
+from deltahist.decode.forms import Between, Overlap, Quadratic
+from deltahist.strategies.flow.lines import Corner, Diagonal, EstimatedFlow, Lines, Side
+from deltahist.strategies.product import Prefixes, _Sums
 from deltahist.strategies.wavelet import _Haar
 from deltahist.workloads.pieces import Pieces
 

@@ -9,8 +9,7 @@ import scipy.signal
 import scipy.stats
 
 import deltahist as dh
-from deltahist.decode.intervals import interval
-from deltahist.decode.moments import Moments
+from deltahist.decode.moments import Moments, interval
 from deltahist.privacy import Law
 
 WIDE = Law("laplace", Fraction(1000))

@@ -12,15 +12,14 @@ from hypothesis import example, given, settings as property_settings, strategies
 
 import deltahist as dh
 from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
-from deltahist.decode.precision import Precision
-from deltahist.decode.sites import MEANS, even_shares, sites
+from deltahist.decode.metric import Precision
+from deltahist.decode.posterior import MEANS, even_shares, sites
 from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Optimal, Spectral, Tents
 from tests.decode.test_metric import KINDS, random_metric, waves
 from tests.decode.test_precision import dense
 
 # Their names are also those of functions.
 module = importlib.import_module("deltahist.decode.posterior")
-alone = importlib.import_module("deltahist.decode.sites")
 
 
 def drawing(metric, covariance, known):
@@ -76,7 +75,7 @@ def test_means_are_near_those_of_the_joint_law(monkeypatch):
     Expectation propagation is not exact, and knows of the noise only what remains on average: over all a third of the
     posterior's standard error is allowed, where unbiased estimates are off by more than all of it.
     """
-    monkeypatch.setattr(alone, "_STEPS", 0)
+    monkeypatch.setattr(module, "_STEPS", 0)
     monkeypatch.setattr(module, "_ASTRAY", np.inf)
     monkeypatch.setattr(module, "_CLEAR", -np.inf)
     rng = np.random.default_rng(1)

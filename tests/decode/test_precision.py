@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deltahist.decode import Metric
-from deltahist.decode.precision import Precision
+from deltahist.decode.metric import Precision
 from tests.decode.test_metric import KINDS, SHAPES, random_metric, waves
 
 

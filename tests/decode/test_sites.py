@@ -1,10 +1,13 @@
 """What single cells say: moments against quadrature of the plain definition, and what is learnt of the cells around."""
 
+import importlib
+
 import numpy as np
 import pytest
 
-from deltahist.decode import sites as module
-from deltahist.decode.sites import MEANS, even_shares, sites
+from deltahist.decode.posterior import MEANS, even_shares, sites
+
+module = importlib.import_module("deltahist.decode.posterior")
 
 
 def by_quadrature(seen, spread, shares):

@@ -8,15 +8,14 @@ import pytest
 from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
-from deltahist.decode.hubs import HubVariance
 from deltahist.decode.moments import mean_of
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Flow, from_description
-from deltahist.strategies.doors import HUB_STRIPS, HUB_SUMS, HUBS, HubGrid, HubLine, Hubs
-from deltahist.strategies.limits import HubError
-from deltahist.strategies.mean_error import noise_of
-from deltahist.strategies.prices import Prices, most_direct
-from deltahist.strategies.tuning import boxes_of
+from deltahist.strategies.flow.costs import Prices, most_direct
+from deltahist.strategies.flow.entry import HUB_STRIPS, HUB_SUMS, HUBS, HubGrid, HubLine, Hubs
+from deltahist.strategies.flow.errors import HubVariance
+from deltahist.strategies.flow.hub_choice import HubError
+from deltahist.strategies.flow.tuning import boxes_of, noise_of
 
 ANY = math.inf
 

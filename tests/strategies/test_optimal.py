@@ -15,8 +15,7 @@ from profiles import dearest, limited, promised, random_limits
 import deltahist as dh
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Spectral, convex
-from deltahist.strategies.bounds import EdgeBounds
-from deltahist.strategies.convex import exact_gram, workload_gram
+from deltahist.strategies.convex import EdgeBounds, exact_gram, workload_gram
 from deltahist.strategies.optimal import Optimal
 from deltahist.workloads import range_gram
 

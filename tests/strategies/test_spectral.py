@@ -12,8 +12,7 @@ from profiles import dearest, limited, random_limits
 import deltahist as dh
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Optimal, Spectral, from_description, multipliers
-from deltahist.strategies.convolution import convolve, squared_distance
-from deltahist.strategies.even import spread
+from deltahist.strategies.spectral.torus import convolve, spread, squared_distance
 from deltahist.workloads.power import power
 
 

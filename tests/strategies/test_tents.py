@@ -12,7 +12,7 @@ from scipy.interpolate import BSpline
 
 import deltahist as dh
 from deltahist.strategies import Tents, from_description, named
-from deltahist.strategies.tents import Lattice, choice, costs
+from deltahist.strategies.tents import Lattice, choice, lattice as module
 
 
 def lattices(number, seed):
@@ -119,7 +119,7 @@ def test_squares_are_bounded_where_there_are_too_many_to_look_at(monkeypatch):
         tents = random_tents(rng, domain)
         exact = tents.edge_cost(near, 2)
         with monkeypatch.context() as patch:
-            patch.setattr(costs, "MOST_PAIRS", 0)
+            patch.setattr(module, "MOST_PAIRS", 0)
             bound = tents.edge_cost(near, 2)
         every = (tents.matrix().toarray()[domain.size :].astype(object) ** 2).sum(axis=0)
         cells, over = (group.share for group in tents.groups)

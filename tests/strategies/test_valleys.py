@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from deltahist.strategies.valleys import lowest
+from deltahist.strategies.flow.tuning import lowest
 
 
 @pytest.mark.parametrize("bottom", [0.0, 0.31, 2.0, 5.9, 6.0])

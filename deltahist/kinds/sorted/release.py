@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_header, read_columns
 from deltahist.budget import Payment
-from deltahist.decode.intervals import check_level
+from deltahist.decode.moments import check_level
 from deltahist.errors import DamagedFile, InputError, whole
 from deltahist.kinds.sorted.decoder import Isotonic, below
 from deltahist.kinds.sorted.mechanism import MOST_SUM, SortedMechanism, variance_within

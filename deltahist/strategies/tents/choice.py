@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.strategies.mean_error import squares
-from deltahist.strategies.tents.costs import largest_change, largest_own_square, largest_square
-from deltahist.strategies.tents.lattice import MOST_TENTS, Lattice, along, lattice
-from deltahist.strategies.valleys import lowest
+from deltahist.strategies.flow.tuning import lowest, squares
+from deltahist.strategies.tents.lattice import (
+    MOST_TENTS,
+    Lattice,
+    along,
+    largest_change,
+    largest_own_square,
+    largest_square,
+    lattice,
+)
 from deltahist.workloads import AllRanges, Boxes, Regions, Span, Workload
 from deltahist.workloads.ranges import same_domain
 

@@ -1,31 +1,96 @@
-"""Least squares for nested grids: one pass up, one pass down (Hay et al. 2010), whatever the block sizes."""
+"""Nested grids, decoded by one pass up and one pass down (Hay et al. 2010), whatever the block sizes."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, decodes
-from deltahist.decode.features import BlockPower
+from deltahist.decode.base import Decoder
+from deltahist.decode.forms import BlockPower, PublicTotal, sums_of_both
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
 from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, Terms, rows_of
-from deltahist.decode.totals import PublicTotal, sums_of_both
 from deltahist.domain import Domain
+from deltahist.errors import whole
 from deltahist.privacy import Law
-from deltahist.strategies.base import Strategy
-from deltahist.strategies.grids import Grids, Hierarchical, Starts, spread_blocks, sum_blocks
+from deltahist.strategies.base import Strategy, numbers_of, read_shares
+from deltahist.strategies.grids import Grids, Starts, spread_blocks, sum_blocks
 from deltahist.workloads import AllRanges, Span
 
+if TYPE_CHECKING:
+    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.workloads import Workload
+
+#: Branching numbers that planning tries for hierarchies.
+BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
 #: Longest side, in cells, of boxes whose kurtosis is worked out, and of the tree that serves for it.
 _SMALL_BOX = 8
 _SMALL_TREE = 24
 
 
-@decodes(Hierarchical)
+@dataclass(frozen=True, eq=False)
+class Hierarchical(Grids):
+    """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H (Hay et al. 2010).
+
+    Parameters
+    ----------
+    domain : Domain
+    branching : b, at least 2: how many blocks along each axis make one block of the next level.
+    shares : one number per level, from the whole domain down to the cells; equal when None.
+
+    >>> A = Hierarchical(Domain((0, 1), (4,)), branching=2)
+    >>> A.matrix().toarray().tolist()
+    [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    """
+
+    domain: Domain
+    branching: int = 2
+    shares: tuple[Fraction, ...] | None = None
+    texts: ClassVar[tuple[str, ...]] = ("hierarchical[:b]",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "branching", whole("blocks per axis", least=2, branching=self.branching))
+        if self.shares is not None:
+            object.__setattr__(self, "shares", read_shares(self.shares, len(self.widths), "level"))
+
+    @functools.cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Side of a block in cells, per level, from the whole domain down to 1."""
+        widths = [1]
+        while widths[-1] < max(self.domain.shape):
+            widths.append(widths[-1] * self.branching)
+        return tuple(reversed(widths))
+
+    @functools.cached_property
+    def starts(self) -> tuple[Starts, ...]:
+        return tuple(
+            tuple(np.arange(0, n, min(width, n)) for n in self.domain.shape) for width in self.widths
+        )
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"blocks of {min(w, max(self.domain.shape))} cells a side" for w in self.widths)
+
+    def decoder_class(self) -> type[Decoder]:
+        return TreeDecoder
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
+        return cls(near.domain, *numbers_of(text, 1))  # type: ignore[arg-type]
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        for branching in BRANCHING:
+            if branching < max(near.domain.shape):
+                yield f"Hierarchical (branching {branching})", cls(near.domain, branching)
+
+
 class TreeDecoder(Decoder):
     """Nested grids, coarse to fine, the last one of single cells.
 

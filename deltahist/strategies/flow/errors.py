@@ -1,104 +1,246 @@
-"""Errors of flows at explicit queries, such as regions: worked out from their rims, for many queries at once.
+"""Errors of flows: the variance that hubs add to a box, and all variances of explicit queries such as regions.
 
 Noise on a border enters an answer by how much the query differs on both sides of the border: only borders at a rim
 have some. Sums along a line spread what crosses the line over all of its borders; that part is a sum over few waves.
-Hubs are few, and enter by the waves of their sums. Queries of about one size are worked on together, each as the
-dense box around it: what is done to all of its cells alike takes less time than to find those at the rim.
+Hubs are few, and enter by the waves of their sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.hubs import HubVariance
-from deltahist.strategies.doors import HubLine, joint
-from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
-from deltahist.workloads.cover import RegionCover, counted
+from deltahist.decode.around import Around, Field, Index, Windows
+from deltahist.decode.forms import (
+    A_CALL,
+    MOST_KEPT,
+    Between,
+    BlockPower,
+    Feature,
+    Joint,
+    Overlap,
+    Quadratic,
+    weighted,
+)
+from deltahist.decode.moments import Terms
+from deltahist.strategies.flow.entry import HubLine, Hubs, joint
+from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, Lines
+from deltahist.workloads import Span
+from deltahist.workloads.pieces import Pieces
 
-Field = NDArray[np.float64]
-Index = NDArray[np.int64]
+#: Parts of a sum of products that are smaller than this, against the largest, are rounding.
+_ROUNDING = 1e-12
+#: An interval takes as long without a table as so many numbers of it take to be made.
+_AS_LONG = 32
 #: Variance and fourth cumulant.
 Cumulants: TypeAlias = tuple[float, float]
-#: Cells of the boxes around queries that are looked at a time: what is worked out stays near the processor.
-_AT_A_TIME = 1 << 16
-#: Boxes whose widths are in one of so many classes, for each doubling, are worked on together.
-_CLASSES = 8
 
 
-def near(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[Around]:
-    """Queries on a grid of `shape`, of about one size at a time, each with its surroundings.
+@dataclass(frozen=True, eq=False)
+class Fourths(Feature):
+    """Σ over hubs of (share of the hub's block inside the interval)⁴.
 
     Parameters
     ----------
-    work : regions on that grid, or rows (m, cells of `shape`).
+    before : hubs before each edge of a cell (n + 1,), of those inside a block the share.
     """
-    cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
-    low, high = np.zeros((2, cover.number, 2), dtype=np.int64)
-    low[...] = shape
-    place = np.column_stack([cover.x, cover.y])
-    for owner, start, end in ((cover.owner, place, place + 1), (cover.whole, cover.low, cover.high)):
-        begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1])[: len(owner)])
-        if len(some := owner[begins]):
-            low[some] = np.minimum(low[some], np.minimum.reduceat(start, begins))
-            high[some] = np.maximum(high[some], np.maximum.reduceat(end, begins))
-    low = np.minimum(low, high)
-    ends = [np.searchsorted(owner, np.arange(cover.number + 1)) for owner in (cover.owner, cover.whole)]
-    # A box has a rim of nothing, one cell wide, so that every neighbour of a cell is there.
-    wide, tall = (high - low + 2).T
-    order = np.lexsort((tall, np.floor(_CLASSES * np.log2(wide))))
-    wide, tall = wide[order], tall[order]
-    here = 0
-    while here < len(order):
-        # As many as there is room for, each in a box as large as the largest needs.
-        rest = slice(here, here + max(1, _AT_A_TIME // int(wide[here] * tall[here])))
-        sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
-        fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _AT_A_TIME, side="right")))
-        some, own = order[here : here + fit], slice(here, here + fit)
-        shares = _dense(cover, some, low[some], ends, wide[own].max(), tall[own].max())
-        yield Around(some, shares, low[some], high[some], shape)
-        here += fit
+
+    before: NDArray[np.float64]
+
+    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        first, last = (_at(self.before[:, None], place)[:, 0] for place in (low, high))
+        return np.where(first < last, BlockPower(1, 4)(first, np.maximum(first + 1e-12, last)), 0.0)
 
 
-def _dense(cover: RegionCover, some: Index, low: Index, ends: Sequence[Index], wide: int, tall: int) -> Field:
-    """Shares of the cells in a box around each of some queries (queries, wide, tall)."""
-    out = np.zeros((len(some), wide, tall))
-    box = out.reshape(-1)
-    query, place = _listed(ends[1], some)
-    corners = np.hstack([query[:, None], cover.low[place] - low[query] + 1, cover.high[place] - low[query] + 1])
-    for each, west, south, east, north in corners.tolist():
-        out[each, west:east, south:north] = 1.0
-    query, place = _listed(ends[0], some)
-    x, y = cover.x[place] - low[query, 0] + 1, cover.y[place] - low[query, 1] + 1
-    box[(query * wide + x) * tall + y] = cover.share[place]
-    return out
+class HubVariance:
+    """Covariance of what enters at the hubs, and what of it a public total takes away.
+
+    With noise of variance v of their own, and w on a level of sums with the eigenvalues λ, it is T² (v + Σ w λ/ρ²) for
+    each product of waves along both axes (T and ρ as in `Hubs`). With a and b for the waves, and the identity where an
+    index is 0, that is Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ. A public total takes away (q·m)² / Σ m, m what the covariance
+    makes of all ones.
+
+    Parameters
+    ----------
+    hubs : with the ratios of their noises.
+    edges : where each edge of cells lies among the blocks, per axis; None if blocks are cells.
+    own, sums : variance of the draws, in points: the hubs' own, and that of each level of sums.
+
+    Attributes
+    ----------
+    waves : variance of each product of waves. joint : K.
+    """
+
+    def __init__(
+        self, hubs: Hubs, edges: list[NDArray[np.float64] | None], own: float, sums: Sequence[float]
+    ) -> None:
+        self.hubs, self.own, self.edges = hubs, own, edges
+        self._lines = hubs.grid.axes[: len(edges)]
+        levels = zip(sums, hubs.ratios, hubs.grid.levels, strict=False)
+        self.waves = hubs.trust**2 * (own + sum(w / ratio**2 * level for w, ratio, level in levels))
+        self.joint = joint(self.waves)
+
+    def second(self, total_known: bool) -> Terms:
+        """Terms of the variance."""
+        core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
+        alike = [
+            Quadratic.of(Overlap(before[:, 0]), edge)
+            for before, edge in zip(self._before_blocks, self.edges, strict=True)
+        ]
+        before = []
+        for line, edge in zip(self._lines, self.edges, strict=True):
+            waves = _before(line, line.waves)
+            before.append(waves if edge is None else _at(waves, edge))
+        # Without noise there is nothing that a total could take away.
+        return [(1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core))]
+
+    def fourth(self, kurtosis: float) -> Terms:
+        """Fourth cumulant of the hubs' own noise in full weight; sums and total make it a little less."""
+        features = tuple(
+            Fourths(before[:, 0] if edge is None else np.interp(edge, np.arange(len(before)), before[:, 0]))
+            for before, edge in zip(self._before_blocks, self.edges, strict=True)
+        )
+        return [(kurtosis * self.own**2, features)]
+
+    @property
+    def _before_blocks(self) -> list[NDArray[np.float64]]:
+        """Hubs before each edge of blocks (n + 1, 1), per axis."""
+        return [_before(line, np.ones((1, len(line.places)))) for line in self._lines]
+
+    @functools.cached_property
+    def onto_total(self) -> tuple[NDArray[np.float64], float]:
+        """m in waves (k, l), and Σ m, the variance of all that enters; 0 where there is next to no noise."""
+        # Ones are a sum of waves, since sums' weights add up to one at every hub; without sums there is one wave.
+        held = np.multiply.outer(*(line.waves.sum(axis=1) for line in self.hubs.grid.axes))
+        core = self.waves[1:, 1:] * held
+        return core, float((core * held).sum())
 
 
-def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
-    """What some of the queries own, as numbers among the some and places in the list, which is sorted by owner."""
-    number = ends[some + 1] - ends[some]
-    query = np.repeat(np.arange(len(some)), number)
-    return query, ends[some][query] + counted(number)
+class WavesKnown(Joint):
+    """Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, which is a product over the axes.
+
+    For waves a_i(q) is (a_i·q)², and for i = 0 the squared length of q. K and M are nearly of low rank: a few products
+    are all of each.
+
+    Parameters
+    ----------
+    alike : the squared length, per axis.
+    before : sums of the waves a, and of the waves b, over all cells before each edge (n + 1, k), per axis.
+    squared : K (1 + k, 1 + l). whole : M (k, l). On a line there is no b, and l is 1.
+    """
+
+    def __init__(
+        self,
+        alike: list[Quadratic],
+        before: list[NDArray[np.float64]],
+        squared: NDArray[np.float64],
+        whole: NDArray[np.float64],
+    ) -> None:
+        self.alike, self.before, self.squared, self.whole = alike, before, squared, whole
+        squares, sums = _factors(squared), _factors(whole)
+        self._axes = [_Waves(*each) for each in zip(alike, before, squares, sums, strict=False)]
+        #: On a line, what the products are with.
+        self._line = (squares[1].sum(axis=0), sums[1][0]) if len(before) == 1 else None
+
+    def expect(self, number: int) -> None:
+        for axis in self._axes:
+            axis.expect(number)
+
+    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
+        squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
+        return np.asarray((squares[0] * squares[1]).sum(axis=1) - (sums[0] * sums[1]).sum(axis=1) ** 2)
+
+    def mean(self, shape: tuple[int, ...]) -> float:
+        # Over all pairs of edges of an axis, Σ (b_f − b_e)(b_f − b_e)ᵀ = (n + 1) Σ b bᵀ − (Σ b)(Σ b)ᵀ.
+        both = [
+            ((n + 1) * own.T @ own - np.multiply.outer(own.sum(axis=0), own.sum(axis=0))) / (n * (n + 1) / 2)
+            for own, n in zip(self.before, shape, strict=True)
+        ]
+        x, y = both if len(both) == 2 else (*both, np.ones((1, 1)))
+        alike = [each.mean(n) for each, n in zip(self.alike, shape, strict=True)] + [1.0]
+        one, other = (np.append(mean, np.diag(held)) for mean, held in zip(alike, (x, y), strict=False))
+        return float(one @ self.squared @ other - ((x @ self.whole) * (self.whole @ y)).sum())
 
 
-class Windows:
-    """A table (k, places) whose parts around boxes are looked up, 0 off the grid."""
+class _Waves:
+    """Waves along an axis: (|q|², (a·q)²) @ weight and (a·q) @ factor for intervals q.
 
-    def __init__(self, table: Field) -> None:
-        # Before the first cell of a box is its rim; the largest box has another behind all places.
-        self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
+    Edges between the same two hubs have the same waves before them, and are kept as one place.
 
-    def near(self, low: Index, size: int, first: Index | int = 0, number: int | None = None) -> Field:
-        """Return what is at the places from the one before `low` on (queries, number, size), of k from the first on."""
-        (across, along), wide = self._padded.strides, number or len(self._padded)
-        shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
-        windows = np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))
-        return np.asarray(windows[first, low])
+    Parameters
+    ----------
+    alike : |q|². before : sums of the waves a over all cells before each edge (n + 1, k). weight (1 + k, r).
+    factor (k, s).
+    """
+
+    def __init__(
+        self,
+        alike: Quadratic,
+        before: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        factor: NDArray[np.float64],
+    ) -> None:
+        moves = np.any(before[1:] != before[:-1], axis=1)
+        self.place = np.concatenate([[0], np.cumsum(moves)])
+        self.waves = before[np.concatenate([[True], moves])]
+        self.alike, self.own, self.weight = alike, weight[0], weight[1:]
+        self.linear, self._asked = self.waves @ factor, 0
+
+    def expect(self, number: int) -> None:
+        """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
+        self._asked += max(number, A_CALL)
+        pairs = len(self.waves) ** 2 // 2
+        if pairs < self._asked * _AS_LONG and pairs * self.weight.shape[1] < MOST_KEPT:
+            self._between  # noqa: B018
+
+    @functools.cached_property
+    def _between(self) -> Between:
+        """(a·q)² @ weight of the intervals between all places."""
+        waves, weight = self.waves, self.weight
+
+        def rows(first: int, stop: int) -> NDArray[np.float64]:
+            return np.swapaxes((waves[first:stop, None] * weight.T) @ waves.T, 1, 2)
+
+        return Between(rows, waves**2 @ weight)
+
+    def __call__(
+        self, low: NDArray[np.float64], high: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        intervals = Pieces.of(low, high)
+        edges = [(self.place[edge], share) for edge, share in intervals.edges]
+        if "_between" in self.__dict__:
+            squares = self._between.of(intervals, self.place)
+        else:
+            squares = weighted(self.waves, edges) ** 2 @ self.weight
+        squares += np.multiply.outer(self.alike(low, high), self.own)
+        return squares, weighted(self.linear, edges)
+
+
+def _before(line: HubLine, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums of weights of hubs (k, hubs) before each edge of blocks (n + 1, k)."""
+    out = np.zeros((line.n + 1, len(weights)))
+    out[line.places + 1] = weights.T
+    return np.asarray(out.cumsum(axis=0))
+
+
+def _at(values: NDArray[np.float64], place: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values (n + 1, k) at places between their rows."""
+    below = np.minimum(place.astype(np.int64), len(values) - 2)
+    share = (place - below)[:, None]
+    return np.asarray((1 - share) * values[below] + share * values[below + 1])
+
+
+def _factors(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """L (k, r) and R (l, r) with L Rᵀ the matrix, r its rank beyond rounding."""
+    left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
+    some = int(np.count_nonzero(sizes > _ROUNDING * max(sizes[0], np.finfo(float).tiny)))
+    return left[:, :some] * sizes[:some], right[:some].T
 
 
 class _Sums:
@@ -132,56 +274,6 @@ class _Sums:
             for out, table in zip(tables, self._tables, strict=True):
                 out.append(table.near(low, size, begins, number))
         return np.hstack(picked), [np.concatenate(each, axis=1) if len(each) != 2 else each[1] for each in tables]
-
-
-@dataclass(frozen=True, eq=False)
-class Around:
-    """Some queries on a grid of `shape`, by the shares of cells that they hold in boxes around them.
-
-    Parameters
-    ----------
-    some : which queries (queries,). shares : of the cells of each box, with a rim of nothing (queries, wide, tall).
-    low, high : the cells of each box within the rim (queries, 2); what is behind makes all boxes one size.
-    """
-
-    some: Index
-    shares: Field
-    low: Index
-    high: Index
-    shape: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.low)
-
-    def differences(self, ahead: tuple[int, int], behind: tuple[int, int]) -> Field:
-        """q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
-        # One box follows the other, each with a rim of nothing: what lies beyond an end is a rim as well.
-        one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
-        flat, out = self.shares.ravel(), np.empty_like(self.shares)
-        size = len(flat) - max(one, other)
-        np.subtract(flat[one : one + size], flat[other : other + size], out=out.ravel()[:size])
-        out.ravel()[size:] = 0.0
-        return self.inside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
-
-    def inside(self, values: Field, *axes: int) -> Field:
-        """Values of moves on along axes, without those that begin before the grid, lead behind it, or leave the box."""
-        for axis in axes:
-            view = values if axis == 0 else values.swapaxes(1, 2)
-            view[np.flatnonzero(self.low[:, axis] == 0), 0] = 0.0
-            ends = np.flatnonzero(self.high[:, axis] == self.shape[axis])
-            size = self.high[:, axis] - self.low[:, axis]
-            view[ends, size[ends]] = 0.0
-            view[np.arange(len(self)), size + 1] = 0.0
-            view[:, -1] = 0.0
-        return values
-
-    def between(self, left: Field, right: Field) -> Field:
-        """leftᵀ Q right (queries, a, b) of each query Q as a matrix, for left (nx, a) and right (ny, b)."""
-        rows, columns = (
-            Windows(table.T).near(self.low[:, axis], self.shares.shape[1 + axis])
-            for axis, table in enumerate((left, right))
-        )
-        return np.asarray(rows @ (self.shares @ columns.mT))
 
 
 def _total(one: NDArray[Any], other: NDArray[Any]) -> Field:

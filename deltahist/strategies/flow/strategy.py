@@ -13,23 +13,31 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist.decode.base import Decoder
 from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
-from deltahist.strategies import limits, tuning
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
-from deltahist.strategies.doors import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Doors, HubGrid, Hubs, read_hubs
+from deltahist.strategies.flow import hub_choice, tuning
+from deltahist.strategies.flow.costs import Kind, Prices, Routes
+from deltahist.strategies.flow.decoder import FlowDecoder
+from deltahist.strategies.flow.entry import (
+    ARRIVALS,
+    HUB_STRIPS,
+    HUB_SUMS,
+    HUBS,
+    Doors,
+    HubGrid,
+    Hubs,
+    read_hubs,
+)
+from deltahist.strategies.flow.lines import BITS, DIAGONAL, STRAIGHT, FlowDraws, Lines, strips, sums_on
+from deltahist.strategies.flow.tuning import SUMS, usual_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
-from deltahist.strategies.lines import DIAGONAL, STRAIGHT, FlowDraws, Lines, strips, sums_on
-from deltahist.strategies.mean_error import SUMS, usual_shares
-from deltahist.strategies.prices import Prices
-from deltahist.strategies.routes import Kind, Routes
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
     from deltahist.workloads import Workload
 
-#: Binary digits after the point of flows between blocks: rounding them adds less than a thousandth of a point squared.
-BITS = 4
 _ONE = 1 << BITS
 T = TypeVar("T")
 
@@ -162,7 +170,7 @@ class Flow(Strategy):
         arrivals = tuning.blocks_reached(near, plain)
         bare = cls(near.domain, plain.block, (), arrivals=arrivals, centred=bool(near.profile))
         if near.profile:
-            return cls(near.domain, bare.block, **limits.best_flow(near, bare, workload, norm))
+            return cls(near.domain, bare.block, **hub_choice.best_flow(near, bare, workload, norm))
         sums = tuning.best_sums(bare, workload, norm)
         return cls(near.domain, bare.block, sums.widths, sums.shares, bare.arrivals)
 
@@ -231,6 +239,9 @@ class Flow(Strategy):
         if float(counts.sum(dtype=np.float64)) >= 2.0**62 / _ONE:
             raise InputError("counts add up to more than a flow strategy holds: at most 2^58 points")
         return super().measure(counts)
+
+    def decoder_class(self) -> type[Decoder]:
+        return FlowDecoder
 
     # -- how noise enters ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, whole
-from deltahist.strategies.lines import exact_product, hats, sums_on
+from deltahist.strategies.flow.lines import exact_product, hats, sums_on
 
 #: Names of kinds of draws.
 ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.strategies import tuning
-from deltahist.strategies.doors import HubGrid, HubLine
-from deltahist.strategies.mean_error import Blocked, in_blocks, noise_of, squares, sums_before
-from deltahist.strategies.valleys import lowest
+from deltahist.strategies.flow import tuning
+from deltahist.strategies.flow.entry import HubGrid, HubLine
+from deltahist.strategies.flow.tuning import Blocked, in_blocks, lowest, noise_of, squares, sums_before
 from deltahist.workloads import Boxes, Workload
 
 if TYPE_CHECKING:

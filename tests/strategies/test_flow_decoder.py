@@ -6,7 +6,7 @@ from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode import box_sums
-from deltahist.decode.features import Mixed
+from deltahist.decode.forms import Mixed
 from deltahist.decode.moments import SOLVED
 from deltahist.strategies import Flow, Spectral
 

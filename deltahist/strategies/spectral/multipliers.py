@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.strategies.ascent import Ascent
-from deltahist.strategies.bounds import least_arrival, levels
-from deltahist.strategies.even import cosines, often, quarter_of
+from deltahist.strategies.gaussian import Ascent, least_arrival, levels
+from deltahist.strategies.spectral.torus import cosines, often, quarter_of
 from deltahist.workloads.power import power
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""Exact convolution of whole numbers on a torus, through floating-point transforms of short digits."""
+"""Arithmetic on a torus: exact convolution of whole numbers, and cosine transforms of a quarter."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -119,3 +120,37 @@ def _norm(digits: NDArray[np.int64]) -> float:
 def relative_error(size: int) -> float:
     """Bound of a transform's relative error in the 2-norm."""
     return float(_PER_LEVEL * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
+
+
+def quarter_of(torus: Sequence[int]) -> tuple[slice, ...]:
+    """The part of a torus that says all of an even array."""
+    return tuple(slice(0, n // 2 + 1) for n in torus)
+
+
+def spread(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
+    """The whole array of a quarter, equal to the last bit on both sides of every axis."""
+    return quarter[np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in torus))]
+
+
+def often(torus: Sequence[int]) -> NDArray[np.float64]:
+    """How many entries of the torus each entry of the quarter stands for."""
+    counts = []
+    for n in torus:
+        times = np.full(n // 2 + 1, 2.0)
+        times[0] = 1.0
+        if n % 2 == 0:
+            times[-1] = 1.0
+        counts.append(times)
+    return functools.reduce(np.multiply.outer, counts)
+
+
+def cosines(quarter: NDArray[np.float64], torus: Sequence[int]) -> NDArray[np.float64]:
+    """The Fourier transform of an even array, which is real and even as well, from quarter to quarter."""
+    out = quarter
+    for axis, n in enumerate(torus):
+        if n % 2 == 0:
+            out = scipy.fft.dct(out, 1, axis=axis)
+        else:
+            index = np.minimum(np.arange(n), n - np.arange(n))
+            out = scipy.fft.rfft(np.take(out, index, axis), axis=axis).real
+    return np.asarray(out)

@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.forms import Form, Overlap, weighted
+from deltahist.workloads.pieces import Pieces
+
 #: Names of kinds of draws: noise on moves across one border, and across two.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
+#: Binary digits after the point of flows between blocks: rounding adds less than a thousandth of a point squared.
+BITS = 4
 #: Flows across lines that are worked on at a time, so that what is in between stays small and near.
 _AT_A_TIME = 1 << 19
 
@@ -242,3 +247,131 @@ class FlowDraws:
         more = line.correction(across, [sums[..., some, :] for sums in self.sums_y])
         more += north
         return more
+
+
+class Diagonal(Form):
+    """Independent edges."""
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self.values, self.size = values, len(values)
+
+    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.where(i == j, self.values[i], 0.0)
+
+    def whole(self, weight: NDArray[np.float64]) -> float:
+        return float(weight @ (self.values * weight))
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedFlow:
+    """The estimated flow across a line, as forms over the edges of its borders.
+
+    Let T be the flow through each border as the noise on single moves has it, with variances V (a diagonal matrix: of
+    a straight move and of the diagonal ones that count there), and s = Θ T + noise of variance W the sums. The estimate
+    is T̂ = T + C (s − Θ T) (`Lines`). With independent noise e of T and f of s its error is (I − CΘ) e + C f, so that
+
+        cov T̂ = (I − CΘ) V (I − CΘ)ᵀ + C W Cᵀ = V − C Θ V − V Θᵀ Cᵀ + C (Θ V Θᵀ + W) Cᵀ.
+
+    Summed over the borders before edges i and j (P the prefixes, g_i = P_iᵀC, b_i = P_iᵀ V Θᵀ) that is
+    min(v_i, v_j) − b_i·g_j − g_i·b_j + g_iᵀ S g_j, with v_i the sum of V before i and S = Θ V Θᵀ + W. With
+    m_i = b_i − S g_i / 2 it becomes min(v_i, v_j) − m_i·g_j − g_i·m_j: a form of low rank.
+    """
+
+    line: Lines
+    leaf: NDArray[np.float64]
+    sums: NDArray[np.float64]
+
+    @functools.cached_property
+    def gain(self) -> NDArray[np.float64]:
+        """g (n + 1, p)."""
+        return self.line.prefix_gain if self.line.widths else np.zeros((self.line.n + 1, 0))
+
+    @functools.cached_property
+    def theta(self) -> NDArray[np.float64]:
+        """Θ (p, n)."""
+        return self.line.theta if self.line.widths else np.zeros((0, self.line.n))
+
+    @functools.cached_property
+    def mixed(self) -> NDArray[np.float64]:
+        """m (n + 1, p)."""
+        weighted = self.theta * self.leaf
+        before = np.zeros((self.line.n + 1, len(self.theta)))
+        np.cumsum(weighted.T, axis=0, out=before[1:])
+        spread = weighted @ self.theta.T + np.diag(self.sums)
+        return before - self.gain @ (spread / 2)
+
+
+class Side(Form):
+    """Covariance of the estimated flow through the borders before each edge (`EstimatedFlow`)."""
+
+    def __init__(self, flow: EstimatedFlow) -> None:
+        self.flow, self.size = flow, flow.line.n + 1
+        self.work = 1 + 2 * flow.gain.shape[1]
+        self.own = Overlap(np.concatenate([[0.0], flow.leaf.cumsum()]))
+
+    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+        g, m = self.flow.gain, self.flow.mixed
+        both = np.einsum("ep,ep->e", m[i], g[j]) + np.einsum("ep,ep->e", g[i], m[j])
+        return self.own.entries(i, j) - both
+
+    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        g, m, sums = self.flow.gain, self.flow.mixed, self.own.sums
+        return np.minimum.outer(sums[first:stop], sums) - m[first:stop] @ g.T - g[first:stop] @ m.T
+
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        g, m = weighted(self.flow.gain, intervals.edges), weighted(self.flow.mixed, intervals.edges)
+        return self.own.of(intervals) - 2 * np.einsum("mp,mp->m", g, m)
+
+    def whole(self, weight: NDArray[np.float64]) -> float:
+        g, m = weight @ self.flow.gain, weight @ self.flow.mixed
+        return self.own.whole(weight) - 2 * float(m @ g)
+
+
+class Corner(Form):
+    """How the single flow at one side of an edge X enters the estimate before an edge e, made symmetric.
+
+    A diagonal move that ends at a box's corner counts on both of the box's lines there, so that the two sides' errors
+    are not independent. The single flow at border k enters the sum of estimates before e by
+    [k < e] − g_e·Θ_k (I − CΘ, summed over the borders before e). For edges X from 1 to n − 1 border k = X − 1 + shift
+    is the one just before (shift 0) or just after X (shift 1); prefixes count it negatively, since a box ends there.
+    """
+
+    def __init__(self, flow: EstimatedFlow, shift: int) -> None:
+        self.flow, self.shift, self.size = flow, shift, flow.line.n + 1
+        self.work = 2 + 2 * flow.gain.shape[1]
+
+    def _half(self, corner: NDArray[np.int64], edge: NDArray[np.int64]) -> NDArray[np.float64]:
+        inner = (corner >= 1) & (corner <= self.size - 2)
+        border = np.clip(corner - 1 + self.shift, 0, self.size - 2)
+        along = np.einsum("ep,ep->e", self.flow.gain[edge], self.flow.theta.T[border])
+        return np.where(inner, along - (border < edge), 0.0)
+
+    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+        return (self._half(i, j) + self._half(j, i)) / 2
+
+    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+        gain, theta, edge = self.flow.gain, self.flow.theta, np.arange(self.size)
+        border = np.clip(edge - 1 + self.shift, 0, self.size - 2)
+        inner = (edge >= 1) & (edge <= self.size - 2)
+        # How the border at each row's edge enters before all edges, and those at all edges before each row's.
+        own = theta.T[border[first:stop]] @ gain.T - (border[first:stop, None] < edge)
+        other = gain[first:stop] @ theta[:, border] - (border < edge[first:stop, None])
+        return np.asarray((own * inner[first:stop, None] + other * inner) / 2)
+
+    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+        edges = intervals.edges
+        gain, out = weighted(self.flow.gain, edges), np.zeros(len(intervals.first))
+        for corner, weight in edges:
+            inner = (corner >= 1) & (corner <= self.size - 2)
+            border = np.clip(corner - 1 + self.shift, 0, self.size - 2)
+            along = np.einsum("mp,mp->m", gain, self.flow.theta.T[border])
+            before = sum(w * (border < edge) for edge, w in edges)
+            out += np.where(inner, weight, 0.0) * (along - before)
+        return out
+
+    def whole(self, weight: NDArray[np.float64]) -> float:
+        inner = weight[1:-1]
+        border = np.arange(1, self.size - 1) - 1 + self.shift
+        later = np.cumsum(weight[::-1])[::-1]  # from each edge on
+        along = self.flow.theta.T[border] @ (weight @ self.flow.gain)
+        return float(inner @ (along - later[border + 1]))

@@ -9,8 +9,8 @@ from examples import quiet, random_tents
 
 import deltahist as dh
 from deltahist.decode import DenseDecoder, box_sums
+from deltahist.decode.forms import PublicTotal
 from deltahist.decode.moments import SOLVED
-from deltahist.decode.totals import PublicTotal
 from deltahist.strategies import Tents
 from deltahist.workloads import range_gram
 
@@ -75,7 +75,7 @@ def test_boxes_are_worked_through_in_parts(monkeypatch):
     _, mechanism = next(mechanisms(1, 2))
     ranges = dh.workloads.all_ranges(mechanism.domain)
     together = mechanism.decoder.moments(ranges).variance
-    monkeypatch.setattr("deltahist.decode.tents._AT_A_TIME", 20)
+    monkeypatch.setattr("deltahist.strategies.tents.strategy._AT_A_TIME", 20)
     assert np.array_equal(mechanism.decoder.moments(ranges).variance, together)
 
 

@@ -77,7 +77,7 @@ def test_regions_have_the_errors_of_their_rows(case):
 def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
     decoder, rows = CASES["sums of hubs"], regions()
     expected = decoder.moments(rows)
-    monkeypatch.setattr("deltahist.decode.rims._AT_A_TIME", 300)
+    monkeypatch.setattr("deltahist.decode.around._AT_A_TIME", 300)
     found = decoder.moments(rows)
     assert found.variance == pytest.approx(expected.variance, rel=1e-12, abs=decoder.speck)
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-6, abs=1e-8)  # in single precision

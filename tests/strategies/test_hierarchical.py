@@ -6,8 +6,8 @@ import pytest
 import deltahist as dh
 from deltahist.decode.general import DenseDecoder
 from deltahist.decode.moments import SOLVED
-from deltahist.decode.trees import TreeDecoder
 from deltahist.mechanisms.calibration import calibrate
+from deltahist.strategies.hierarchical import TreeDecoder
 
 
 def both(shape, branching, known=False, shares=None, budget=None):

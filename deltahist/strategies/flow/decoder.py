@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder, decodes
-from deltahist.decode.features import Bilinear, BlockPower, Feature, Forms, Mixed, Quadratic
-from deltahist.decode.forms import Corner, Diagonal, EstimatedFlow, Overlap, Side
-from deltahist.decode.hubs import HubVariance
+from deltahist.decode.around import surroundings
+from deltahist.decode.base import Decoder
+from deltahist.decode.forms import Bilinear, BlockPower, Feature, Forms, Mixed, Overlap, Quadratic
 from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Asked, Moments, Terms
-from deltahist.decode.rims import HubErrors, RimErrors, near
-from deltahist.strategies.doors import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Hubs
-from deltahist.strategies.flow import BITS, Flow
+from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Hubs
+from deltahist.strategies.flow.errors import HubErrors, HubVariance, RimErrors
+from deltahist.strategies.flow.lines import (
+    BITS,
+    DIAGONAL,
+    STRAIGHT,
+    Corner,
+    Diagonal,
+    EstimatedFlow,
+    Lines,
+    Side,
+)
 from deltahist.strategies.grids import spread_blocks, sum_blocks
-from deltahist.strategies.lines import DIAGONAL, STRAIGHT, Lines
 from deltahist.strategies.product import MOST_TABLED
 from deltahist.workloads import AllRanges, Boxes, RegionCover
 from deltahist.workloads.cover import explicit
 from deltahist.workloads.sums import prefix_sums, sums_between
 
+if TYPE_CHECKING:
+    from deltahist.strategies.flow.strategy import Flow
+
 _ONE = float(1 << BITS)
 
 
-@decodes(Flow)
 class FlowDecoder(Decoder):
     """Cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁), for cells y₁, block sums y₂ and N the sizes of the blocks.
 
@@ -272,7 +281,7 @@ class FlowDecoder(Decoder):
             queries, *left = self._in_blocks(explicit(queries), 4 if kurtosis else 2)
             for out, cumulant, powers in zip((variance, fourth), self._cumulants["cells"], left, strict=False):
                 out += cumulant * powers
-        for around in near(queries, self.strategy.blocks):
+        for around in surroundings(queries, self.strategy.blocks):
             for part in self._rim_errors:
                 own, own_fourth = part.of(around, kurtosis)
                 variance[around.some] += own

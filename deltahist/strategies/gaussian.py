@@ -1,0 +1,118 @@
+"""What the best strategies for Gaussian noise share: bounds on costs, steps uphill, and matrices as text."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.neighbourhood import Neighbourhood
+
+
+
+
+def within(near: Neighbourhood) -> NDArray[np.bool_]:
+    """Which displacements (none negative) are moves within δ; the first is none at all."""
+    if near.domain.ndim == 1:
+        return np.ones(int(near.reach[0]) + 1, dtype=bool)
+    return np.asarray(np.arange(int(near.reach[0]) + 1) <= near.reach[:, None])
+
+
+def levels(near: Neighbourhood) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Which of the relations bounds a displacement, and all their bounds, with that of none last.
+
+    Returns
+    -------
+    The place (domain.shape) of the first of `near.relations` that holds a displacement with these coordinates, none
+    negative, and the squared factors of the relations, followed by infinity.
+    """
+    shape = near.domain.shape
+    rows, long = (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
+    ends = np.zeros((rows, long + 1), dtype=np.intp)
+    for _, relation in near.relations:
+        # In a row of displacements all up to the reach belong to the relation.
+        reach = np.full(rows, -1)
+        reach[: len(relation.reach)] = relation.reach
+        ends[np.arange(rows), reach + 1] += 1
+    squares = [float(factor) ** 2 for factor, _ in near.relations]
+    return ends.cumsum(axis=1)[:, :long].reshape(shape), np.array([*squares, np.inf])
+
+
+def least_arrival(near: Neighbourhood) -> float:
+    """The least bound on the squared cost of any arrival; infinite if there is none."""
+    if near.fixed_membership:
+        return np.inf
+    # Factors grow with the distance: the first relation with an arrival has the least.
+    return next((float(f) ** 2 for f, relation in near.relations if relation.source_cells.any()), np.inf)
+
+
+class Ascent:
+    """Steps of λ uphill: λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov's momentum.
+
+    cost_e is what edge e costs over its bound, f its mean over λ. p = 2 would find λ in one step if the edges had
+    nothing in common; it grows while f does, and starts again from half, without momentum, when f falls.
+
+    Parameters
+    ----------
+    start : ln λ (M,) to begin with, up to a constant. floor : least λ, of a sum of one; none falls far below it.
+    """
+
+    def __init__(self, start: NDArray[np.float64], floor: float) -> None:
+        self.floor = floor
+        #: ln λ to go on from, up to a constant, and where the last step led before momentum.
+        self.at = self.before = start
+        self.power, self.moved, self.last = 2.0, 0, 0.0
+
+    def weight(self) -> NDArray[np.float64]:
+        """λ (M,), adding up to one, none far below the floor."""
+        weight = np.exp(self.at - self.at.max())
+        weight = np.maximum(weight / weight.sum(), self.floor)
+        weight /= weight.sum()
+        return np.asarray(weight)
+
+    def step(self, weight: NDArray[np.float64], relative: NDArray[np.float64], bound: float) -> None:
+        """Go on from λ, where the costs over their bounds and f are `relative` (M,) and f is `bound`."""
+        if bound < self.last:
+            self.power, self.moved = max(1.0, self.power / 2), 0
+        else:
+            self.power = min(1.1 * self.power, 12.0)
+        here = np.log(weight) + self.power * np.log(np.maximum(relative, 1e-12))
+        momentum = self.moved / (self.moved + 3)
+        self.at = here + momentum * (here - self.before) if self.moved else here
+        self.last, self.before, self.moved = bound, here, self.moved + 1
+
+
+def pack(array: NDArray[np.int64]) -> str:
+    """Compressed text of an array of 32-bit whole numbers; differences along the last axis pack better."""
+    if np.abs(array).max(initial=0) >= 1 << 30:
+        raise InputError("the strategy's entries are too large to be saved: they must be below 2^30")
+    steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
+    return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
+
+
+def unpack(text: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
+    """The array of a packed text; the text is untrusted, and never more of it is unpacked than there should be.
+
+    Raises InputError if it is damaged or does not hold exactly the numbers that the shape says.
+    """
+    number = math.prod(shape)
+    if not isinstance(text, str):
+        raise InputError(f"{name} is damaged: it must be text")
+    try:
+        reader = zlib.decompressobj()
+        data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)
+    except (ValueError, zlib.error):
+        raise InputError(f"{name} is damaged: it must be base64 of compressed numbers") from None
+    if len(data) != 4 * number or not reader.eof or reader.unused_data:
+        raise InputError(f"{name} is damaged: it must hold {number:,} numbers for this domain")
+    out = np.frombuffer(data, dtype="<i4").reshape(shape).astype(np.int64).cumsum(axis=-1)
+    if np.abs(out).max(initial=0) >= 1 << 30:
+        raise InputError(f"{name} has entries that are too large: they must be below 2^30")
+    return out
