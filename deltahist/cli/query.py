@@ -206,7 +206,7 @@ def query(
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
     from deltahist.answers import answer, answers
-    from deltahist.decode.intervals import check_level
+    from deltahist.decode import check_level
     from deltahist.workloads import Workload
 
     check_level(level)

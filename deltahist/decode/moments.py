@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy
@@ -25,7 +25,7 @@ from deltahist.workloads.cover import explicit
 from deltahist.workloads.sums import box_sums
 
 if TYPE_CHECKING:
-    from deltahist.strategies.base import Strategy
+    from deltahist.decode.base import Decoder
 
 #: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
 Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
@@ -72,68 +72,30 @@ class Moments:
         return replace(self, variance=total, kurtosis=self.kurtosis * share**2, draws=draws)
 
 
-class Solver(Protocol):
-    """What the ways ask of a decoder."""
-
-    @property
-    def strategy(self) -> Strategy: ...
-    @property
-    def domain(self) -> Domain: ...
-    @property
-    def total_known(self) -> bool: ...
-    @property
-    def draw_variance(self) -> NDArray[np.float64]: ...
-    @property
-    def draw_kurtosis(self) -> NDArray[np.float64]: ...
-    @property
-    def onto_total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]: ...
-    @property
-    def speck(self) -> float: ...
-    @property
-    def note(self) -> str: ...
-    def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]: ...
-    def estimate(self, values: NDArray[np.float64], total: int | None) -> NDArray[np.float64]: ...
-    def terms(self, order: int) -> Terms | None: ...
-    def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]: ...
-    def draws_summed(
-        self, spans: Sequence[Span], variance: NDArray[np.float64]
-    ) -> NDArray[np.float64] | None: ...
-
-
-class Way(Protocol):
-    """A way to know errors."""
-
-    def moments(self, decoder: Solver, work: Asked) -> Moments:
-        """Error of each query."""
-
-    def mean(self, decoder: Solver, work: AllRanges) -> float:
-        """Mean variance over all ranges."""
-
-
 class _Closed:
     """In closed form: a sum of products of one function per axis (`Decoder.terms`)."""
 
-    def moments(self, decoder: Solver, work: Asked) -> Moments:
+    def moments(self, decoder: Decoder, work: Asked) -> Moments:
         spans, variance = self._variance(decoder, work)
         kurtosis, draws = decoder.kurtosis(spans, variance), decoder.draws_summed(spans, variance)
         return Moments(variance, kurtosis, draws=draws, note=decoder.note)
 
-    def variance(self, decoder: Solver, work: Asked) -> NDArray[np.float64]:
+    def variance(self, decoder: Decoder, work: Asked) -> NDArray[np.float64]:
         """The variance alone: kurtosis takes longer."""
         return self._variance(decoder, work)[1]
 
-    def _variance(self, decoder: Solver, work: Asked) -> tuple[tuple[Span, ...], NDArray[np.float64]]:
+    def _variance(self, decoder: Decoder, work: Asked) -> tuple[tuple[Span, ...], NDArray[np.float64]]:
         assert isinstance(work, Boxes | AllRanges)
         spans = work.spans(decoder.domain)
         variance = np.maximum(evaluate(self._terms(decoder), spans), 0.0)
         variance[variance < decoder.speck] = 0.0
         return spans, variance
 
-    def mean(self, decoder: Solver, work: AllRanges) -> float:
+    def mean(self, decoder: Decoder, work: AllRanges) -> float:
         return mean_of(self._terms(decoder), decoder.domain.shape)
 
     @staticmethod
-    def _terms(decoder: Solver) -> Terms:
+    def _terms(decoder: Decoder) -> Terms:
         second = decoder.terms(2)
         assert second is not None
         return second
@@ -142,7 +104,7 @@ class _Closed:
 class _Solved:
     """Query by query, from the coefficients with which noise draws enter the answer."""
 
-    def moments(self, decoder: Solver, work: Asked) -> Moments:
+    def moments(self, decoder: Decoder, work: Asked) -> Moments:
         queries = rows_of(work, decoder.domain)
         strategy = decoder.strategy
         variance, kurtosis, unresolved = (np.zeros(queries.shape[0]) for _ in range(3))
@@ -165,14 +127,14 @@ class _Solved:
         unresolved[unresolved < 1e-9] = 0.0
         return Moments(variance, kurtosis, unresolved=None if strategy.determines_cells else unresolved)
 
-    def mean(self, decoder: Solver, work: AllRanges) -> float:
+    def mean(self, decoder: Decoder, work: AllRanges) -> float:
         return float(self.moments(decoder, work).variance.mean())
 
 
 class _Simulated:
     """From simulated noise: it needs public figures only, so anybody may draw it."""
 
-    def moments(self, decoder: Solver, work: Asked) -> Moments:
+    def moments(self, decoder: Decoder, work: Asked) -> Moments:
         assert isinstance(work, Boxes | AllRanges)
         spans = work.spans(decoder.domain)
         rng = np.random.default_rng(20140604)
@@ -185,7 +147,7 @@ class _Simulated:
         note = f"from {REPLICATES} simulated noise fields"
         return Moments(total / REPLICATES, np.zeros(len(total)), freedom=REPLICATES, note=note)
 
-    def mean(self, decoder: Solver, work: AllRanges) -> float:
+    def mean(self, decoder: Decoder, work: AllRanges) -> float:
         return float(self.moments(decoder, work.sample(_SAMPLE)).variance.mean())
 
 
@@ -197,6 +159,7 @@ def _rows(queries: scipy.sparse.sparray) -> Iterator[NDArray[np.float64]]:
 
 
 CLOSED, SOLVED, SIMULATED = _Closed(), _Solved(), _Simulated()
+Way: TypeAlias = _Closed | _Solved | _Simulated
 
 
 def rows_of(work: Asked, domain: Domain) -> Any:

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,6 @@ from deltahist.decode.moments import Moments
 from deltahist.domain import Domain
 from deltahist.workloads import Boxes
 
-#: Blocks whose noise stands for that of all blocks of a size.
-_TYPICAL = 9
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
 _OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
 #: How much slopes that were learnt are believed at most.
@@ -40,20 +38,11 @@ _ODDS, _CLUMP = 2.5, 1.5
 _MOST_SHARED = 0.999
 #: What nothing is divided by.
 _TINY = np.finfo(np.float64).tiny
-
 Field = NDArray[np.float64]
 #: Typical variance of the noise in a block of so many cells along each axis.
 BlockVariance = Callable[[tuple[int, ...]], float]
-
-
-class Chosen(Protocol):
-    """Some cells of a map."""
-
-    def own(self, field: Field) -> Field:
-        """Return their numbers from those of all cells."""
-
-    def beside(self, field: Field) -> list[tuple[Field, Field]]:
-        """Return along each axis the numbers of the cells before and behind them; an edge's own beyond the edge."""
+#: Blocks whose noise stands for that of all blocks of a size.
+_TYPICAL = 9
 
 
 @dataclass(frozen=True)
@@ -63,9 +52,11 @@ class Rows:
     rows: slice
 
     def own(self, field: Field) -> Field:
+        """Return the numbers of these cells from those of all cells."""
         return field[self.rows]
 
     def beside(self, field: Field) -> list[tuple[Field, Field]]:
+        """Return along each axis the numbers of the cells before and behind; an edge's own beyond the edge."""
         start, stop, _ = self.rows.indices(len(field))
         around = field[np.clip(np.arange(start - 1, stop + 1), 0, len(field) - 1)]
         out = [(around[:-2], around[2:])]
@@ -82,15 +73,21 @@ class Places:
     places: tuple[NDArray[np.int64], ...]
 
     def own(self, field: Field) -> Field:
+        """Return the numbers of these cells from those of all cells."""
         return field[self.places]
 
     def beside(self, field: Field) -> list[tuple[Field, Field]]:
+        """Return along each axis the numbers of the cells before and behind; an edge's own beyond the edge."""
         out = []
         for axis, (place, n) in enumerate(zip(self.places, field.shape, strict=True)):
             ends = np.maximum(place - 1, 0), np.minimum(place + 1, n - 1)
             low, high = (field[(*self.places[:axis], end, *self.places[axis + 1 :])] for end in ends)
             out.append((low, high))
         return out
+
+
+#: Some cells of a map.
+Chosen: TypeAlias = Rows | Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +151,6 @@ class Clumping:
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
-class ErrorSource(Protocol):
-    """A source of the errors of sums over cells: a decoder, or several of them together."""
-
-    @property
-    def domain(self) -> Domain: ...
-    def moments(self, work: Boxes) -> Moments: ...
-
-
 def placement(cells: Field, decoder: ErrorSource) -> Placement:
     """Learn how points lie within cells, from their unbiased estimates (domain.shape) and the noise of these."""
     return placed(cells, block_variance(decoder))
@@ -175,19 +164,6 @@ def block_variance(decoder: ErrorSource) -> BlockVariance:
         return block_error(decoder, widths)[0] ** 2
 
     return blocks
-
-
-def block_error(decoder: ErrorSource, widths: tuple[int, ...]) -> tuple[float, float]:
-    """Return the median standard error and excess kurtosis of sums over a few blocks of some widths in cells."""
-    rng = np.random.default_rng(0)
-    low, high = [], []
-    for axis, (n, width) in enumerate(zip(decoder.domain.shape, widths, strict=True)):
-        first = rng.integers(0, -(-n // width), _TYPICAL) * width
-        edges = decoder.domain.edges(axis)
-        low.append(edges[first])
-        high.append(edges[np.minimum(first + width, n)])
-    moments = decoder.moments(Boxes(np.column_stack([*low, *high])))
-    return float(np.sqrt(np.median(moments.variance))), float(np.median(moments.kurtosis))
 
 
 def placed(cells: Field, blocks: BlockVariance) -> Placement:
@@ -280,3 +256,24 @@ def _sums_of_two(cells: Field) -> Field:
     for each in others:
         out += each
     return out
+
+
+class ErrorSource(Protocol):
+    """What the error of a block is known from: a decoder, or several of them together."""
+
+    @property
+    def domain(self) -> Domain: ...
+    def moments(self, work: Boxes) -> Moments: ...
+
+
+def block_error(decoder: ErrorSource, widths: tuple[int, ...]) -> tuple[float, float]:
+    """Median standard error and excess kurtosis of the sums over a few blocks of so many cells along each axis."""
+    rng = np.random.default_rng(0)
+    low, high = [], []
+    for axis, (n, width) in enumerate(zip(decoder.domain.shape, widths, strict=True)):
+        first = rng.integers(0, -(-n // width), _TYPICAL) * width
+        edges = decoder.domain.edges(axis)
+        low.append(edges[first])
+        high.append(edges[np.minimum(first + width, n)])
+    moments = decoder.moments(Boxes(np.column_stack([*low, *high])))
+    return float(np.sqrt(np.median(moments.variance))), float(np.median(moments.kurtosis))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,27 +36,31 @@ if TYPE_CHECKING:
 MOST_TABLED = 4096
 
 
-class Factor(Hashable, Protocol):
+class Factor:
     """A square integer matrix F (n, n) along the first axis of an array, and its inverse."""
 
-    @property
-    def n(self) -> int:
-        """Cells along the axis."""
+    #: Cells along the axis.
+    n: int
 
     def apply(self, x: NDArray[Any]) -> NDArray[Any]:
-        """F x."""
+        """Return F x."""
+        raise NotImplementedError
 
     def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Fᵀ y."""
+        """Return Fᵀ y."""
+        raise NotImplementedError
 
     def solve(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        """F⁻¹ y."""
+        """Return F⁻¹ y."""
+        raise NotImplementedError
 
     def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
-        """F⁻ᵀ q."""
+        """Return F⁻ᵀ q."""
+        raise NotImplementedError
 
     def prefix_power(self) -> float:
-        """Σ_e |F⁻ᵀ P_e|² over the prefixes P_e, all before edge e = 0, ..., n."""
+        """Return Σ_e |F⁻ᵀ P_e|² over the prefixes P_e, all before edge e = 0, ..., n."""
+        raise NotImplementedError
 
 
 class Product(Strategy):
@@ -91,7 +95,7 @@ class Product(Strategy):
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _Sums(Factor):
     n: int
     suffix: bool
 
@@ -308,5 +312,5 @@ class ProductDecoder(Decoder):
 
 
 @functools.lru_cache(maxsize=4)
-def _table(factor: Hashable) -> CoefficientTable:
-    return CoefficientTable(factor)  # type: ignore[arg-type]  # a Factor, which the cache sees as a key only
+def _table(factor: Factor) -> CoefficientTable:
+    return CoefficientTable(factor)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Haar:
+class _Haar(Factor):
     """Row 0 sums everything; every other row is +1 on the left and −1 on the right half of a segment."""
 
     n: int

@@ -8,42 +8,25 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.strategies.base import whole_shares
-from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, HubGrid, HubLine
+from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, HubLine
 from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, hats, sums_on
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.strategies.flow.strategy import Flow
 
 #: Further than any move.
 _NEVER = 1 << 40
 #: Cells up to which the cost of moves between hubs that share sums is looked up, not bounded.
 _FEW = 400
-
-
-class Priced(Protocol):
-    """What prices are of: blocks, shares and hubs of a flow."""
-
-    @property
-    def domain(self) -> Domain: ...
-    @property
-    def widths(self) -> tuple[int, ...] | None: ...
-    @property
-    def share_of(self) -> dict[str, Fraction]: ...
-    @property
-    def blocks(self) -> tuple[int, ...]: ...
-    @property
-    def sides(self) -> tuple[int, ...]: ...
-    @property
-    def hub_grid(self) -> HubGrid | None: ...
 
 
 class Prices:
@@ -57,7 +40,7 @@ class Prices:
     flow : its shares. norm : 1 or 2.
     """
 
-    def __init__(self, flow: Priced, norm: int) -> None:
+    def __init__(self, flow: Flow, norm: int) -> None:
         self.flow = flow
         shares, self.denominator = whole_shares(list(flow.share_of.values()))
         share = dict(zip(flow.share_of, (s**norm for s in shares), strict=True))
@@ -159,7 +142,7 @@ class Prices:
         return self.path(x, y) + (self.hub if through_hub else self.arrival) + self.cells
 
 
-def most_direct(flow: Priced) -> int:
+def most_direct(flow: Flow) -> int:
     """Blocks along either axis up to which moves take their direct way; longer ones go through hubs.
 
     As many as steps may cost what the dearest way through hubs does. Noise and neighbourhood do not matter, so that a
@@ -172,7 +155,7 @@ def most_direct(flow: Priced) -> int:
     return max(same, 2 * price.through_hub // max(price.straight, price.diagonal))
 
 
-def door_within(flow: Priced) -> int:
+def door_within(flow: Flow) -> int:
     """Blocks along either axis within which an arrival takes a door for arrivals; from further away a hub."""
     if flow.hub_grid is None:
         return max(flow.blocks)
@@ -220,21 +203,6 @@ class Kind:
     width: int | None = None
 
 
-class Blocks(Priced, Protocol):
-    """What routes are through: the blocks of a flow, its doors and its draws."""
-
-    @property
-    def centred(self) -> bool: ...
-    @property
-    def plain(self) -> bool: ...
-    @property
-    def entries(self) -> NDArray[np.int64]: ...
-    @property
-    def kinds(self) -> tuple[Kind, ...]: ...
-    @property
-    def draws(self) -> int: ...
-
-
 class Routes:
     """The way of every move and arrival through the blocks of a flow.
 
@@ -244,7 +212,7 @@ class Routes:
     Every border that is crossed changes the draws that count there.
     """
 
-    def __init__(self, flow: Blocks, near: Neighbourhood) -> None:
+    def __init__(self, flow: Flow, near: Neighbourhood) -> None:
         self.flow, self.near = flow, near
         #: A crossing in units of its draws.
         self._one = int(1 / next(kind.unit for kind in flow.kinds if kind.name == STRAIGHT))

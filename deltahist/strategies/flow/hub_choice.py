@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from deltahist.strategies.flow import tuning
 from deltahist.strategies.flow.entry import HubGrid, HubLine
-from deltahist.strategies.flow.tuning import Blocked, in_blocks, lowest, noise_of, squares, sums_before
+from deltahist.strategies.flow.tuning import in_blocks, lowest, noise_of, squares, sums_before
 from deltahist.workloads import Boxes, Workload
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
+    from deltahist.strategies.flow.strategy import Flow
 
 #: Boxes that stand for the workload where hubs are chosen; numbers that products of waves over them may take.
 _BOXES, _WORK = 500, 4_000_000
@@ -59,7 +60,7 @@ class _Hubs(NamedTuple):
     error: float
 
 
-def best_flow(near: Neighbourhood, flow: Blocked, workload: Workload | None, norm: int) -> dict[str, Any]:
+def best_flow(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: int) -> dict[str, Any]:
     """Parameters of the flow that keeps a neighbourhood's limits with the least expected error on a workload.
 
     Moves within δ take a step, which costs one, so that noise on borders is as without limits; moves through hubs cost
@@ -95,7 +96,7 @@ def _down(share: float) -> Fraction:
     return Fraction(max(1, math.floor(share * 1000 + 1e-9)), 1000)
 
 
-def _reached(near: Neighbourhood, flow: Blocked, norm: int) -> list[_Reached]:
+def _reached(near: Neighbourhood, flow: Flow, norm: int) -> list[_Reached]:
     """The limits that hold for moves over more than one border."""
     out = []
     assert isinstance(flow.block, tuple)
@@ -106,7 +107,7 @@ def _reached(near: Neighbourhood, flow: Blocked, norm: int) -> list[_Reached]:
     return out
 
 
-def _spacings(reached: list[_Reached], flow: Blocked) -> Iterator[int]:
+def _spacings(reached: list[_Reached], flow: Flow) -> Iterator[int]:
     """Odd spacings from which hubs can be walked to within the limits, if these allow for few enough hubs."""
     most, side = max(limit.factor for limit in reached), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
@@ -143,7 +144,7 @@ class HubError:
     """Mean variance that hubs add to a workload's boxes, the share of a hub being one.
 
     It is Σ V_ij a_i b_j for what the waves along each axis, and all that is no wave, hold of a box, squared, less what
-    a public total takes away (`deltahist.decode.hubs` has the exact figures).
+    a public total takes away (`HubVariance` has the exact figures).
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ class HubError:
     total_known : whether it is public.
     """
 
-    def __init__(self, flow: Blocked, boxes: Boxes, norm: int, total_known: bool) -> None:
+    def __init__(self, flow: Flow, boxes: Boxes, norm: int, total_known: bool) -> None:
         self.blocks, self.norm, self.total_known = flow.blocks, norm, total_known
         self._spans = in_blocks(flow, boxes)
 

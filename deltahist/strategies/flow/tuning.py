@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,10 @@ from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS
 from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, hats, sums_on
-from deltahist.strategies.grids import Starts
 from deltahist.workloads import AllRanges, Boxes, Regions, Span, Workload
+
+if TYPE_CHECKING:
+    from deltahist.strategies.flow.strategy import Flow
 
 #: Boxes that stand for the workload; parts of a block in which their edges count.
 _BOXES, _PARTS = 2000, 64
@@ -68,7 +70,7 @@ def boxes_of(workload: Workload | None, domain: Domain, number: int = _BOXES) ->
     return boxes.thinned(number)
 
 
-def best_sums(flow: Blocked, workload: Workload | None, norm: int) -> Sums:
+def best_sums(flow: Flow, workload: Workload | None, norm: int) -> Sums:
     """Widths of the sums of a flow, and the shares of its groups, with the least expected error on a workload.
 
     Parameters
@@ -126,7 +128,7 @@ def longest_move(near: Neighbourhood) -> tuple[int, ...]:
     return (max(1, len(near.reach) - 1), max(1, int(near.reach[0])))
 
 
-def blocks_reached(near: Neighbourhood, flow: Blocked) -> str | tuple[int, ...] | None:
+def blocks_reached(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
     """Arrivals that a flow needs: the blocks that touch a source; "boundary" if they are the rim."""
     if near.fixed_membership or not near.source_cells.any():
         return None
@@ -164,7 +166,7 @@ def _divide(flows: float, cells: float, norm: int) -> float:
     return min(max(b / (a + b), 0.01), 0.99)
 
 
-def _shares(flow: Blocked, sums: NDArray[np.float64], cells: float, norm: int) -> tuple[Fraction, ...]:
+def _shares(flow: Flow, sums: NDArray[np.float64], cells: float, norm: int) -> tuple[Fraction, ...]:
     """Shares in the order of the strategy's groups; for Gaussian noise they are roots of shares of ρ."""
     both, rest = float(sums.sum()), 1 - cells
     out = [] if flow.plain else [cells / 2]
@@ -176,25 +178,6 @@ def _shares(flow: Blocked, sums: NDArray[np.float64], cells: float, norm: int) -
 
 def _fraction(value: float) -> Fraction:
     return max(Fraction(round(value * _DIGITS), _DIGITS), Fraction(1, _DIGITS))
-
-
-class Blocked(Protocol):
-    """What is known of a flow before its sums are: blocks of cells, and where entities may appear."""
-
-    @property
-    def domain(self) -> Domain: ...
-    @property
-    def block(self) -> int | tuple[int, ...]: ...
-    @property
-    def arrivals(self) -> str | tuple[int, ...] | None: ...
-    @property
-    def centred(self) -> bool: ...
-    @property
-    def blocks(self) -> tuple[int, ...]: ...
-    @property
-    def starts(self) -> Starts: ...
-    @property
-    def plain(self) -> bool: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,7 +390,7 @@ def usual_shares(levels: int) -> dict[str, Fraction]:
     }
 
 
-def in_blocks(flow: Blocked, boxes: Boxes) -> list[Span]:
+def in_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
     """Boxes in blocks instead of cells, per axis."""
     out = []
     for span, n, start in zip(boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True):
@@ -416,7 +399,7 @@ def in_blocks(flow: Blocked, boxes: Boxes) -> list[Span]:
     return out
 
 
-def beside_blocks(flow: Blocked, boxes: Boxes, spans: Sequence[Span]) -> float:
+def beside_blocks(flow: Flow, boxes: Boxes, spans: Sequence[Span]) -> float:
     """Mean variance that cells add beside their blocks' sums, for a variance of one per cell; `spans` are in blocks."""
     if flow.plain:
         return 0.0
