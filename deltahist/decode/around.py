@@ -24,7 +24,7 @@ _CLASSES = 8
 
 
 def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[Around]:
-    """Queries on a grid of `shape`, of about one size at a time, each with its surroundings.
+    """Yield queries on a grid of `shape`, of about one size at a time, each with its surroundings.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, .
 
 
 def _dense(cover: RegionCover, some: Index, low: Index, ends: Sequence[Index], wide: int, tall: int) -> Field:
-    """Shares of the cells in a box around each of some queries (queries, wide, tall)."""
+    """Return shares of the cells in a box around each of some queries (queries, wide, tall)."""
     out = np.zeros((len(some), wide, tall))
     box = out.reshape(-1)
     query, place = _listed(ends[1], some)
@@ -72,7 +72,7 @@ def _dense(cover: RegionCover, some: Index, low: Index, ends: Sequence[Index], w
 
 
 def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
-    """What some of the queries own, as numbers among the some and places in the list, which is sorted by owner."""
+    """Return the owners, as numbers among some queries, and the places of their entries in a list sorted by owner."""
     number = ends[some + 1] - ends[some]
     query = np.repeat(np.arange(len(some)), number)
     return query, ends[some][query] + counted(number)
@@ -86,7 +86,7 @@ class Windows:
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
     def near(self, low: Index, size: int, first: Index | int = 0, number: int | None = None) -> Field:
-        """Return what is at the places from the one before `low` on (queries, number, size), of k from the first on."""
+        """Return the table at the places from the one before `low` on (queries, number, size), from row `first` on."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
         windows = np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))
@@ -100,7 +100,7 @@ class Around:
     Parameters
     ----------
     some : which queries (queries,). shares : of the cells of each box, with a rim of nothing (queries, wide, tall).
-    low, high : the cells of each box within the rim (queries, 2); what is behind makes all boxes one size.
+    low, high : the cells of each box within the rim (queries, 2); cells behind them make all boxes one size.
     """
 
     some: Index
@@ -113,7 +113,7 @@ class Around:
         return len(self.low)
 
     def differences(self, ahead: tuple[int, int], behind: tuple[int, int]) -> Field:
-        """q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
+        """Return q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
         # One box follows the other, each with a rim of nothing: what lies beyond an end is a rim as well.
         one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
         flat, out = self.shares.ravel(), np.empty_like(self.shares)
@@ -123,7 +123,7 @@ class Around:
         return self.inside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
 
     def inside(self, values: Field, *axes: int) -> Field:
-        """Values of moves on along axes, without those that begin before the grid, lead behind it, or leave the box."""
+        """Return values of moves along axes, without moves that begin or end off the grid, or leave the box."""
         for axis in axes:
             view = values if axis == 0 else values.swapaxes(1, 2)
             view[np.flatnonzero(self.low[:, axis] == 0), 0] = 0.0
@@ -135,7 +135,7 @@ class Around:
         return values
 
     def between(self, left: Field, right: Field) -> Field:
-        """leftᵀ Q right (queries, a, b) of each query Q as a matrix, for left (nx, a) and right (ny, b)."""
+        """Return leftᵀ Q right (queries, a, b) for each query Q, with left (nx, a), right (ny, b)."""
         rows, columns = (
             Windows(table.T).near(self.low[:, axis], self.shares.shape[1 + axis])
             for axis, table in enumerate((left, right))

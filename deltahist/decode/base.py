@@ -52,15 +52,15 @@ class Decoder:
         self.domain = strategy.domain
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """V AᵀΣ⁻¹ y (N,), without the total."""
+        """Return V AᵀΣ⁻¹ y (N,), without the total."""
         raise NotImplementedError
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Σ⁻¹ A V q (k,), the adjoint of `solve`."""
+        """Return Σ⁻¹ A V q (k,), the adjoint of `solve`."""
         raise NotImplementedError
 
     def terms(self, order: int) -> Terms | None:
-        """Closed form over boxes of the variance (order 2) or fourth cumulant (order 4), total included."""
+        """Return the closed form over boxes of the variance (order 2) or fourth cumulant (order 4), total included."""
         return None
 
     @functools.cached_property
@@ -96,7 +96,7 @@ class Decoder:
         return ones, direction, float(direction.sum())
 
     def estimate(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
-        """Least-squares estimates of all cells (domain.shape)."""
+        """Return least-squares estimates of all cells (domain.shape)."""
         cells = self.solve(np.asarray(values, dtype=np.float64))
         if self.total_known and total is not None:
             _, direction, spread = self.onto_total
@@ -105,14 +105,14 @@ class Decoder:
         return cells.reshape(self.domain.shape)
 
     def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
-        """Estimates on the grid of `metric`, which holds the domain; here they are the same.
+        """Return estimates on the grid of `metric`, which holds the domain; here they are the same.
 
         A decoder with another grid gives its `metric` as well.
         """
         return self.estimate(values, total)
 
     def metric(self) -> Metric:
-        """The metric of the estimates' noise, from simulated noise, which anybody may draw.
+        """Return the metric of the estimates' noise, from simulated noise, which anybody may draw.
 
         Simulated spectra are smoothed over neighbouring frequencies. An error in them makes the non-negative estimate
         a little less sharp, not wrong.
@@ -121,13 +121,13 @@ class Decoder:
         return simulated_metric(lambda: self.noise(rng), self.domain.shape, total_known=self.total_known)
 
     def noise(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Normal noise of `field`, with the same joint variances."""
+        """Draw normal noise of `field`, with the same joint variances."""
         spread = np.sqrt(self.draw_variance)
         values = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
         return self.field(values, 0 if self.total_known else None)
 
     def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
-        """a(q) (k,): how the released values enter the answer to q (N,), beside the public total."""
+        """Return a(q) (k,): how the released values enter the answer to q (N,), beside the public total."""
         own = self.adjoint(query)
         if self.total_known:
             ones, direction, spread = self.onto_total
@@ -136,8 +136,9 @@ class Decoder:
         return own
 
     def way(self, work: Asked) -> Way:
-        """How the error of a workload is known: in closed form where there is one, else solved query by query, or from
-        simulated noise where there are many. It has nothing to do with how the decoder solves.
+        """Return how the error of a workload is computed, however the decoder solves.
+
+        In closed form where there is one, else query by query, or from simulated noise where there are many.
         """
         if not isinstance(work, Boxes | AllRanges):
             return SOLVED
@@ -146,19 +147,19 @@ class Decoder:
         return SOLVED if len(work) <= MOST_SOLVED else SIMULATED
 
     def moments(self, work: Asked) -> Moments:
-        """Variance and kurtosis of the answers to boxes, or to explicit queries (m, N)."""
+        """Return the variance and kurtosis of the answers to boxes, or to explicit queries (m, N)."""
         return self.way(work).moments(self, work)
 
     def variance(self, work: Asked) -> NDArray[np.float64]:
-        """Variance of the answers alone (m,): what planning compares."""
+        """Return the variance of the answers alone (m,), which planning compares."""
         return CLOSED.variance(self, work) if self.way(work) is CLOSED else self.moments(work).variance
 
     def mean_variance(self, work: AllRanges) -> float:
-        """Mean variance over all ranges; in closed form where there is one, else over a sample."""
+        """Return the mean variance over all ranges; in closed form where there is one, else over a sample."""
         return self.way(work).mean(self, work)
 
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant; else 0."""
+        """Return the excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant; else 0."""
         out = np.zeros(len(variance))
         fourth = self.terms(4)
         if fourth is not None:
@@ -172,14 +173,14 @@ class Decoder:
     def draws_summed(
         self, spans: Sequence[Span], variance: NDArray[np.float64]
     ) -> NDArray[np.float64] | None:
-        """Number of noise draws (m,) whose plain sum each answer's noise is, 0 for no such sum; None if it never is."""
+        """Return the number of draws (m,) whose plain sum is an answer's noise, 0 for none; None if it never is."""
         return None
 
     @property
-    def speck(self) -> float:
-        """What rounding leaves where an answer is exact, such as the whole domain with a public total."""
+    def rounding_floor(self) -> float:
+        """Size below which a variance is rounding error: an answer may be exact, such as the public total."""
         groups = zip(self.strategy.groups, self.laws, strict=True)
         return 1e-12 * max(law.variance() * float(group.unit) ** 2 for group, law in groups)
 
-    #: How the closed form relates to the truth, for people.
+    #: How the closed form relates to the truth, as text.
     note = "exact"

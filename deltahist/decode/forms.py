@@ -38,20 +38,20 @@ class Form:
     work: int = 0
 
     def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        """G_ij, one by one."""
+        """Return G_ij, one by one."""
         raise NotImplementedError
 
     def rows(self, first: int, stop: int) -> NDArray[np.float64]:
-        """G from row `first` to the one before `stop`."""
+        """Return G from row `first` to the one before `stop`."""
         i, j = np.divmod(np.arange(first * self.size, stop * self.size), self.size)
         return self.entries(i, j).reshape(stop - first, self.size)
 
     def whole(self, weight: NDArray[np.float64]) -> float:
-        """wᵀ G w."""
+        """Return wᵀ G w."""
         raise NotImplementedError
 
     def of(self, intervals: Pieces) -> NDArray[np.float64]:
-        """wᵀ G w (m,) of intervals between any places, in edges."""
+        """Return wᵀ G w (m,) of intervals between any places, in edges."""
         edges, out = intervals.edges, np.zeros(len(intervals.first))
         for a, (i, v) in enumerate(edges):
             for b, (j, w) in enumerate(edges[: a + 1]):
@@ -59,7 +59,7 @@ class Form:
         return out
 
     def trace(self) -> float:
-        """Σ_e G_ee."""
+        """Return Σ_e G_ee."""
         edge = np.arange(self.size)
         return float(self.entries(edge, edge).sum())
 
@@ -115,7 +115,7 @@ class Between:
         self._next[:-1] = self._table[self._start[:-1] + np.arange(1, size)]
 
     def of(self, intervals: Pieces, place: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-        """Of intervals between any places (m, k), in edges; `place` says which edges are the same as others."""
+        """Return the numbers of intervals between any places (m, k), in edges; `place` says which edges are alike."""
         ends = [intervals.first, intervals.first + 1, intervals.last, intervals.last + 1]
         near, after, before, far = ends if place is None else (place[end] for end in ends)
         if intervals.whole:
@@ -131,7 +131,7 @@ class Between:
     def _cut(
         self, ends: Sequence[NDArray[np.int64]], head: NDArray[np.float64], tail: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Of intervals that cut cells: bilinear between the cells' edges, but that a share of a cell counts squared.
+        """Return the numbers of intervals that cut cells: bilinear between edges, but a share of a cell counts squared.
 
         Within one cell the tail is 1, so that what stands for an edge after the one behind it counts nothing.
         """
@@ -153,7 +153,7 @@ class Between:
 
 
 def weighted(rows: NDArray[np.float64], edges: Edges) -> NDArray[np.float64]:
-    """Σ_e w_e · row e (m, k), of intervals by their edges."""
+    """Return Σ_e w_e · row e (m, k), of intervals by their edges."""
     return np.asarray(sum(weight[:, None] * np.take(rows, edge, axis=0) for edge, weight in edges))
 
 
@@ -164,11 +164,11 @@ class Feature:
         raise NotImplementedError
 
     def expect(self, number: int) -> None:
-        """Make what pays for so many intervals."""
+        """Make the tables that pay for this number of intervals."""
         return
 
     def mean(self, n: int) -> float:
-        """Mean over all intervals of whole cells on an axis of n cells."""
+        """Return the mean over all intervals of whole cells on an axis of n cells."""
         first, last = np.triu_indices(n)
         return float(self(first.astype(np.float64), last.astype(np.float64) + 1).mean())
 
@@ -180,11 +180,11 @@ class Joint:
         raise NotImplementedError
 
     def expect(self, number: int) -> None:
-        """Make what pays for so many boxes."""
+        """Make the tables that pay for this number of boxes."""
         return
 
     def mean(self, shape: tuple[int, ...]) -> float:
-        """Mean over all boxes of whole cells on axes of so many cells."""
+        """Return the mean over all boxes of whole cells on a grid of this shape."""
         raise NotImplementedError
 
 
@@ -260,7 +260,7 @@ class Mixed(Feature):
         begin: NDArray[np.int64],
         end: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """The sum over one block, inside which the interval lies."""
+        """Return the sum over one block, inside which the interval lies."""
         return BlockPower(1, self.own)(low, high) * ((high - low) / (end - begin)) ** self.mean_power
 
 
@@ -291,7 +291,7 @@ class Forms:
         return Between(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of intervals [low, high) in cells (m, k)."""
+        """Return the forms of intervals [low, high) in cells (m, k)."""
         if self.edges is not None:
             cell = np.arange(len(self.edges))
             low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
@@ -301,7 +301,7 @@ class Forms:
         return np.stack([form.of(intervals) for form in self.forms], axis=-1)
 
     def means(self, n: int) -> NDArray[np.float64]:
-        """Means over all intervals of whole cells on an axis of n cells (k,)."""
+        """Return the means over all intervals of whole cells on an axis of n cells (k,)."""
         return np.array([self._mean(form, n) for form in self.forms])
 
     def _mean(self, form: Form, n: int) -> float:
@@ -326,7 +326,7 @@ class Quadratic(Feature):
 
     @classmethod
     def of(cls, form: Form, edges: NDArray[np.float64] | None = None) -> Quadratic:
-        """The feature of a form over edges of blocks."""
+        """Return the feature of a form over edges of blocks."""
         return cls(Forms([form], edges))
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -365,7 +365,7 @@ class Bilinear(Joint):
 
 
 class PublicTotal:
-    """(qᵀV1)² / (1ᵀV1): by so much less does the answer to q vary, with V the covariance of the cells, once 1 is known.
+    """(qᵀV1)² / (1ᵀV1): the variance that a public total takes away from an answer q, V the cells' covariance.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ class PublicTotal:
         self.along, self.spread = along, float(along.sum())
 
     def taken(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        """For boxes (m,)."""
+        """Return the variance taken away from boxes (m,)."""
         return np.asarray(sums_between(self._before, spans) ** 2 / self.spread)
 
     @functools.cached_property
@@ -385,7 +385,7 @@ class PublicTotal:
         return prefix_sums(self.along)[..., 0]
 
     def mean_taken(self) -> float:
-        """The mean over all ranges."""
+        """Return the mean over all ranges."""
         both = self.along
         for axis in range(both.ndim):
             both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0)), 0, axis)
@@ -393,7 +393,7 @@ class PublicTotal:
 
 
 def sums_of_both(field: NDArray[np.float64], starts: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-    """Σ_j (share of all intervals of the first axis that hold both i and j) field_j, over j in the same block as i.
+    """Return Σ_j w_ij field_j over j in i's block, w the share of intervals that hold both.
 
     (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do: sums up to i, and from there on.
 

@@ -83,7 +83,7 @@ class DenseDecoder(Decoder):
         return np.stack([self.strategy.gather(row) for row in np.eye(self.strategy.shape[0])])
 
     def _correlated(self, dense: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Least squares for values whose noise has the covariance R Σ Rᵀ; all rows alike where that is singular."""
+        """Return the least squares for noise of covariance R Σ Rᵀ; all rows alike where that is singular."""
         entry = self._entry
         assert entry is not None
         covariance = (entry * self.draw_variance) @ entry.T
@@ -102,7 +102,7 @@ class DenseDecoder(Decoder):
         )
 
     def _by_draw(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How draws enter answers (m, draws), from how values do (m, k)."""
+        """Return how draws enter answers (m, draws), from how values do (m, k)."""
         return coefficients if self._entry is None else coefficients @ self._entry
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -137,7 +137,7 @@ class DenseDecoder(Decoder):
         weight = queries @ self._full_inverse
         part = self._by_draw(weight) ** 2 * self.draw_variance
         variance = part.sum(axis=1)
-        variance[variance < self.speck] = 0.0
+        variance[variance < self.rounding_floor] = 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
             kurtosis = np.where(
                 variance > LEAST_SQUARED, (part * part) @ self.draw_kurtosis / variance**2, 0.0
@@ -164,7 +164,7 @@ class DenseDecoder(Decoder):
         return flat @ flat.T
 
     def _corner_variance(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        """Variance of boxes from pairs of corners; a corner inside a cell is interpolated from the cell's."""
+        """Return the variance of boxes from pairs of corners; inside a cell, corners are interpolated."""
         places: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = [
             (np.zeros(len(spans[0][0]), dtype=np.int64), np.ones(len(spans[0][0])))
         ]
@@ -179,10 +179,10 @@ class DenseDecoder(Decoder):
         for at, w in places:
             for other, v in places:
                 out += w * v * self._corners[at, other]
-        return np.where(out < self.speck, 0.0, out)
+        return np.where(out < self.rounding_floor, 0.0, out)
 
     def _all_resolved(self, number: int) -> NDArray[np.float64] | None:
-        """Nothing is unresolved if the cells are determined; else it is not known for so many queries."""
+        """Return None if the cells are determined; else NaN for each query, as too many are asked."""
         return None if self.strategy.determines_cells else np.full(number, np.nan)
 
 
@@ -227,7 +227,7 @@ class IterativeDecoder(Decoder):
         return np.asarray(solution)
 
     def _project(self, normal: LinearOperator, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The part of a query that the rows determine: without it conjugate gradients diverge.
+        """Return the part of a query that the rows determine: without it conjugate gradients diverge.
 
         LSQR-style: minimise |Aᵀ z − q| over rows z, in the norm of cells.
         """

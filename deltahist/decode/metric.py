@@ -40,9 +40,9 @@ class Metric:
 
     Parameters
     ----------
-    variance : of the noise by frequency, less for long waves (`trusted`); 0 at the origin if the total is known.
+    variance : of the noise by frequency, less for long waves (`shrink_long_waves`); 0 at the origin for a known total.
     grid : shape of the fields that are transformed.
-    periodic : whether the waves are those of a torus (the frequencies are those of a real transform); else cosines.
+    periodic : whether the waves live on a torus (frequencies as of a real transform); else cosines.
     inside : the domain's part of the grid; there are no points beyond it.
     slope : power of the frequency with which the noise's own variance falls off towards long waves; 0 for white noise.
     """
@@ -56,7 +56,7 @@ class Metric:
     def filter(
         self, field: NDArray[Any], factor: NDArray[Any], *, overwrite: bool = False
     ) -> NDArray[Any]:
-        """The field, or each of a stack of fields (…, *grid), with each of its waves multiplied by a factor.
+        """Return a field, or a stack of fields (…, *grid), with each wave multiplied by a factor.
 
         With `overwrite` the field's memory may be used for the result.
         """
@@ -97,7 +97,7 @@ class Metric:
 def simulated_metric(
     field: Callable[[], NDArray[np.float64]], grid: tuple[int, ...], *, total_known: bool
 ) -> Metric:
-    """The metric of noise that `field` draws on a grid, in cosines."""
+    """Return the metric of noise that `field` draws on a grid, in cosines."""
     size = math.prod(grid)
     fields = int(np.clip(_FIELDS_TIMES_SIDE / math.sqrt(size), *_FIELDS))
     power = np.zeros(grid)
@@ -109,11 +109,11 @@ def simulated_metric(
     power = scipy.ndimage.uniform_filter(power, 3 if fields > _FIELDS[1] // 4 else 5, mode="reflect")
     power = np.maximum(power, _LEAST * power.mean())
     power.flat[0] = origin
-    return trusted(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
+    return shrink_long_waves(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
 
 
-def trusted(metric: Metric, power: float | None = None) -> Metric:
-    """The metric with long waves trusted beyond their noise, by a power of the frequency.
+def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
+    """Return the metric with the variance of long waves lowered by a power of the frequency.
 
     Cutting off negative cells adds a little to every empty cell, always in the same direction: over a box this
     grows with the area, while noise grows more slowly. The variance of long waves is therefore lowered, by a
@@ -142,7 +142,7 @@ def trusted(metric: Metric, power: float | None = None) -> Metric:
 
 
 def _slope(variance: NDArray[np.float64], waves: NDArray[np.float64]) -> float:
-    """The power of the frequency with which the variance of waves falls off."""
+    """Return the power of the frequency with which the variance of waves falls off."""
     # Long waves are few, and matter most: every octave counts alike.
     octave = np.floor(np.log2(waves)).astype(np.int64)
     octave -= octave.min()
@@ -187,7 +187,7 @@ class Precision:
         return tuple(slice(0, len(cosines)) for cosines in self._long) or (slice(0, 0),)
 
     def change(self, field: NDArray[Any]) -> NDArray[Any]:
-        """The nearest change to a field, in its place."""
+        """Return the nearest change to a field, in its place."""
         if self.size < self.inside.size:
             field *= self.inside.astype(field.dtype, copy=False)
         if self.total_known:
@@ -196,15 +196,15 @@ class Precision:
         return field
 
     def of_noise(self, field: NDArray[Any]) -> NDArray[Any]:
-        """M of a field."""
+        """Return M of a field."""
         return self.metric.filter(field, self.waves.astype(field.dtype, copy=False))
 
     def free(self, cells: NDArray[Any]) -> float:
-        """How many cells are free: of each, the share that the noise has in what is known of it."""
+        """Return the number of free cells: the sum of the noise's shares in all that is known of each."""
         return float((self.inside * self._even / (cells + self._even)).sum())
 
     def solver(self, cells: Field, kind: Any) -> Callable[[NDArray[Any], float], NDArray[Any]]:
-        """Return the way from a field or a stack to the changes x with (M + D) x = field along all changes.
+        """Return a function from fields to the changes x with (M + D) x = field along all changes.
 
         It takes preconditioned conjugate gradients, and as its second argument the squared distance from the solution,
         in standard errors, at which they end: as the preconditioner estimates it, a few times too large.
@@ -254,7 +254,7 @@ class Precision:
     def _long_waves(
         self, cells: Field, kind: np.dtype[Any]
     ) -> Callable[[NDArray[Any], NDArray[Any] | None, NDArray[Any]], NDArray[Any]] | None:
-        """Return what solves the equations for the longest waves W: from what is left r, and a change z (or zero), to
+        """Return the solver for the longest waves W, from the residual r and a change z (or zero) to
 
         z + W (Wᵀ(M + D)W)⁻¹ Wᵀ(r − (M + D) z). A preconditioner leaves most of its error there, where M is large: steps
         grew with the side of the map. With this after it they do not (Tang et al. 2009, A-DEF2). None on a torus, where
@@ -280,7 +280,7 @@ class Precision:
         long = [each.astype(kind) for each in self._long]
 
         def onto(field: NDArray[Any]) -> NDArray[Any]:
-            """Wᵀ of a field."""
+            """Return Wᵀ of a field."""
             some = field @ long[-1].T
             return some if len(long) == 1 else long[0] @ some
 
@@ -300,7 +300,7 @@ class Precision:
     def _nearly_solved(
         self, cells: NDArray[Any], kind: np.dtype[Any]
     ) -> Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]:
-        """The preconditioner: from fields, and memory for two, to changes that nearly solve the equations.
+        """Return the preconditioner: from fields, and memory for two, to changes that nearly solve the equations.
 
         Where cells are known, D⁻¹ does, elsewhere M⁻¹, which is the noise's variance: with a = D / (D + even),
         a (D + even)⁻¹ + √(1 − a) M⁻¹ √(1 − a). Changes add up to zero in its own metric: taken off in the plain one,
@@ -327,7 +327,7 @@ class Precision:
         return nearly_solved
 
     def _product(self, one: NDArray[Any], other: NDArray[Any], spare: NDArray[Any]) -> Field:
-        """Inner product of fields, or of each of a stack with its own; a field is spared for it."""
+        """Return the inner product of fields, or of each of a stack with its own; a field is spared for it."""
         return np.multiply(one, other, out=spare).sum(self.metric.axes, keepdims=True).astype(np.float64)
 
 

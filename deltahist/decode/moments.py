@@ -65,7 +65,7 @@ class Moments:
     note: str = "exact"
 
     def and_normal(self, variance: NDArray[np.float64]) -> Moments:
-        """With an independent normal error (m,) besides; where there is none, nothing changes."""
+        """Return the moments with an independent normal error (m,) besides."""
         total = self.variance + variance
         share = np.divide(self.variance, total, out=np.ones_like(total), where=total > 0)
         draws = None if self.draws is None else np.where(variance > 0, 0.0, self.draws)
@@ -81,14 +81,14 @@ class _Closed:
         return Moments(variance, kurtosis, draws=draws, note=decoder.note)
 
     def variance(self, decoder: Decoder, work: Asked) -> NDArray[np.float64]:
-        """The variance alone: kurtosis takes longer."""
+        """Return the variance alone: kurtosis takes longer."""
         return self._variance(decoder, work)[1]
 
     def _variance(self, decoder: Decoder, work: Asked) -> tuple[tuple[Span, ...], NDArray[np.float64]]:
         assert isinstance(work, Boxes | AllRanges)
         spans = work.spans(decoder.domain)
         variance = np.maximum(evaluate(self._terms(decoder), spans), 0.0)
-        variance[variance < decoder.speck] = 0.0
+        variance[variance < decoder.rounding_floor] = 0.0
         return spans, variance
 
     def mean(self, decoder: Decoder, work: AllRanges) -> float:
@@ -113,7 +113,7 @@ class _Solved:
             noise = strategy.gather(weight)
             part = noise * noise * decoder.draw_variance
             variance[i] = part.sum()
-            if variance[i] < decoder.speck:
+            if variance[i] < decoder.rounding_floor:
                 variance[i] = 0.0
             elif variance[i] > LEAST_SQUARED:
                 kurtosis[i] = (part * part * decoder.draw_kurtosis).sum() / variance[i] ** 2
@@ -152,7 +152,7 @@ class _Simulated:
 
 
 def _rows(queries: scipy.sparse.sparray) -> Iterator[NDArray[np.float64]]:
-    """The rows of a sparse matrix, one by one: made dense some at a time, since each slice costs as much as a query."""
+    """Yield the rows of a sparse matrix, made dense some at a time: each slice costs as much as a query."""
     some = max(1, _DENSE // queries.shape[1])
     for start in range(0, queries.shape[0], some):
         yield from queries[start : start + some].toarray()
@@ -168,7 +168,7 @@ def rows_of(work: Asked, domain: Domain) -> Any:
 
 
 def evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
-    """Values of a closed form at boxes."""
+    """Return values of a closed form at boxes."""
     out = np.zeros(len(spans[0][0]))
     for _, features in terms:
         for each in (features,) if isinstance(features, Joint) else features:
@@ -197,7 +197,7 @@ def _evaluate(terms: Terms, spans: Sequence[Span]) -> NDArray[np.float64]:
 
 
 def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
-    """Mean of a closed form over all boxes of whole cells."""
+    """Return the mean of a closed form over all boxes of whole cells."""
     out = 0.0
     for weight, features in terms:
         if isinstance(features, Joint):
@@ -208,7 +208,7 @@ def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
 
 
 def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far an interval of a given level reaches below and above each estimate.
+    """Return how far an interval of a given level reaches below and above each estimate.
 
     The normal (or Student's) quantile with the Cornish-Fisher correction for the excess kurtosis of
     symmetric noise, z + κ (z³ − 3 z) / 24: single Laplace draws need wider intervals than sums of many.
@@ -244,7 +244,7 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float
 
 @functools.lru_cache(maxsize=4096)
 def _integers_held(law: Law, draws: int, level: float) -> int:
-    """How many integers around 0 have a probability nearest `level`, for the sum of so many draws."""
+    """Return the number of integers around 0 with a probability nearest `level`, for a sum of draws."""
     size = 1024
     k = np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64)
     weight = law.weights(k)

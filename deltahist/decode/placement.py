@@ -52,7 +52,7 @@ class Rows:
     rows: slice
 
     def own(self, field: Field) -> Field:
-        """Return the numbers of these cells from those of all cells."""
+        """Return the numbers of these cells from a field of all cells."""
         return field[self.rows]
 
     def beside(self, field: Field) -> list[tuple[Field, Field]]:
@@ -73,7 +73,7 @@ class Places:
     places: tuple[NDArray[np.int64], ...]
 
     def own(self, field: Field) -> Field:
-        """Return the numbers of these cells from those of all cells."""
+        """Return the numbers of these cells from a field of all cells."""
         return field[self.places]
 
     def beside(self, field: Field) -> list[tuple[Field, Field]]:
@@ -104,7 +104,7 @@ class Placement:
     law: Clumping
 
     def slanted(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """2 h g along each axis, of chosen cells with numbers h: Σ f ξ of these is what slopes add to Σ f h.
+        """Return 2 h g along each axis, of chosen cells with numbers h: Σ f ξ of these is what slopes add to Σ f h.
 
         The slope g is half of what density grows by from the cell's centre to its edge, as a part of its mean.
         """
@@ -112,7 +112,7 @@ class Placement:
         return tuple(twice * slope for slope in _slopes(self.cells, math.sqrt(self.noise), chosen))
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
-        """The fields u from which `joined` takes the variance, of chosen cells: here one.
+        """Return the fields u from which `joined` takes the variance, of chosen cells: here one.
 
         A share f of a cell's area holds f h of its h points, give or take √(f (1 − f) u).
         """
@@ -133,7 +133,7 @@ class Clumping:
     """How points clump: ψ, what small clumps add; ρ, the chance that two points share a place; and how slopes are
     to be trusted.
 
-    They were learnt from halves of blocks, so many levels above the halves of a cell.
+    They were learnt from halves of blocks, `levels` above the halves of a cell.
     """
 
     clump: float = 0.0
@@ -142,7 +142,7 @@ class Clumping:
     levels: int = 1
 
     def spread(self, cells: Field, noise: float) -> Field:
-        """u of each cell, from its estimate h and the variance v of estimates."""
+        """Return u of each cell, from its estimate h and the variance v of estimates."""
         odds = _ODDS**self.levels * self.shared
         shared = odds / (1 - self.shared + odds)
         # h² − v estimates the squared count without bias; a clump holds no more than the points of its cell.
@@ -157,7 +157,7 @@ def placement(cells: Field, decoder: ErrorSource) -> Placement:
 
 
 def block_variance(decoder: ErrorSource) -> BlockVariance:
-    """Typical variances of blocks, each worked out once."""
+    """Return typical variances of blocks, each worked out once."""
 
     @functools.cache
     def blocks(widths: tuple[int, ...]) -> float:
@@ -167,12 +167,12 @@ def block_variance(decoder: ErrorSource) -> BlockVariance:
 
 
 def placed(cells: Field, blocks: BlockVariance) -> Placement:
-    """`placement`, of estimates whose blocks have these variances of noise."""
+    """Return the `placement` of estimates whose blocks have these variances of noise."""
     return Placement(cells, blocks((1,) * cells.ndim), learnt(cells, blocks))
 
 
 def learnt(cells: Field, blocks: BlockVariance) -> Clumping:
-    """The law of the halves of the smallest blocks of which enough stand out from the noise."""
+    """Return the law of the halves of the smallest blocks of which enough stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
@@ -211,7 +211,7 @@ class _Halves:
         self.noise, self.noise_of_points = np.concatenate(noise), whole
 
     def fitted(self) -> tuple[float, float, float]:
-        """ψ, ρ ≥ 0 and the trust in slopes.
+        """Return ψ, ρ ≥ 0 and the trust in slopes.
 
         E (d − t B g)² = B + ψ B + ρ (B² − B), noise taken off: fitted to the sum over all halves, and to that of
         both sides over B, so that neither large nor small blocks decide alone. t is the regression of d on B g,
@@ -236,7 +236,7 @@ class _Halves:
 
 
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
-    """How density grows across chosen cells (`Placement.slanted`), from their neighbours; little in noise."""
+    """Return how density grows across chosen cells (`Placement.slanted`), from their neighbours; little in noise."""
     least = 2 * abs(chosen.own(cells)) + 4 * error
     found = [
         _OF_NEIGHBOURS * (high - low) / np.maximum(abs(high) + abs(low) + least, _TINY)
@@ -247,7 +247,7 @@ def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
 
 
 def _sums_of_two(cells: Field) -> Field:
-    """Sums over blocks of two cells a side; cells beyond the last whole one are left out."""
+    """Return sums over blocks of two cells a side; cells beyond the last whole one are left out."""
     first, *others = (
         cells[tuple(slice(end, n // 2 * 2, 2) for end, n in zip(ends, cells.shape, strict=True))]
         for ends in itertools.product((0, 1), repeat=cells.ndim)
@@ -259,7 +259,7 @@ def _sums_of_two(cells: Field) -> Field:
 
 
 class ErrorSource(Protocol):
-    """What the error of a block is known from: a decoder, or several of them together."""
+    """A source of errors of blocks: a decoder, or several of them together."""
 
     @property
     def domain(self) -> Domain: ...
@@ -267,7 +267,7 @@ class ErrorSource(Protocol):
 
 
 def block_error(decoder: ErrorSource, widths: tuple[int, ...]) -> tuple[float, float]:
-    """Median standard error and excess kurtosis of the sums over a few blocks of so many cells along each axis."""
+    """Return the median standard error and excess kurtosis of sums over a few blocks of these widths."""
     rng = np.random.default_rng(0)
     low, high = [], []
     for axis, (n, width) in enumerate(zip(decoder.domain.shape, widths, strict=True)):

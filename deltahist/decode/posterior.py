@@ -89,16 +89,16 @@ class Posterior:
         self.cells.flags.writeable = False
 
     def variance(self, held: Callable[[Field], Field]) -> Field:
-        """Variance of the errors of linear answers (m,): `held` gives them for a field of cells (shape)."""
+        """Return the variance of the errors of linear answers (m,): `held` gives them for a field of cells (shape)."""
         total: Field | float = 0.0
         for error in self.errors:
             total = total + held(error.astype(np.float64)) ** 2
         return np.asarray(total / len(self.errors))
 
-    def doubted(self, own: Field, unbiased: Field) -> Field:
-        """Variance with what the draws do not know of (m,): bias, by the variance of the `unbiased` answers (m,).
+    def inflate_variance(self, own: Field, unbiased: Field) -> Field:
+        """Return the variance (m,) with bias that the draws do not hold, from that of the `unbiased` answers (m,).
 
-        Priors that are learnt from few cells pull towards what is around. What of it shows in the estimates is
+        Priors that are learnt from few cells pull towards their neighbours. The part that shows in the estimates is
         measured (`excess`); for what their noise hides there stands a share of the unbiased error, more of it the
         whiter the noise (docs/theory.md, section 8). No more is added than makes the unbiased variance.
         """
@@ -108,7 +108,7 @@ class Posterior:
         return np.minimum(found, unbiased)
 
     def interval(self, estimate: Field, variance: Field, level: float) -> tuple[Field, Field]:
-        """How far an interval of a given level reaches below and above estimates (m,), of this variance (`doubted`).
+        """Return the reach below and above estimates (m,) of intervals, for this variance (`inflate_variance`).
 
         Student's quantile for the number of draws and half a point, since counts are whole; above at least what a
         gamma law of the same mean and variance needs: where next to nothing was found, what was missed lies above.
@@ -126,10 +126,10 @@ class Posterior:
 def posterior(
     field: Field, metric: Metric, total: float | None, noise: Callable[[np.random.Generator], Field]
 ) -> Posterior | None:
-    """The counts' approximate posterior, or None where the method is not sure of itself.
+    """Return the counts' approximate posterior, or None where the method is not sure of itself.
 
     So it is with more than `MOST_CELLS`, where noise is nearly white and no cell stands out from it, where the cells
-    do not settle, and where what is left of the field is more than noise.
+    do not settle, and where the residual is more than noise.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def posterior(
 
 
 def _stands_out(field: Field, metric: Metric, noise: Callable[[np.random.Generator], Field]) -> bool:
-    """Whether cells are more than noise: where they are not, and noise is nearly white, a prior would learn noise."""
+    """Return whether cells are more than noise: else, where noise is nearly white, a prior would learn noise."""
     rng = np.random.default_rng(20140607)
     level = np.mean([np.mean(noise(rng)[metric.inside] ** 2) for _ in range(_LEVELS)])
     return bool(np.mean(field**2) > level * (1 + _CLEAR / math.sqrt(field.size)))
@@ -168,7 +168,7 @@ def _stands_out(field: Field, metric: Metric, noise: Callable[[np.random.Generat
 def _settled(
     field: Field, metric: Metric, total: float | None, precision: Precision
 ) -> tuple[Field, Field] | None:
-    """Means of the cells (shape), and the precision that each has of its own (grid); None if they do not settle."""
+    """Return the means of cells (shape), and their own precision (grid); None if they do not settle."""
     spread_left, alone = _cavities(metric)
     start = np.zeros(metric.grid) if total is None else precision.inside * (total / precision.size)
     pulled = precision.of_noise(field - start)
@@ -202,7 +202,7 @@ def _settled(
 
 
 def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
-    """From the variance that is left of cells to that with which all others see them (logarithms), and the noise's own.
+    """Return the function from the cells' variances to their cavities' (logarithms), and the noise's own variance.
 
     Were every cell known with the same precision γ of its own, the mean of V / (1 + γ V) over waves would be left, and
     the others would see a cell with that over the mean of 1 / (1 + γ V).
@@ -222,7 +222,7 @@ def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
 def _errors(
     precision: Precision, own: Field, noise: Callable[[np.random.Generator], Field], residual: Field
 ) -> tuple[NDArray[np.float32], float]:
-    """Draws of the error (draws, *shape), and by how much the residual (shape) is larger than they have it.
+    """Return draws of the error (draws, *shape), and by how much the residual (shape) is larger than they have it.
 
     For e with (M + D) e = M η + D ζ, η noise of the field itself, which the metric only resembles, ζ of variance D⁻¹:
     what noise and the cells' own laws leave when both are joined. The residual, of the field from its estimate, is then
@@ -257,7 +257,7 @@ def _errors(
 
 
 def _boxes(shape: tuple[int, ...], rng: np.random.Generator) -> list[Span]:
-    """Boxes anywhere, of all sizes alike: the logarithms of their sides are even."""
+    """Draw boxes anywhere, of all sizes alike: the logarithms of their sides are even."""
     spans: list[Span] = []
     for n in shape:
         side = np.floor(np.exp(rng.uniform(0, np.log(n), _BOXES)))
@@ -276,12 +276,12 @@ class Sites:
 
 
 def even_shares(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Shares before anything is learnt."""
+    """Return shares before anything is learnt."""
     return np.full((len(MEANS) + 1, *shape), 1 / (len(MEANS) + 1), dtype=np.float32)
 
 
 def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
-    """What remains of every cell's prior after it is seen with normal noise.
+    """Return the posterior of every cell that is seen with normal noise, by its prior alone.
 
     Parameters
     ----------
@@ -316,14 +316,14 @@ def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
 
 
 def _held(shares: NDArray[Any], likelihood: NDArray[Any]) -> NDArray[Any]:
-    """How likely each part holds in each cell."""
+    """Return how likely each part holds in each cell."""
     held = np.maximum(shares, _SMALLEST) * likelihood
     held /= held.sum(axis=0)
     return held
 
 
 def _nearby(held: NDArray[Any]) -> NDArray[Any]:
-    """Shares around each cell, its own not counted, and a little of the whole map's."""
+    """Return shares around each cell, its own not counted, and a little of the whole map's."""
     own = _weight_of_itself(held.ndim - 1)
     # Nothing is mirrored at the borders: cells there would count themselves.
     sides = (_window(np.ones(n)) for n in held.shape[1:])
@@ -339,12 +339,12 @@ def _nearby(held: NDArray[Any]) -> NDArray[Any]:
 
 
 def _window(field: NDArray[Any]) -> NDArray[Any]:
-    """Weighted sums around each cell; there is nothing beyond the map."""
+    """Return weighted sums around each cell; there is nothing beyond the map."""
     return np.asarray(scipy.ndimage.gaussian_filter(field, _NEAR, mode="constant"))
 
 
 def _weight_of_itself(ndim: int) -> float:
-    """Weight of a cell in the window around it."""
+    """Return the weight of a cell in the window around it."""
     side = np.zeros(8 * int(_NEAR) + 1)
     side[side.size // 2] = 1
     return float(scipy.ndimage.gaussian_filter1d(side, _NEAR).max()) ** ndim

@@ -31,7 +31,7 @@ _RIDGE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ProjectedCells:
-    """Cells (domain.shape) and the certificate, after so many steps of one filter each.
+    """Cells (domain.shape) and the certificate, with the number of steps, of one filter each.
 
     No answer differs from that of the exactly nearest cells by more than √`distance` of its standard errors.
     """
@@ -45,7 +45,7 @@ class ProjectedCells:
 
 
 def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None) -> ProjectedCells:
-    """The nearest cells that are not negative and add up to the total, in the noise's metric.
+    """Return the nearest cells that are not negative and add up to the total, in the noise's metric.
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as
     its eigenvalues on waves. In the plain metric the projection would destroy the cancellations between cells
@@ -107,7 +107,7 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
 def _feasible(
     state: NDArray[np.float64], inside: tuple[slice, ...], total: float | None
 ) -> tuple[NDArray[np.float64], float]:
-    """The feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
+    """Return the feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
     cells = np.zeros_like(state)
     if total is None:
         cells[inside] = np.maximum(state[inside], 0.0)
@@ -129,7 +129,7 @@ def _distance(
     multipliers: NDArray[np.float64],
     metric: Metric,
 ) -> float:
-    """A bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (beyond the domain of either sign).
+    """Return a bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (free beyond the domain).
 
     The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
     distance exceeds it by half of |c − ĉ − M⁻¹ν|²_M + 2 νᵀc, and by strong convexity ½ |c − c*|²_M is no more.
@@ -139,13 +139,13 @@ def _distance(
 
 
 def _length(field: NDArray[np.float64]) -> float:
-    """The Euclidean norm, also of numbers whose squares are none any more."""
+    """Return the Euclidean norm, also of numbers whose squares are none any more."""
     most = float(np.abs(field).max())
     return most * float(np.linalg.norm(field / most)) if most > 0 else 0.0
 
 
 def _balanced(step: float, cells: NDArray[np.float64], multipliers: NDArray[np.float64]) -> float:
-    """The step length at which cells and multipliers would have changed as much (or the present one).
+    """Return the step length at which cells and multipliers would have changed as much (or the present one).
 
     Where multipliers have changed more, they are still far off, and longer steps find them sooner.
     """
@@ -185,7 +185,7 @@ class Anderson:
         self._last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def step(self, point: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The point that follows one with that residual (of the same shape)."""
+        """Return the point that follows one with that residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
         if norm > _WORSE * self._least:
             # Back to where the plain iteration leads from the best point: its residual does not grow.

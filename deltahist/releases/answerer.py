@@ -75,7 +75,7 @@ class Answerer:
         reach = [interval(each, release.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
         posterior = release.posterior if nonnegative else None
         if posterior is not None:
-            variance = posterior.doubted(posterior.variance(cover.shares), noise.variance)
+            variance = posterior.inflate_variance(posterior.variance(cover.shares), noise.variance)
             error, around, whole, touched = np.sqrt(variance), estimate, inner, outer
             own = [posterior.interval(estimate, each, level) for each in (variance, variance + misplaced)]
             # An answer that is nearer to the truth needs no wider interval than the unbiased one.

@@ -139,7 +139,7 @@ class Release(BaseRelease):
     def _own_errors(self) -> NDArray[np.float64]:
         assert self.posterior is not None
         own = self.posterior.variance(lambda cells: cells.ravel()).reshape(self.domain.shape)
-        return np.sqrt(self.posterior.doubted(own, self._errors**2))
+        return np.sqrt(self.posterior.inflate_variance(own, self._errors**2))
 
     @functools.cached_property
     def placement(self) -> Placement:

@@ -1,4 +1,4 @@
-"""Strategies: what is measured, with its exact cost.
+"""Strategies: measurements of a map of counts, each with its exact cost and its decoder.
 
 On a line of 64 cells, for moves by one cell at ε = 1: what each costs, and the mean squared error of all ranges.
 

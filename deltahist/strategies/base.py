@@ -1,4 +1,4 @@
-"""Strategy: what is measured, as an integer linear operator on the counts, in groups of rows."""
+"""Strategy: a measurement of counts as an integer linear operator, with its noise, cost and decoder."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Group:
 
     Parameters
     ----------
-    name : what they are, for people.
-    members : which draws, or values: a slice or an index array; `noise[group.members]` are those of the group.
+    name : of the group, as text.
+    members : which draws, or values: a slice or an index array; `noise[group.members]` belongs to the group.
     share : the draws count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
         largest sum over edges of share · |change|.
-    unit : what a draw of one is in points.
+    unit : points that a draw of one counts.
     """
 
     name: str
@@ -124,15 +124,15 @@ class Strategy:
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """R(η) (k,) of noise draws η (draws,): whole numbers exactly; of floats the linear part of R."""
+        """Return R(η) (k,) of noise draws η (draws,): whole numbers exactly; of floats the linear part of R."""
         return noise
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The adjoint of the linear part of R: how draws enter what weights (k,) make of the values."""
+        """Return the adjoint of the linear part of R: weights of draws, from weights (k,) of the values."""
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """U (draws, M): by how much each draw must differ to make up for an edge; the definition of cost."""
+        """Return U (draws, M): by how much each draw must differ to make up for an edge; the definition of cost."""
         rows, edges = self.matrix(), near.incidence()
         fits_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
@@ -142,15 +142,15 @@ class Strategy:
         return general_decoder(self.domain)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
-        """Exact largest sum over the edges' columns of (share · |entry of A E|)^norm; None: no closed form."""
+        """Return the exact largest sum over an edge's column of (share · |entry of A E|)^norm; None: no closed form."""
         return None
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exact answers (k,) to the rows, from counts (domain.shape, int64)."""
+        """Return exact answers (k,) to the rows, from counts (domain.shape, int64)."""
         return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
 
     def matrix(self) -> scipy.sparse.csr_array:
-        """The rows as an explicit sparse int64 matrix (k, N); for small domains and tests."""
+        """Return the rows as an explicit sparse int64 matrix (k, N); for small domains and tests."""
         import scipy.sparse
 
         size, step = self.domain.size, 512
@@ -162,7 +162,7 @@ class Strategy:
         return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description: the class name and every field but the domain."""
+        """Describe the strategy as JSON: the class name and every field but the domain."""
         out: dict[str, Any] = {"strategy": type(self).__name__}
         for field in fields(self):  # type: ignore[arg-type]
             if field.name != "domain":
@@ -171,7 +171,7 @@ class Strategy:
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Strategy:
-        """The strategy of a description, whose parameters come from an untrusted file."""
+        """Return the strategy of a description, whose parameters come from an untrusted file."""
         return cls(domain, **parameters)  # type: ignore[call-arg]
 
     #: How the strategy is asked for in words: "hierarchical[:b]"; what comes before [ or : is its name there.
@@ -179,29 +179,29 @@ class Strategy:
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Strategy:
-        """The strategy that a text such as "hierarchical:8" stands for (`numbers_of` reads what is behind the colon).
+        """Return the strategy for a text such as "hierarchical:8" (`numbers_of` reads the numbers behind the colon).
 
         Parameters
         ----------
-        near : what it is for. text : in small letters. norm : 1 for Laplace, 2 for Gaussian noise.
+        near : the neighbourhood. text : in small letters. norm : 1 for Laplace, 2 for Gaussian noise.
         """
         numbers_of(text, 0)
         return cls(near.domain)  # type: ignore[call-arg]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Instances that planning should try, with their labels; none unless a subclass says which.
+        """Yield labels and strategies that planning should try; none unless a subclass says which.
 
         Public figures only: neighbourhood, workload and kind of noise (norm 1 Laplace, 2 Gaussian).
         """
         return iter(())
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        """A x: (k,) of a vector (N,), (k, m) of a matrix (N, m)."""
+        """Return A x: (k,) of a vector (N,), (k, m) of a matrix (N, m)."""
         return _product(self._matmat, x, self.shape[1])
 
     def rmatvec(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Aᵀ y: (N,) of a vector (k,), (N, m) of a matrix (k, m)."""
+        """Return Aᵀ y: (N,) of a vector (k,), (N, m) of a matrix (k, m)."""
         return _product(self._rmatmat, y, self.shape[0])
 
     # The names that scipy and Python have for the same.
@@ -241,7 +241,7 @@ def _product(
 
 
 def refuse_pure(text: str, norm: int) -> None:
-    """InputError where a strategy for Gaussian noise is asked for with Laplace noise."""
+    """Raise InputError where a strategy for Gaussian noise is asked for with Laplace noise."""
     numbers_of(text, 0)
     if norm == 1:
         raise InputError(
@@ -250,7 +250,7 @@ def refuse_pure(text: str, norm: int) -> None:
 
 
 def numbers_of(text: str, most: int) -> list[int]:
-    """The numbers behind the colon of a strategy's text; InputError unless they are whole, above 0, and few enough."""
+    """Return the numbers behind a text's colon; InputError unless they are whole, above 0, and few enough."""
     rest = text.partition(":")[2]
     try:
         found = [int(part) for part in rest.split(",")] if rest else []
@@ -264,7 +264,7 @@ def numbers_of(text: str, most: int) -> list[int]:
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
-    """Shares of ε as exact fractions, one per group; all one when None.
+    """Return shares of ε as exact fractions, one per group; all one when None.
 
     Raises InputError unless there are `number` of them, each above zero.
     """
@@ -277,7 +277,7 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
 
 
 def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Shares as whole numbers over one denominator."""
+    """Return shares as whole numbers over one denominator."""
     denominator = math.lcm(*(s.denominator for s in shares))
     return [int(s * denominator) for s in shares], denominator
 

@@ -74,7 +74,7 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A solution: its domain, the symmetric int64 matrix (N, N), and what is certified of it."""
+    """A solution: its domain, the symmetric int64 matrix (N, N), and its certificate."""
 
     domain: Domain
     matrix: NDArray[np.int64]
@@ -82,7 +82,7 @@ class Solution:
 
 
 def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Solution:
-    """The optimal strategy in whole numbers, certified.
+    """Return the optimal strategy in whole numbers, certified.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def solve(near: Neighbourhood, gram: NDArray[np.float64], gap: float) -> Solutio
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> NDArray[np.float64]:
-    """V = QᵀQ (N, N) over the number of queries; all ranges when None."""
+    """Return V = QᵀQ (N, N) over the number of queries; all ranges when None."""
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))
     if not len(work):
@@ -129,7 +129,7 @@ def workload_gram(work: Workload | None, domain: Domain) -> NDArray[np.float64]:
 
 
 def exact_gram(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-    """AᵀA (N, N) of a symmetric matrix, exact: products of 16-bit limbs whose sums a float holds."""
+    """Return AᵀA (N, N) of a symmetric matrix, exact: products of 16-bit limbs whose sums a float holds."""
     limit = len(matrix) * int(np.abs(matrix).max()) ** 2
     if limit < 2**53:
         whole = matrix.astype(np.float64)
@@ -143,7 +143,7 @@ def exact_gram(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def edge_squares(form: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[Any]:
-    """eᵀ X e (M,) of a symmetric X (N, N), in its dtype, for every edge (M, 2) of `Neighbourhood.edges`."""
+    """Return eᵀ X e (M,) of a symmetric X (N, N), for every edge (M, 2) of `Neighbourhood.edges`."""
     start, end = edges.T
     diagonal = np.diagonal(form)
     moved = diagonal[start] + diagonal[end] - 2 * form[start, end]
@@ -161,16 +161,16 @@ class _Part:
     factor: NDArray[np.float64]
 
     def inside(self, form: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A symmetric matrix (N, N), as it is on the space (m, m)."""
+        """Return the restriction (m, m) of a symmetric matrix (N, N) to the space."""
         return np.asarray(self.basis.T @ (self.basis.T @ form).T)
 
     def outside(self, form: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The inverse of `inside`: zero on the other spaces."""
+        """Return the inverse of `inside`: zero on the other spaces."""
         return np.asarray(self.basis @ (self.basis @ form).T)
 
 
 def _parts(near: Neighbourhood, gram: NDArray[np.float64], free: bool) -> list[_Part]:
-    """Even and odd functions along every axis whose reflection changes nothing; else the one whole space.
+    """Return even and odd functions along every axis whose reflection changes nothing; else the one whole space.
 
     Where reflecting the domain changes neither V nor the edges, the mean of X and its reflection is no worse than X
     (the problem is convex): X may be taken symmetric, and maps even functions to even ones, odd ones to odd ones. In
@@ -200,7 +200,7 @@ def _parts(near: Neighbourhood, gram: NDArray[np.float64], free: bool) -> list[_
 
 
 def _mirrored(n: int) -> list[scipy.sparse.csr_array]:
-    """Orthonormal even (n, ⌈n/2⌉) and odd (n, ⌊n/2⌋) functions on n points."""
+    """Return orthonormal even (n, ⌈n/2⌉) and odd (n, ⌊n/2⌋) functions on n points."""
     unit = np.eye(n)
     even, odd = unit + unit[::-1], unit - unit[::-1]
     halves = even[:, : n - n // 2], odd[:, : n // 2]
@@ -208,7 +208,7 @@ def _mirrored(n: int) -> list[scipy.sparse.csr_array]:
 
 
 def _orthogonal(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Orthonormal columns (m, m - 1) at right angles to a vector (m,) whose first entry is not negative."""
+    """Return orthonormal columns (m, m - 1) at right angles to a vector (m,) whose first entry is not negative."""
     normal = vector / np.linalg.norm(vector)
     normal[0] += 1  # Householder's reflection to the first axis
     return (np.eye(len(normal)) - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
@@ -217,11 +217,11 @@ def _orthogonal(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 def _maximise(
     parts: list[_Part], bounds: EdgeBounds, size: int, gap: float
 ) -> tuple[NDArray[np.float64], float, int]:
-    """The best feasible X (N, N), the best lower bound, and the steps taken.
+    """Return the best feasible X (N, N), the best lower bound, and the steps taken.
 
     Every λ gives both: with X the geometric mean for it, f(λ)² is a lower bound, and X over its largest eᵀXe (of
     columns over their w) is feasible, of the variance tr(V X⁻¹) max eᵀXe = f max eᵀXe. The mean of eᵀXe over λ is
-    tr(L X) = f, so that λ is the best where eᵀXe / f is one wherever λ_e > 0; what is above asks for more (`Ascent`).
+    tr(L X) = f, so that λ is the best where eᵀXe / f is one wherever λ_e > 0; edges above one get more (`Ascent`).
     """
     primal, dual, best, step = math.inf, 0.0, np.zeros((0, 0)), 0
     # Not below a millionth of the mean (for a gap of 10⁻³): an edge may have to come back.
@@ -242,7 +242,7 @@ def _maximise(
 
 
 def _laplacian(weight: NDArray[np.float64], edges: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """L = E diag(λ) Eᵀ (N, N)."""
+    """Return L = E diag(λ) Eᵀ (N, N)."""
     start, end = edges.T
     moves = start >= 0
     out = np.bincount(start[moves] * size + end[moves], -weight[moves], size * size).astype(np.float64)
@@ -253,11 +253,11 @@ def _laplacian(weight: NDArray[np.float64], edges: NDArray[np.int64], size: int)
 
 
 def _mean(parts: list[_Part], laplacian: NDArray[np.float64]) -> tuple[NDArray[np.float64], float, float]:
-    """The geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ) (in floats a little less).
+    """Return the geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ) (in floats a little less).
 
     With V = FFᵀ it is X = F (FᵀLF)^-½ Fᵀ, which takes a V of any rank: X L X = F Fᵀ = V, which is X⁻¹ V X⁻¹ = L where
     X has an inverse. Then tr(V X⁻¹) = tr(L X) = tr((FᵀLF)^½) = f(λ), part by part the sum of the roots of the
-    eigenvalues of FᵀLF. These are known to within rounding: X takes none below that, the bound what is surely there.
+    eigenvalues of FᵀLF. These are known to within rounding: X takes none below that, the bound the rest alone.
     """
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
@@ -274,7 +274,7 @@ def _mean(parts: list[_Part], laplacian: NDArray[np.float64]) -> tuple[NDArray[n
 
 
 def _root(form: NDArray[np.float64], parts: list[_Part]) -> NDArray[np.float64]:
-    """The symmetric square root (N, N) of a form that leaves the parts apart."""
+    """Return the symmetric square root (N, N) of a form that leaves the parts apart."""
     out = np.zeros_like(form)
     for part in parts:
         value, vector = scipy.linalg.eigh(part.inside(form))
@@ -289,10 +289,10 @@ def _whole(
     free: bool,
     loss: float,
 ) -> NDArray[np.int64]:
-    """round(2^bits · A) with the fewest bits by which the mean variance rises by less than the loss (a share).
+    """Return round(2^bits · A) with the fewest bits that raise the mean variance by less than the loss (a share).
 
     Where the total is free, one whole number is added to all entries. It cancels out of every move exactly, and
-    out of every answer once the total is known; it measures the total as well as what is measured best, and no
+    out of every answer once the total is known; it measures the total as well as the best-measured wave, and no
     better, because a total that is not published (rows were dropped) should stay in noise.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
@@ -310,7 +310,7 @@ def _whole(
 
 
 def _mean_variance(matrix: NDArray[Any], bounds: EdgeBounds, gram: NDArray[np.float64], free: bool) -> float:
-    """Mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
+    """Return the mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
     square = exact_gram(matrix) if matrix.dtype == np.int64 else matrix @ matrix
     scale = math.sqrt((edge_squares(square, bounds.edges) / bounds.squares).max())
     try:
@@ -329,7 +329,7 @@ def entries_fit(matrix: NDArray[np.int64]) -> bool:
 
 
 def invertible(matrix: NDArray[np.int64]) -> bool:
-    """Whether a symmetric matrix is positive definite, and not nearly singular."""
+    """Return whether a symmetric matrix is positive definite, and not nearly singular."""
     dense = matrix.astype(np.float64)
     try:
         factor = scipy.linalg.cholesky(dense)
@@ -340,7 +340,7 @@ def invertible(matrix: NDArray[np.int64]) -> bool:
 
 
 def arrival_squares(near: Neighbourhood) -> NDArray[np.float64]:
-    """The bound on the squared cost of an arrival in each cell (domain.shape); infinite where there is none."""
+    """Return the bound on the squared cost of an arrival in each cell (domain.shape); infinite where there is none."""
     out = np.full(near.domain.shape, np.inf)
     if not near.fixed_membership:
         for factor, relation in reversed(near.relations):
@@ -365,7 +365,7 @@ class EdgeBounds(NamedTuple):
 
     @classmethod
     def of(cls, near: Neighbourhood) -> EdgeBounds:
-        """Moves, then arrivals, as in `Neighbourhood.edges`; each has the least bound of the relations that hold it."""
+        """Return the bounds of moves, then arrivals, as in `Neighbourhood.edges`: each the least of its relations."""
         shape = near.domain.shape
         edges = near.relations[-1][1].edges()  # the widest relation holds all moves
         edges = edges[edges[:, 0] >= 0]

@@ -104,7 +104,7 @@ class CutAugmented(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Cells and what the greedy algorithm adds to them, on small domains."""
+        """Yield cells with the rows that the greedy algorithm adds to them, on small domains."""
         domain = near.domain
         ranges = math.prod(n * (n + 1) // 2 for n in domain.shape)
         if ranges * domain.size**2 <= _MOST_GREEDY:
@@ -144,7 +144,7 @@ def augment(
     candidates: NDArray[np.int64],
     gram: NDArray[np.float64],
 ) -> list[int]:
-    """Indices of the candidates that the greedy algorithm adds, in order.
+    """Return indices of the candidates that the greedy algorithm adds, in order.
 
     A candidate fits if no edge is cut more often than `rows` cut their worst edge. Among those that fit,
     the one that lowers tr(V M⁻¹) most is added, M = AᵀA: adding row r lowers it by
@@ -183,7 +183,7 @@ def augment(
 
 
 def box_sets(domain: Domain) -> list[tuple[int, ...]]:
-    """All boxes of cells, as sets of flat indices."""
+    """Return all boxes of cells, as sets of flat indices."""
     index = np.arange(domain.size).reshape(domain.shape)
     sides = [[(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in domain.shape]
     if domain.ndim == 1:

@@ -1,4 +1,4 @@
-"""What the best strategies for Gaussian noise share: bounds on costs, steps uphill, and matrices as text."""
+"""Tools of the best strategies for Gaussian noise: bounds on costs, steps uphill, matrices as text."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def within(near: Neighbourhood) -> NDArray[np.bool_]:
-    """Which displacements (none negative) are moves within δ; the first is none at all."""
+    """Return which displacements (none negative) are moves within δ; the first is no move."""
     if near.domain.ndim == 1:
         return np.ones(int(near.reach[0]) + 1, dtype=bool)
     return np.asarray(np.arange(int(near.reach[0]) + 1) <= near.reach[:, None])
 
 
 def levels(near: Neighbourhood) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Which of the relations bounds a displacement, and all their bounds, with that of none last.
+    """Return which relation bounds each displacement, and all bounds, infinity last.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def levels(near: Neighbourhood) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
 
 
 def least_arrival(near: Neighbourhood) -> float:
-    """The least bound on the squared cost of any arrival; infinite if there is none."""
+    """Return the least bound on the squared cost of any arrival; infinite if there is none."""
     if near.fixed_membership:
         return np.inf
     # Factors grow with the distance: the first relation with an arrival has the least.
@@ -71,7 +71,7 @@ class Ascent:
         self.power, self.moved, self.last = 2.0, 0, 0.0
 
     def weight(self) -> NDArray[np.float64]:
-        """λ (M,), adding up to one, none far below the floor."""
+        """Return λ (M,), adding up to one, none far below the floor."""
         weight = np.exp(self.at - self.at.max())
         weight = np.maximum(weight / weight.sum(), self.floor)
         weight /= weight.sum()
@@ -90,7 +90,7 @@ class Ascent:
 
 
 def pack(array: NDArray[np.int64]) -> str:
-    """Compressed text of an array of 32-bit whole numbers; differences along the last axis pack better."""
+    """Return the compressed text of an array of 32-bit whole numbers; differences along the last axis pack better."""
     if np.abs(array).max(initial=0) >= 1 << 30:
         raise InputError("the strategy's entries are too large to be saved: they must be below 2^30")
     steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
@@ -98,7 +98,7 @@ def pack(array: NDArray[np.int64]) -> str:
 
 
 def unpack(text: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
-    """The array of a packed text; the text is untrusted, and never more of it is unpacked than there should be.
+    """Return the array of a packed text; the text is untrusted, and never more of it is unpacked than there should be.
 
     Raises InputError if it is damaged or does not hold exactly the numbers that the shape says.
     """

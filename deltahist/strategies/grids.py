@@ -120,7 +120,7 @@ class Grids(Strategy):
         return Fraction(most, denominator**norm)
 
     def _heaviest_crossing(self, move: list[int], weight: NDArray[Any]) -> int:
-        """Largest total weight of the grids with a line between the ends of a move."""
+        """Return the largest total weight of the grids with a line between the ends of a move."""
         crossed = []  # per axis: the different sets of grids that a step of this length may cross
         for axis, length in enumerate(move):
             first = np.arange(self.domain.shape[axis] - length)
@@ -141,7 +141,7 @@ class Grids(Strategy):
 
 
 def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
-    """Sums over blocks along the leading axes, exact for integers; trailing axes are kept."""
+    """Return sums over blocks along the leading axes, exact for integers; trailing axes are kept."""
     for axis, first in enumerate(starts):
         if len(first) < cube.shape[axis]:
             cube = np.add.reduceat(cube, first, axis=axis)
@@ -149,7 +149,7 @@ def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
 
 
 def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The adjoint of `sum_blocks`: every cell gets its block's value."""
+    """Return the adjoint of `sum_blocks`: every cell gets its block's value."""
     for axis, (first, n) in enumerate(zip(starts, shape, strict=True)):
         if len(first) < n:
             cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
@@ -320,12 +320,12 @@ class ShiftedGrids(Grids):
 
 
 def _lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
-    """Places of a grid's lines strictly inside an axis of n cells; width and offset may be of any size."""
+    """Return places of a grid's lines strictly inside an axis of n cells; width and offset may be of any size."""
     return np.arange(min(offset % width or width, n), n, min(width, n), dtype=np.int64)
 
 
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
-    """The multi-scale shifted grids with widths 2δ, 4δ, 8δ, ... that use every line at most once.
+    """Return the multi-scale shifted grids with widths 2δ, 4δ, 8δ, ... that use every line at most once.
 
     Lines are multiples of δ; the odd ones belong to the finest grid, half of the rest to the next, and so
     on (the sum of δ/width is at most one).
@@ -384,5 +384,5 @@ class CellsDecoder(Decoder):
 
 
 def _times(a: tuple[Feature, ...], b: tuple[Feature, ...]) -> tuple[Feature, ...]:
-    """Axis-wise product of two tuples of features."""
+    """Return the axis-wise product of two tuples of features."""
     return tuple(Times(f, g) for f, g in zip(a, b, strict=True))

@@ -99,8 +99,8 @@ class TreeDecoder(Decoder):
 
         z = S + t (y − S),   t = V_S / (v + V_S),   of variance u = v V_S / (v + V_S).
 
-    Down: what is known of the block from above, x instead of S, is shared among its children in proportion to their
-    variances u, which add up to V_S:
+    Down: the estimate x of the block from above, instead of S, is shared among its children in proportion to
+    their variances u, which add up to V_S:
 
         x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
 
@@ -145,7 +145,7 @@ class TreeDecoder(Decoder):
         return self._passed[1]
 
     def _by_level(self, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Released values (k,) as one array of blocks per level."""
+        """Return released values (k,) as one array of blocks per level."""
         return [
             values[g.members].reshape(b)
             for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)
@@ -169,7 +169,7 @@ class TreeDecoder(Decoder):
         return cells.ravel()
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The passes of `solve`, transposed and in reverse order: what x weighs is passed on to z and S, then to y."""
+        """Return the passes of `solve`, transposed and in reverse order: weights of x pass on to z and S, then to y."""
         levels = len(self.children)
         on_cells = query.reshape(self.domain.shape)
         on_estimate: list[NDArray[np.float64]] = [np.zeros(0)] * (levels + 1)
@@ -194,12 +194,12 @@ class TreeDecoder(Decoder):
         return np.concatenate(on_values)
 
     def _per_variance(self, surplus: NDArray[np.float64], level: int) -> NDArray[np.float64]:
-        """Something of each block over the variance V_S of its children's sum; 0 where that has no noise."""
+        """Return a figure of each block over the variance V_S of its children's sum; 0 where that has no noise."""
         below = self.below[level]
         return np.divide(surplus, below, out=np.zeros_like(below), where=below > 0)
 
     def _trust(self, level: int) -> NDArray[np.float64]:
-        """Weight of a block's own value against its children's sum."""
+        """Return the weight of a block's own value against its children's sum."""
         below = self.below[level]
         both = self.level_variance[level] + below
         # Where noise is so small that its variance is zero as a float, blocks and children agree.
@@ -257,7 +257,7 @@ class TreeDecoder(Decoder):
 
     @property
     def _with_total(self) -> PublicTotal:
-        """What a public total takes away: V1 = Σ u g over the blocks of the first level."""
+        """Variance that a public total takes away: V1 = Σ u g over the blocks of the first level."""
         _, share, starts = self._blocks_apart[0]
         return PublicTotal(share * spread_blocks(self.upward[0], starts, self.domain.shape))
 
@@ -292,7 +292,9 @@ class TreeDecoder(Decoder):
         )
 
     def terms(self, order: int) -> Terms | None:
-        """V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md, section 3).
+        """Return terms of V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l.
+
+        Derivation: docs/theory.md, section 3.
 
         λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells; 1/λ_l is 0 beyond the last level, and for the whole domain
         where its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
@@ -314,7 +316,7 @@ class TreeDecoder(Decoder):
         ]
 
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Kurtosis of small boxes, from a small tree with the same lowest levels; large boxes have none.
+        """Return the kurtosis of small boxes, from a small tree with the same lowest levels; large boxes have none.
 
         A box of many cells sums many draws, so that its kurtosis fades. The place of a box in the tree
         matters little for so small a correction: the mean over a few places is taken.
@@ -348,5 +350,5 @@ class TreeDecoder(Decoder):
         return out
 
     def _padded(self, n: int) -> int:
-        """Side of the smallest block that holds n cells."""
+        """Return the side of the smallest block that holds n cells."""
         return next(w for w in reversed(self.strategy.widths) if w >= n)

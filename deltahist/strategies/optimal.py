@@ -79,7 +79,7 @@ class Optimal(Strategy):
 
     @classmethod
     def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Optimal:
-        """The optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
+        """Return the optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
         refuse_pure("optimal", norm)
         return cls(near, workload)
 
@@ -145,12 +145,12 @@ class Optimal(Strategy):
     _rmatmat = _matmat  # the matrix is symmetric
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exact answers (N,) to the rows.
+        """Return exact answers (N,) to the rows.
 
         Raises
         ------
         InputError
-            If there are so many points that an answer might not fit 64 bits.
+            If an answer to this number of points might not fit 64 bits.
         """
         total, largest = float(np.abs(counts).sum(dtype=np.float64)), int(np.abs(self.matrix_).max())
         if total * largest >= 2.0**62:
@@ -176,7 +176,7 @@ class Optimal(Strategy):
         return most
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready description: the lower triangle, packed."""
+        """Describe the strategy as JSON: the lower triangle, packed."""
         return {
             "strategy": type(self).__name__,
             "matrix": self._text,
@@ -190,9 +190,9 @@ class Optimal(Strategy):
 
     @classmethod
     def restore(cls, domain: Domain, **parameters: Any) -> Optimal:
-        """The strategy of a description, which is not trusted; nothing is optimised again.
+        """Return the strategy of a description, which is not trusted; nothing is optimised again.
 
-        The two figures of the certificate are those of whoever wrote the description; what the strategy
+        The two figures of the certificate come from whoever wrote the description; what the strategy
         costs and how large its errors are is always computed from the matrix.
 
         Raises

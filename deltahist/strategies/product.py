@@ -81,7 +81,7 @@ class Product(Strategy):
         return ProductDecoder
 
     def along_axes(self, name: str, X: NDArray[Any]) -> NDArray[Any]:
-        """One of the factors' methods, applied along every axis of X (N, m)."""
+        """Return one of the factors' methods, applied along every axis of X (N, m)."""
         cube = X.reshape(*self.domain.shape, -1)
         for axis, factor in enumerate(self.factors):
             cube = np.moveaxis(getattr(factor, name)(np.moveaxis(cube, axis, 0)), 0, axis)
@@ -160,10 +160,10 @@ class Cumulative(Product):
         return tuple(_Sums(n, self.direction == "suffix") for n in self.domain.shape)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
-        """Largest C(e), the number of rows that hold one end of an edge e and not the other (2014, section 5.3).
+        """Return the largest C(e): rows that hold one end of an edge e only (2014, section 5.3).
 
         Entries are 0 or 1, so that both norms count rows. Cells are counted from 0, for prefix sums from the far end.
-        Then the rows that hold a cell u are those of the cells up to u on every axis: r(u) = Π (u_i + 1) of them. An
+        Then the rows that hold a cell u belong to the cells up to u on every axis: r(u) = Π (u_i + 1) of them. An
         arrival at u costs r(u); a move from u to v, which share the rows r(min(u, v)), costs
 
             C(u, v) = r(u) + r(v) − 2 r(min(u, v)),   min axis by axis.
@@ -171,7 +171,7 @@ class Cumulative(Product):
         return max(self._dearest_move(near), self._dearest_arrival(near))
 
     def _dearest_move(self, near: Neighbourhood) -> int:
-        """Largest C(u, v) over the moves: of a displacement d it is Π n_i − Π (n_i − d_i).
+        """Return the largest C(u, v) over the moves: of a displacement d it is Π n_i − Π (n_i − d_i).
 
         With v = u + d and no d_i below zero, C = r(u + d) − r(u). It does not fall as u grows, so that the worst v is
         the far corner, nor as d grows, so that only the frontier matters. In 2-D a move across, from (x, y + d_y) to
@@ -184,7 +184,7 @@ class Cumulative(Product):
         )
 
     def _dearest_arrival(self, near: Neighbourhood) -> int:
-        """Largest r(u) over the cells u that touch a source; 0 where nobody arrives."""
+        """Return the largest r(u) over the cells u that touch a source; 0 where nobody arrives."""
         cells = np.argwhere(near.source_cells)
         if self.direction == "prefix":
             cells = np.array(self.domain.shape) - 1 - cells

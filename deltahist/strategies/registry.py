@@ -61,13 +61,13 @@ def register(strategy: _Kind) -> _Kind:
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Every strategy that is known, by class name: the package's own, registered ones, those of entry points."""
+    """Return every known strategy by class name: the package's own, registered ones, and entry points'."""
     _load_entry_points()
     return dict(_KNOWN)
 
 
 def is_own(strategy: Strategy) -> bool:
-    """Whether a strategy's class is the package's own, whose tests have checked it."""
+    """Return whether a strategy's class is the package's own, whose tests have checked it."""
     return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
@@ -78,7 +78,7 @@ def _load_entry_points() -> None:
 
 
 def texts() -> str:
-    """All texts that `named` takes, for help and messages."""
+    """Return all texts that `named` takes, for help and messages."""
     return ", ".join(text for cls in strategies().values() for text in cls.texts)
 
 
@@ -92,11 +92,11 @@ def _words() -> dict[str, type[Strategy]]:
 
 
 def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
-    """The strategy of a text such as "flow" or "hierarchical:8"; lengths are in cells.
+    """Return the strategy of a text such as "flow" or "hierarchical:8"; lengths are in cells.
 
     Parameters
     ----------
-    near : what it is for. norm : 1 for Laplace, 2 for Gaussian noise.
+    near : the neighbourhood. norm : 1 for Laplace, 2 for Gaussian noise.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
-    """The strategy that `Strategy.describe` described.
+    """Return the strategy that `Strategy.describe` described.
 
     Raises
     ------

@@ -162,7 +162,7 @@ class Wavelet(Product):
         )
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        """Largest cost of an edge, in closed form.
+        """Return the largest cost of an edge, in closed form.
 
         Let A be the factor of one axis and w_r = s_r^p the weight of its row r, p the norm. Its columns cost by four
         sums of weights per pair of cells u, u' (`Pair`): of the rows that hold u, h(u); those that hold u', h(u');
@@ -180,7 +180,7 @@ class Wavelet(Product):
         return Fraction(most, denominator ** (norm * self.domain.ndim))
 
     def _dearest_move(self, near: Neighbourhood, weight: list[int], norm: int) -> int:
-        """Largest cost of a move: all different pairs along x that are dx apart, with all those along y in reach.
+        """Return the largest cost of a move, over all different pairs of cells along x and along y in reach.
 
         The reach along y only falls as dx grows, so that a pair along x need be tried at its least dx alone.
         """
@@ -210,7 +210,7 @@ class Wavelet(Product):
 
 
 class Pair(NamedTuple):
-    """What two cells u, u' of an axis have in common: sums of row weights, each a number or an array of pairs."""
+    """Common rows of two cells u, u' of an axis: sums of row weights, each a number or an array of pairs."""
 
     #: h(u): rows that hold u, that is, whose entry there is not zero.
     first: Any
@@ -223,7 +223,9 @@ class Pair(NamedTuple):
 
 
 def _cost(x: Pair, y: Pair, norm: int) -> Any:
-    """Σ_r w_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'), x = (u, u') and y = (v, v').
+    """Return Σ_r w_r |A_r(u, v) − A_r(u', v')|^p of a move.
+
+    It leads from (u, v) to (u', v'); x = (u, u') and y = (v, v').
 
     The products that hold (u, v) weigh h_u h_v, those that hold (u', v') h_u' h_v'. Products that hold both are in
     both figures: they agree where the factors agree on both axes or on neither, and change by nothing; else they
@@ -235,7 +237,7 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
 
 
 def _held_weight(haar: _Haar, weight: list[int]) -> NDArray[Any]:
-    """h(u): sum of the weights of the rows that hold each cell (n,), as Python's whole numbers."""
+    """Return h(u): sum of the weights of the rows that hold each cell (n,), as Python's whole numbers."""
     held = np.full(haar.n, weight[0], dtype=object)
     for level, (low, _, high) in enumerate(haar.levels, start=1):
         inside = np.zeros(haar.n + 1, dtype=np.int64)
@@ -246,7 +248,7 @@ def _held_weight(haar: _Haar, weight: list[int]) -> NDArray[Any]:
 
 
 def _different_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
-    """The different pairs of cells d apart, for d = 0, ..., longest.
+    """Return the different pairs of cells d apart, for d = 0, ..., longest.
 
     Let u < u' part at level m, that of the coarsest segment with a split between them. On each level above, one row
     holds both, in the same half: a = Σ_{l < m} w_l. On level m one row holds both, in opposite halves: f = w_m. No row

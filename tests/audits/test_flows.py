@@ -215,7 +215,7 @@ def test_hubs_without_noise_are_caught(monkeypatch):
         return audit(draw, [pair], pure(1.0), releases=RELEASES, seed=seed)
 
     assert not refuted(findings(13)), report(findings(13))
-    monkeypatch.setattr(Hubs, "entering", lambda door, draws: 0 * draws[door.name])
+    monkeypatch.setattr(Hubs, "inflow", lambda door, draws: 0 * draws[door.name])
     assert refuted(findings(14))
 
 
@@ -250,9 +250,9 @@ def test_strips_of_hubs_keep_their_promise_and_bugs_in_them_are_caught(bug, monk
     if bug == "noise":
         scaled_noise(monkeypatch, Fraction(1, 8))
     elif bug == "strips without noise":
-        entering = Hubs.entering
+        inflow = Hubs.inflow
         monkeypatch.setattr(
-            Hubs, "entering", lambda door, draws: entering(door, draws | {HUB_STRIPS: 0 * draws[HUB_STRIPS]})
+            Hubs, "inflow", lambda door, draws: inflow(door, draws | {HUB_STRIPS: 0 * draws[HUB_STRIPS]})
         )
     findings = strips_audit(15)
     assert refuted(findings) == (bug != "none"), report(findings)

@@ -8,7 +8,7 @@ import scipy.fft
 
 import deltahist as dh
 from deltahist.decode import Metric
-from deltahist.decode.metric import simulated_metric, trusted
+from deltahist.decode.metric import shrink_long_waves, simulated_metric
 from deltahist.strategies import Flow, Identity, Spectral
 
 SHAPES = [(9,), (8,), (5, 4), (4, 7), (1, 6)]
@@ -84,14 +84,14 @@ def test_the_slope_is_the_power_with_which_variance_falls_off(power, periodic):
     variance[0, 0] = 5.0
     metric = Metric(variance, shape, periodic, (slice(0, 64), slice(0, 48)))
     # The mean of a power over an octave is not the power of the mean: a tenth.
-    assert trusted(metric).slope == pytest.approx(power, abs=0.1)
+    assert shrink_long_waves(metric).slope == pytest.approx(power, abs=0.1)
     for given in (None, 1.0):
-        found = trusted(metric, given)
+        found = shrink_long_waves(metric, given)
         assert (found.variance <= variance * (1 + 1e-12)).all()
         # The mean is trusted like the longest wave.
         assert found.variance[0, 0] == min(5.0, found.variance[1, 0])
         assert found.variance.max() == pytest.approx(variance[omega > 0].max())
-    ratio = np.log(trusted(metric, 1.0).variance / variance)[omega > 0]
+    ratio = np.log(shrink_long_waves(metric, 1.0).variance / variance)[omega > 0]
     assert np.allclose(ratio, np.log(omega[omega > 0] / omega.max()))
 
 

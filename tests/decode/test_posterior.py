@@ -252,19 +252,20 @@ POSITIVE = st.floats(1e-6, 1e12)
 @given(own=POSITIVE, unbiased=POSITIVE, slope=st.floats(-3, 4), excess=st.floats(0, 0.1))
 def test_nothing_is_known_less_than_the_unbiased_answers_know_it(own, unbiased, slope, excess):
     own, unbiased = np.array([own]), np.array([unbiased])
-    found = of(slope, excess).doubted(own, unbiased)
+    found = of(slope, excess).inflate_variance(own, unbiased)
     assert found <= np.maximum(own, unbiased)
     assert found >= np.minimum(own, unbiased)
-    assert of(slope, 0.0).doubted(own, unbiased) <= found  # doubt that is found does not narrow
-    assert found <= of(slope - 1, excess).doubted(own, unbiased)  # nor does whiter noise
+    assert of(slope, 0.0).inflate_variance(own, unbiased) <= found  # doubt that is found does not narrow
+    assert found <= of(slope - 1, excess).inflate_variance(own, unbiased)  # nor does whiter noise
 
 
 def test_doubt_is_a_share_of_the_unbiased_variance_and_what_is_known_stays_known():
     blue, own, unbiased = of(), np.array([0.0, 0.0, 1.0]), np.array([0.0, 100.0, 100.0])
     times, share = module._TIMES[0], module._SHARE[0]
-    assert np.allclose(blue.doubted(own, unbiased), [0, share**2 * 100, times**2 + share**2 * 100])
-    assert (of(slope=0.0).doubted(own, unbiased) > 2 * blue.doubted(own, unbiased))[1:].all()
-    assert np.allclose(of(excess=0.05).doubted(own, unbiased), blue.doubted(own, unbiased) + 0.05 * unbiased)
+    assert np.allclose(blue.inflate_variance(own, unbiased), [0, share**2 * 100, times**2 + share**2 * 100])
+    assert (of(slope=0.0).inflate_variance(own, unbiased) > 2 * blue.inflate_variance(own, unbiased))[1:].all()
+    found = of(excess=0.05).inflate_variance(own, unbiased)
+    assert np.allclose(found, blue.inflate_variance(own, unbiased) + 0.05 * unbiased)
 
 
 @given(

@@ -57,7 +57,7 @@ CASES = {
 def test_errors_by_rims_are_those_of_every_draw(case):
     decoder, rows = CASES[case], regions()
     found, expected = decoder.moments(rows), SOLVED.moments(decoder, rows)
-    assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.speck)
+    assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
     # Draws beyond the rim that sums reach are left out of the kurtosis.
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=0.05, abs=2e-3)
 
@@ -69,9 +69,9 @@ def test_regions_have_the_errors_of_their_rows(case):
     cover = dh.workloads.regions(shapes).cover(DOMAIN)
     assert len(cover.share) < cover.rows.nnz / 4
     found, expected = decoder.moments(cover), decoder.moments(cover.rows)
-    assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.speck)
+    assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-6, abs=1e-8)  # in single precision
-    assert decoder.variance(cover) == pytest.approx(expected.variance, rel=1e-11, abs=decoder.speck)
+    assert decoder.variance(cover) == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
 
 
 def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
@@ -79,7 +79,7 @@ def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
     expected = decoder.moments(rows)
     monkeypatch.setattr("deltahist.decode.around._AT_A_TIME", 300)
     found = decoder.moments(rows)
-    assert found.variance == pytest.approx(expected.variance, rel=1e-12, abs=decoder.speck)
+    assert found.variance == pytest.approx(expected.variance, rel=1e-12, abs=decoder.rounding_floor)
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-6, abs=1e-8)  # in single precision
 
 
@@ -88,7 +88,7 @@ def test_variances_of_regions_under_tents_are_those_of_every_draw(sources):
     near = dh.Neighbourhood(DOMAIN, 3, sources=sources)
     decoder, rows = mechanism_for(near, "tents", 1).decoder, regions()
     expected = SOLVED.moments(decoder, rows).variance
-    assert decoder.variance(rows) == pytest.approx(expected, rel=1e-11, abs=decoder.speck)
+    assert decoder.variance(rows) == pytest.approx(expected, rel=1e-11, abs=decoder.rounding_floor)
 
 
 def test_without_noise_a_total_takes_nothing_off():

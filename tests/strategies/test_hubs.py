@@ -123,7 +123,7 @@ def test_the_estimate_at_hubs_is_least_squares():
     own, *sums = (rng.normal(size=(5, n)) for n in (63, *map(len, theta)))
     told = sum(s @ t / ratio for s, t, ratio in zip(sums, theta, ratios, strict=True))
     draws = dict(zip((HUBS, HUB_SUMS, HUB_STRIPS), (own, sums[0] * grid.unit, sums[1] * x.unit), strict=True))
-    assert np.allclose(hubs.entering(draws), np.linalg.solve(precision, (own + told).T).T)
+    assert np.allclose(hubs.inflow(draws), np.linalg.solve(precision, (own + told).T).T)
 
 
 def test_a_far_move_changes_two_hubs_and_the_ways_to_them():

@@ -30,10 +30,10 @@ _FEW = 400
 
 
 class Prices:
-    """Costs of steps and doors as whole numbers, over denominator^norm.
+    """Costs of steps and entry points as whole numbers, over denominator^norm.
 
-    The weights of the sums at a border add up to one, and so do those of the sums of hubs at a hub, and of its strips
-    along either axis: sums cost their share, in the 2-norm at most (they do where one sum has all the weight).
+    The weights of the sums at a border add up to one, and so do the weights of the sums of hubs at a hub, and of its
+    strips along either axis: sums cost their share, in the 2-norm at most (they do where one sum has all the weight).
 
     Parameters
     ----------
@@ -53,11 +53,11 @@ class Prices:
         self.straight, self.diagonal = straight + sums, diagonal + 2 * sums
 
     def path(self, x: int, y: int) -> int:
-        """The way to a block x and y blocks away: along diagonals first, then straight."""
+        """Return the way to a block x and y blocks away: along diagonals first, then straight."""
         return min(x, y) * self.diagonal + abs(x - y) * self.straight
 
     def dearest(self, x: int, y: int) -> int:
-        """The dearest way to a block at most x and y blocks away: costs are linear between 0, the bend and the end."""
+        """Return the dearest way to a block at most x and y away: costs are linear up to the bend, and behind it."""
         corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
         return max(self.path(i, j) for i, j in corners)
 
@@ -69,7 +69,7 @@ class Prices:
         return self.dearest(x.walk, y.walk) + self.hub
 
     def direct(self, near: Neighbourhood) -> int:
-        """The dearest move that takes its direct way."""
+        """Return the dearest move that takes its direct way."""
         most = 2 * self.cells if near.frontier.any() else 0
         limit = most_direct(self.flow)
         for move in near.frontier.tolist():
@@ -84,7 +84,7 @@ class Prices:
         return most
 
     def far(self, near: Neighbourhood) -> int:
-        """The dearest move that goes through hubs, at most; 0 if none does.
+        """Return the dearest move that goes through hubs, at most; 0 if none does.
 
         Where both ways of a move cross a line they do so in opposite directions, and hubs that are near each other
         share sums: such a move may cost less than its two ways and hubs alone. Dearest moves do neither where there is
@@ -93,14 +93,14 @@ class Prices:
         return self._beyond(near, most_direct(self.flow), alone=False)
 
     def move(self, near: Neighbourhood) -> int | None:
-        """The dearest move; None on a small domain where it is not known, and can be looked up."""
+        """Return the dearest move; None on a small domain where it is not known, and can be looked up."""
         direct, far = self.direct(near), self.far(near)
         if far > direct and self.flow.domain.size <= _FEW and not self.far_is_exact(near):
             return None
         return max(direct, far)
 
     def far_is_exact(self, near: Neighbourhood) -> bool:
-        """Whether there is a dearest move whose ways and hubs share no draws."""
+        """Return whether there is a dearest move whose ways and hubs share no draws."""
         hubs = self.flow.hub_grid
         if hubs is None or not (hubs.sums or self.flow.widths):
             return True
@@ -108,7 +108,7 @@ class Prices:
         return self.far(near) == self._beyond(near, max(most_direct(self.flow), apart), alone=True)
 
     def _beyond(self, near: Neighbourhood, limit: int, alone: bool) -> int:
-        """The dearest move of more than so many blocks along an axis that goes through hubs, its ways taken alone.
+        """Return the dearest move through hubs that is longer than the limit along an axis, its ways taken alone.
 
         It depends on how far both ends are from their hubs along each axis: all that the neighbourhood's moves can have
         are looked at; if `alone`, those whose ways never cross one line.
@@ -129,7 +129,7 @@ class Prices:
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
 
     def _within(self, near: Neighbourhood, x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether moves lead to blocks x and y blocks away: over the blocks in between, and one cell more."""
+        """Return whether moves lead to blocks x and y blocks away: over the blocks in between, and one cell more."""
         sides = (*self.flow.sides, 1)
         wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
         if near.domain.ndim == 1:
@@ -138,12 +138,12 @@ class Prices:
         return np.asarray((wide < len(near.reach)) & (high <= far))
 
     def arrival_at(self, x: int, y: int, through_hub: bool) -> int:
-        """An arrival in a block x and y blocks from its door."""
+        """Return the cost of an arrival in a block x and y blocks from its entry point."""
         return self.path(x, y) + (self.hub if through_hub else self.arrival) + self.cells
 
 
 def most_direct(flow: Flow) -> int:
-    """Blocks along either axis up to which moves take their direct way; longer ones go through hubs.
+    """Return blocks along either axis up to which moves take their direct way; longer ones go through hubs.
 
     As many as steps may cost what the dearest way through hubs does. Noise and neighbourhood do not matter, so that a
     move always has one and the same way.
@@ -155,8 +155,8 @@ def most_direct(flow: Flow) -> int:
     return max(same, 2 * price.through_hub // max(price.straight, price.diagonal))
 
 
-def door_within(flow: Flow) -> int:
-    """Blocks along either axis within which an arrival takes a door for arrivals; from further away a hub."""
+def arrivals_within(flow: Flow) -> int:
+    """Return the blocks along either axis within which an arrival takes its own entry point, else a hub."""
     if flow.hub_grid is None:
         return max(flow.blocks)
     price = Prices(flow, 1)
@@ -164,7 +164,7 @@ def door_within(flow: Flow) -> int:
 
 
 def _apart(line: HubLine, limit: int, alone: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How far apart two blocks are at least that are so far from their hubs, and at least beyond a limit.
+    """Return the least distance of two blocks by their distances from hubs, above a limit.
 
     If `alone`, without those on one side of one hub, whose ways cross the same lines.
     """
@@ -193,7 +193,7 @@ class Kind:
 
     Parameters
     ----------
-    name : for people. number : how many there are. unit : what a draw of one is, in points.
+    name : as text. number : of draws. unit : points that a draw of one counts.
     width : of sums, the distance between their centres in borders; None for all others.
     """
 
@@ -207,9 +207,9 @@ class Routes:
     """The way of every move and arrival through the blocks of a flow.
 
     A move goes from block to block, diagonally first, then straight; a long one (`most_direct`) leaves at the hub of
-    the block where it starts, and enters at that of the block where it ends. An arrival enters at its door, the nearest
-    block where arrivals have noise or, too far from it (`door_within`), the hub of its block, and goes on like a move.
-    Every border that is crossed changes the draws that count there.
+    the block where it starts, and enters at that of the block where it ends. An arrival enters at the
+    nearest block where arrivals have noise or, too far from it (`arrivals_within`), at the hub of its block, and goes
+    on like a move. Every border that is crossed changes the draws that count there.
     """
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:
@@ -218,8 +218,8 @@ class Routes:
         self._one = int(1 / next(kind.unit for kind in flow.kinds if kind.name == STRAIGHT))
 
     @functools.cached_property
-    def doors(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """For every cell that touches a source its block, the door that arrivals take, and whether it is a hub."""
+    def entrances(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """For every cell that touches a source its block, the point that arrivals take, and whether it is a hub."""
         from scipy.ndimage import distance_transform_cdt
 
         flow, hubs = self.flow, self.flow.hub_grid
@@ -237,24 +237,24 @@ class Routes:
         nearest = distance_transform_cdt(
             open_, metric="chessboard", return_distances=False, return_indices=True
         )
-        door = np.stack([nearest[axis][tuple(block)] for axis in range(flow.domain.ndim)])
-        far = np.abs(door - block).max(axis=0) > door_within(flow)
+        point = np.stack([nearest[axis][tuple(block)] for axis in range(flow.domain.ndim)])
+        far = np.abs(point - block).max(axis=0) > arrivals_within(flow)
         if hubs is not None and far.any():
-            door[:, far] = hubs.place_of(hubs.hub_of(block[:, far]))
-        return block, door, far
+            point[:, far] = hubs.place_of(hubs.hub_of(block[:, far]))
+        return block, point, far
 
     @property
     def ways_in(self) -> list[list[int]]:
-        """Blocks along x and along y between cells that touch a source and their doors, and whether these are hubs."""
-        block, door, hub = self.doors
+        """Blocks along x and along y between source cells and their entrances, and whether these are hubs."""
+        block, point, hub = self.entrances
         nx, ny = (*self.flow.blocks, 1)[:2]
         seen = np.zeros((nx, ny, 2), dtype=bool)
-        far = np.abs(block - door)
+        far = np.abs(block - point)
         seen[far[0], far[1] if len(far) > 1 else 0, hub.astype(np.int64)] = True
         return np.argwhere(seen).tolist()  # type: ignore[no-any-return]
 
     def changes(self) -> scipy.sparse.csr_array:
-        """By how much each draw makes up for each edge (draws, M)."""
+        """Return U (draws, M): by how much each draw makes up for each edge."""
         flow, hubs, edges = self.flow, self.flow.hub_grid, self.near.edges()
         moves = edges[:, 0] >= 0
         rows: list[NDArray[np.int64]] = []
@@ -287,14 +287,14 @@ class Routes:
         here, there = block[:, :, 0], block[:, :, 1]
         if not moves.all():
             # The edges list arrivals in the order of the source cells.
-            _, door, hub = self.doors
+            _, point, hub = self.entrances
             arriving = number[~moves]
             if hubs is not None and hub.any():
                 enter(hubs.hub_of(there[:, arriving[hub]]), arriving[hub], 1)
-            entry = np.searchsorted(flow.entries, np.ravel_multi_index(tuple(door[:, ~hub]), flow.blocks))
+            entry = np.searchsorted(flow.entries, np.ravel_multi_index(tuple(point[:, ~hub]), flow.blocks))
             if len(entry):
                 add(entry + self._start[ARRIVALS], arriving[~hub], self._one)
-            walk(door, there[:, arriving], arriving)
+            walk(point, there[:, arriving], arriving)
         far = moves & (np.abs(there - here).max(axis=0) > most_direct(flow))
         if hubs is not None and far.any():
             leaving, entering = hubs.hub_of(here[:, far]), hubs.hub_of(there[:, far])
@@ -320,7 +320,7 @@ class Routes:
     def _through(
         self, hub: NDArray[np.int64]
     ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Draws that count at hubs (ndim, m): which draw, which hub, with which weight."""
+        """Return draws that count at hubs (ndim, m): which draw, which hub, with which weight."""
         hubs, index = self.flow.hub_grid, np.arange(hub.shape[1])
         assert hubs is not None
         x, y = hubs.axes
@@ -343,7 +343,7 @@ class Routes:
     def _crossings(
         self, here: NDArray[np.int64], step: NDArray[np.int64]
     ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Draws that steps to a neighbouring block change: which draw, which step, by −1 or 1."""
+        """Return draws that steps to a neighbouring block change: which draw, which step, by −1 or 1."""
         index = np.arange(here.shape[1])
         straight = self._start[STRAIGHT]
         if self.flow.domain.ndim == 1:
@@ -377,7 +377,7 @@ class Routes:
 def _overlapping(
     weights: NDArray[np.int64], place: NDArray[np.int64], most: int = 2
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The sums that overlap at places, of which there are so many at most: which one, and its weight (0 for none)."""
+    """Return the sums that overlap at places: which one, and its weight (0 for none)."""
     each, rest, out = np.arange(weights.shape[1]), weights.copy(), []
     for _ in range(most):
         which = rest.argmax(axis=0)

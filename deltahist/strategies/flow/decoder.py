@@ -39,7 +39,7 @@ _ONE = float(1 << BITS)
 
 
 class FlowDecoder(Decoder):
-    """Cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁), for cells y₁, block sums y₂ and N the sizes of the blocks.
+    """Cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁): y₁ cells, y₂ block sums, N block sizes.
 
     With blocks of single cells ĉ = y₂. A box's variance is the sum over its four sides of the variance of the
     flow across (docs/theory.md, section 5), with the diagonal moves at its corners counted once.
@@ -51,12 +51,12 @@ class FlowDecoder(Decoder):
         return self._cells(values, self._sums(values))
 
     def _sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Block sums y₂ (blocks), in points."""
+        """Return block sums y₂ (blocks), in points."""
         flow = self.strategy
         return np.asarray(values[flow.shape[0] - flow.size :].reshape(flow.blocks) / _ONE)
 
     def _cells(self, values: NDArray[Any], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """ĉ (N,) from y₁ and the block sums."""
+        """Return ĉ (N,) from y₁ and the block sums."""
         flow = self.strategy
         if flow.plain:
             return sums.ravel()
@@ -99,8 +99,8 @@ class FlowDecoder(Decoder):
 
     @property
     def _enters_by_hubs(self) -> bool:
-        """Whether nothing but hubs moves onto a public total: flows between blocks leave the total as it is."""
-        return len(self.strategy.doors) == 1 and self.strategy.hub_grid is not None
+        """Whether nothing but hubs moves onto a public total: flows between blocks do not change the total."""
+        return len(self.strategy.entry_points) == 1 and self.strategy.hub_grid is not None
 
     @property
     def _hub_places(self) -> NDArray[np.int64]:
@@ -110,7 +110,7 @@ class FlowDecoder(Decoder):
 
     @property
     def _hubs_onto_total(self) -> tuple[NDArray[np.float64], float]:
-        """What the hubs add (hubs,) where estimates move onto the total, and the sum of it."""
+        """The hubs' part (hubs,) in moving estimates onto the total, and its sum."""
         assert self._hubs is not None
         assert self.strategy.hub_grid is not None
         (x, y), (core, spread) = self.strategy.hub_grid.axes, self._hubs.onto_total
@@ -137,7 +137,7 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def _hubs(self) -> HubVariance | None:
-        found = [door for door in self.strategy.doors if isinstance(door, Hubs)]
+        found = [point for point in self.strategy.entry_points if isinstance(point, Hubs)]
         if not found:
             return None
         sums = [self._variance[name] for name in (HUB_SUMS, HUB_STRIPS) if name in self._variance]
@@ -224,7 +224,7 @@ class FlowDecoder(Decoder):
         return [*out, (variance["cells"], inside), (-variance["cells"], shared)]
 
     def _across(self, rims: list[Quadratic], edges: Sequence[NDArray[np.float64] | None]) -> Bilinear:
-        """Sides along y times ends along x, and the other way round; then the corners.
+        """Return sides along y times ends along x, and the other way round; then the corners.
 
         Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y), derived in
         docs/theory.md: here J is a rim, G a `Side`, B and B' a `Corner` with shifts 0 and 1, each a function of an
@@ -257,24 +257,25 @@ class FlowDecoder(Decoder):
         return super().variance(work) + self._arriving(work)
 
     def _arriving(self, work: Asked) -> NDArray[np.float64] | float:
-        """Variance that arrivals add to the closed form of boxes (m,)."""
+        """Return the variance that arrivals add to the closed form of boxes (m,)."""
         if not self._entry or not isinstance(work, Boxes | AllRanges) or self.way(work) is not CLOSED:
             return 0.0
-        return self._entry * sums_between(self._before_doors, work.spans(self.domain))
+        return self._entry * sums_between(self._entries_before, work.spans(self.domain))
 
     @functools.cached_property
-    def _before_doors(self) -> NDArray[np.float64]:
-        """Shares of doors summed up to every edge of cells."""
-        return prefix_sums(self._doors)[..., 0]
+    def _entries_before(self) -> NDArray[np.float64]:
+        """Shares of entry points summed up to every edge of cells."""
+        return prefix_sums(self._entry_shares)[..., 0]
 
     @property
     def _by_rims(self) -> bool:
         """Whether explicit queries are priced by their rims: on grids, where only hubs let mass enter."""
         flow = self.strategy
-        return len(flow.blocks) == 2 and min(flow.blocks) > 1 and all(isinstance(door, Hubs) for door in flow.doors)
+        only_hubs = all(isinstance(point, Hubs) for point in flow.entry_points)
+        return len(flow.blocks) == 2 and min(flow.blocks) > 1 and only_hubs
 
     def _of_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
-        """Errors of regions or of explicit queries (m, N), by their rims (`RimErrors`); `kurtosis` with that, too."""
+        """Return errors of regions or explicit queries (m, N), by their rims (`RimErrors`)."""
         number = queries.number if isinstance(queries, RegionCover) else queries.shape[0]
         variance, fourth = np.zeros((2, number))
         if not self.strategy.plain:
@@ -286,7 +287,7 @@ class FlowDecoder(Decoder):
                 own, own_fourth = part.of(around, kurtosis)
                 variance[around.some] += own
                 fourth[around.some] += own_fourth
-        variance[variance < self.speck] = 0.0
+        variance[variance < self.rounding_floor] = 0.0
         known_well = variance > LEAST_SQUARED
         excess = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=known_well)
         return Moments(variance, excess, note=self.note)
@@ -306,8 +307,9 @@ class FlowDecoder(Decoder):
     def _in_blocks(
         self, queries: scipy.sparse.csr_array, order: int
     ) -> tuple[scipy.sparse.csr_array, *tuple[NDArray[np.float64], ...]]:
-        """The share of each block that queries hold (m, blocks), and what is left of each cell: Σ of its second and,
-        if that is the order, of its fourth powers (m,).
+        """Return the share of each block that queries hold (m, blocks), and the power of the residuals of cells.
+
+        These are Σ of second and, if that is the order, of fourth powers (m,).
         """
         flow, domain = self.strategy, self.domain
         block = spread_blocks(np.arange(flow.size).reshape(flow.blocks), flow.starts, domain.shape).ravel()
@@ -345,18 +347,18 @@ class FlowDecoder(Decoder):
         mean = super().mean_variance(work)
         if not self._entry or not self._closed:
             return mean
-        doors = self._doors
+        shares = self._entry_shares
         for n in reversed(self.domain.shape):
             cell = np.arange(n)
-            doors = doors @ ((cell + 1) * (n - cell) / (n * (n + 1) / 2))
-        return mean + self._entry * float(doors)
+            shares = shares @ ((cell + 1) * (n - cell) / (n * (n + 1) / 2))
+        return mean + self._entry * float(shares)
 
     @property
     def _entry(self) -> float:
         return self._variance.get(ARRIVALS, 0.0)
 
     @functools.cached_property
-    def _doors(self) -> NDArray[np.float64]:
+    def _entry_shares(self) -> NDArray[np.float64]:
         """Share of a block in each cell, where entities may appear; a box's own share squared is less."""
         flow = self.strategy
         open_ = np.zeros(flow.size)
@@ -372,7 +374,7 @@ class FlowDecoder(Decoder):
 def _along(
     line: Lines, straight: float, diagonal: float, sums: Sequence[float]
 ) -> tuple[Side, Corner, Corner]:
-    """The estimated flow through the borders before each edge, and the two tables of the corners (`forms`)."""
+    """Return the estimated flow through the borders before each edge, and the two tables of the corners (`forms`)."""
     own = np.array(sums)[line.level] if line.widths else np.zeros(0)
     flow = EstimatedFlow(line, straight + diagonal * line.diagonals, own)
     return Side(flow), Corner(flow, 0), Corner(flow, 1)

@@ -1,4 +1,4 @@
-"""Doors: blocks where mass enters and leaves with noise of its own, for arrivals and for moves too long to walk."""
+"""Entry points: blocks where mass enters and leaves with noise of its own, for arrivals and for long moves."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Doors:
-    """Blocks with noise on what enters there.
+class EntryPoints:
+    """Blocks with noise on the mass that enters there.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class Doors:
     name: str
     places: NDArray[np.int64]
 
-    def entering(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
-        """What enters at each door (..., doors), from the draws of all kinds."""
+    def inflow(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        """Return the inflow at each entry point (..., points), from the draws of all kinds."""
         return draws[self.name]
 
     def adjoint(self, weights: NDArray[np.float64], draws: dict[str, NDArray[np.float64]]) -> None:
-        """From weights (doors,) on what enters those on the draws, which are written into `draws`."""
+        """Write the weights of draws, from weights (points,) of the inflow, into `draws`."""
         draws[self.name][...] = weights
 
 
@@ -49,7 +49,7 @@ class HubLine:
 
     Parameters
     ----------
-    n : blocks. spacing : between hubs, odd; less on an axis that has not so many blocks.
+    n : blocks. spacing : between hubs, odd; less on an axis with fewer blocks.
     widths : between the centres of sums, in hubs, one for each level of sums, multiples of the one before; () for none.
     """
 
@@ -69,7 +69,7 @@ class HubLine:
 
     @functools.cached_property
     def places(self) -> NDArray[np.int64]:
-        """Block of each hub; what is left over at the end has one, too."""
+        """Block of each hub; a rest at the end has one, too."""
         return np.minimum(np.arange(0, self.n, self.apart) + self.walk, self.n - 1)
 
     @property
@@ -121,20 +121,20 @@ class HubLine:
         return values[seen], vectors[:, seen] / np.sqrt(values[seen])
 
     def onto_sums(self, hubs: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Weighted sums of what is at hubs along an axis, the last one or that before it, in parts of `unit`."""
+        """Return weighted sums of numbers at hubs along the last axis or the one before, in parts of `unit`."""
         return exact_product(hubs, self.weights, axis)
 
     def onto_waves(self, hubs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-        """How much of each wave is in numbers at hubs along an axis."""
+        """Return how much of each wave is in numbers at hubs along an axis."""
         sums = self.onto_sums(hubs, axis) / self.unit
         return np.asarray(sums @ self.turn if axis == _Y else self.turn.T @ sums)
 
     def of_waves(self, waves: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-        """Numbers at hubs along an axis from those of waves."""
+        """Return the number s at hubs along an axis from coefficients of waves."""
         return self.of_sums(waves @ self.turn.T if axis == _Y else self.turn @ waves, axis)
 
     def of_sums(self, sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-        """At each hub along an axis the sums that it is in, by their weights."""
+        """Return at each hub along an axis the sums that it is in, by their weights."""
         each = self.weights / self.unit
         return np.asarray(sums @ each if axis == _Y else each.T @ sums)
 
@@ -156,7 +156,7 @@ class HubGrid:
     def between(
         cls, blocks: tuple[int, ...], spacing: int, widths: tuple[int, ...] = (), strips: bool = False
     ) -> HubGrid:
-        """Hubs so many blocks apart, with levels of sums so many hubs apart."""
+        """Return the hubs of a grid: `spacing` in blocks, `widths` of the levels of sums in hubs."""
         lines = {
             n: HubLine(n, spacing, widths) for n in (*blocks, 1)[:2]
         }  # axes alike share what is worked out
@@ -187,7 +187,7 @@ class HubGrid:
 
     @functools.cached_property
     def levels(self) -> list[NDArray[np.float64]]:
-        """What sums, and strips, see of products of waves, as eigenvalues (1 + waves, 1 + waves).
+        """Eigenvalues of sums, and of strips, for products of waves (1 + waves, 1 + waves).
 
         The first along each axis stands for all that the sums there do not see.
         """
@@ -195,17 +195,17 @@ class HubGrid:
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
 
     def hub_of(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number along each axis (ndim, m) of the hub of blocks (ndim, m)."""
+        """Return the number along each axis (ndim, m) of the hub of blocks (ndim, m)."""
         return np.stack([b // line.apart for b, line in zip(block, self.axes, strict=False)])
 
     def place_of(self, hub: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Blocks (ndim, m) of hubs (ndim, m)."""
+        """Return blocks (ndim, m) of hubs (ndim, m)."""
         return np.stack([line.places[h] for h, line in zip(hub, self.axes, strict=False)])
 
 
 @dataclass(frozen=True, eq=False)
-class Hubs(Doors):
-    """Doors every few blocks, through which far moves leave and enter.
+class Hubs(EntryPoints):
+    """Entry points every few blocks, through which far moves leave and enter.
 
     What enters at the hubs is estimated by least squares: ζ is what the hubs' own noise says; sums s over squares of
     hubs, and over strips of them, have noise of their own. With Θ for the weights of each level of sums and ρ for the
@@ -228,7 +228,7 @@ class Hubs(Doors):
         return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.grid.levels[0]))))
 
     def estimated(self, hubs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """T of numbers at hubs (..., hubs along x, hubs along y)."""
+        """Return T of numbers at hubs (..., hubs along x, hubs along y)."""
         x, y = self.grid.axes
         weight, along_x = joint(self.trust), x.onto_waves(hubs, _X)
         on_x = y.of_waves(y.onto_waves(along_x, _Y) * weight[1:, 1:], _Y)
@@ -238,7 +238,7 @@ class Hubs(Doors):
             out = hubs + y.of_waves(y.onto_waves(hubs, _Y) * weight[0, 1:], _Y)
         return np.asarray(out + x.of_waves(on_x, _X))
 
-    def entering(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    def inflow(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
         own = draws[HUBS]
         if not self.ratios:
             return own
@@ -280,7 +280,7 @@ class Hubs(Doors):
 
 
 def joint(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Coefficients of products of waves, of which the first is 1, for numbers that a matrix is on each of them.
+    """Return coefficients of products of waves, the first wave being 1, from a matrix's numbers on each product.
 
     The first of `values` along each axis is for all that is no wave: what a wave adds is the difference.
     """
@@ -293,7 +293,7 @@ def joint(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def read_hubs(
     blocks: tuple[int, ...], hubs: Any, hub_widths: Any, hub_strips: Any, centred: Any
 ) -> dict[str, Any]:
-    """Parameters of hubs, their sums and strips, and whether sums of borders are centred, as a flow keeps them.
+    """Return parameters of hubs, their sums and strips, and whether sums of borders are centred, as a flow keeps them.
 
     Raises InputError unless they fit its blocks.
     """

@@ -86,7 +86,7 @@ class HubVariance:
         self.joint = joint(self.waves)
 
     def second(self, total_known: bool) -> Terms:
-        """Terms of the variance."""
+        """Return terms of the variance."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
         alike = [
             Quadratic.of(Overlap(before[:, 0]), edge)
@@ -100,7 +100,7 @@ class HubVariance:
         return [(1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core))]
 
     def fourth(self, kurtosis: float) -> Terms:
-        """Fourth cumulant of the hubs' own noise in full weight; sums and total make it a little less."""
+        """Return the fourth cumulant of the hubs' own noise in full weight; sums and total make it a little less."""
         features = tuple(
             Fourths(before[:, 0] if edge is None else np.interp(edge, np.arange(len(before)), before[:, 0]))
             for before, edge in zip(self._before_blocks, self.edges, strict=True)
@@ -223,21 +223,21 @@ class _Waves:
 
 
 def _before(line: HubLine, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of weights of hubs (k, hubs) before each edge of blocks (n + 1, k)."""
+    """Return sums of weights of hubs (k, hubs) before each edge of blocks (n + 1, k)."""
     out = np.zeros((line.n + 1, len(weights)))
     out[line.places + 1] = weights.T
     return np.asarray(out.cumsum(axis=0))
 
 
 def _at(values: NDArray[np.float64], place: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values (n + 1, k) at places between their rows."""
+    """Return values (n + 1, k) at places between their rows."""
     below = np.minimum(place.astype(np.int64), len(values) - 2)
     share = (place - below)[:, None]
     return np.asarray((1 - share) * values[below] + share * values[below + 1])
 
 
 def _factors(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """L (k, r) and R (l, r) with L Rᵀ the matrix, r its rank beyond rounding."""
+    """Return L (k, r) and R (l, r) with L Rᵀ the matrix, r its rank beyond rounding."""
     left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
     some = int(np.count_nonzero(sizes > _ROUNDING * max(sizes[0], np.finfo(float).tiny)))
     return left[:, :some] * sizes[:some], right[:some].T
@@ -262,8 +262,9 @@ class _Sums:
             self._levels.append((numbers[-1], numbers[0] + first, numbers[0] + last))
 
     def near(self, start: Index, end: Index, low: Index, size: int) -> tuple[Index, list[Field]]:
-        """Return the sums that hold places from `start` to `end` (queries, s), and what tables have of them, each
-        (queries, s, size), from the place before `low` on.
+        """Return the sums that hold places from `start` to `end` (queries, s), and their part of each table.
+
+        Parts are (queries, s, size), from the place before `low` on.
         """
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[Field]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
@@ -277,17 +278,17 @@ class _Sums:
 
 
 def _total(one: NDArray[Any], other: NDArray[Any]) -> Field:
-    """Σ of products over each query."""
+    """Return Σ of products over each query."""
     return np.asarray(np.vecdot(one.reshape(len(one), -1), other.reshape(len(other), -1)))
 
 
 def _squares(values: NDArray[Any]) -> Field:
-    """Σ of squares over each query."""
+    """Return Σ of squares over each query."""
     return _total(values, values)
 
 
 def _fourth(values: NDArray[Any]) -> Field:
-    """Σ of fourth powers over each query; changes the values."""
+    """Return Σ of fourth powers over each query; changes the values."""
     return _squares(np.multiply(values, values, out=values))
 
 
@@ -297,7 +298,7 @@ def _pairs(table: NDArray[Any], some: Index) -> NDArray[Any]:
 
 
 class _LineSums:
-    """Sums along the lines of one direction, and what is known by them.
+    """Sums along the lines of one direction, and the covariance of estimates by them.
 
     Parameters
     ----------
@@ -318,8 +319,9 @@ class _LineSums:
         self._sums = _Sums(lines.weights, lines.level, leaf, theta)
 
     def near(self, around: Around, axis: int) -> tuple[Index, Field, Field]:
-        """The sums that hold borders of each box (queries, s), and the parts of these borders in C before `inverse`,
-        and in sums, each (queries, s, wide or tall).
+        """Return the sums that hold borders of each box (queries, s), with the borders' parts in C and in sums.
+
+        Parts are (queries, s, wide or tall), in C before `inverse`.
         """
         low, size = around.low[:, axis], around.shares.shape[1 + axis]
         end = np.minimum(around.high[:, axis], self._places - 1)
@@ -345,7 +347,7 @@ class RimErrors:
         self._along = [_LineSums(line, self._straight[0], self._diagonal[0], sums) for line in lines]
 
     def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
-        """Variance (m,) and fourth cumulant (m,), this of the draws in the boxes around queries and of all sums."""
+        """Return variance and fourth cumulant (m,) of the draws in the boxes around queries and of all sums."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.differences((1, 1), (0, 0)), around.differences((1, 0), (0, 1))
         flows = around.differences((1, 0), (0, 0)), around.differences((0, 1), (0, 0))
@@ -375,8 +377,9 @@ class RimErrors:
         return total, fourth
 
     def _of_draws(self, around: Around, draws: Sequence[Field], factors: Sequence[Field]) -> Field:
-        """Return the fourth cumulant of the draws in boxes, from what queries see of them, and the factors of what
-        their lines along y and along x spread there.
+        """Return the fourth cumulant of the draws in boxes.
+
+        It takes the queries' weights of draws, and the factors of those that lines along y and along x spread there.
         """
         # Intervals take fourth cumulants to thousandths: single precision is enough, and takes half of the time.
         fields: list[Any] = [each.astype(np.float32) for each in (*draws, *factors)]
@@ -415,8 +418,9 @@ class _HubSums:
         self.beyond = (trust[1:, 1:] - trust[1:, :1]).astype(np.float32)
 
     def near(self, around: Around, axis: int) -> tuple[Index, Index, Field]:
-        """Return places in each box of the hubs along an axis (queries, h), the sums that hold some of these
-        (queries, s), and their weights (queries, s, h).
+        """Return places of the hubs in each box along an axis, the sums that hold some, and their weights.
+
+        Shapes are (queries, h), (queries, s) and (queries, s, h).
 
         Before the first, and behind the last hub of a box are places in its rim, where it holds nothing.
         """
@@ -460,7 +464,7 @@ class HubErrors:
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
-        """Variance (m,) and fourth cumulant (m,), this of hubs inside queries, strips through these, and all sums."""
+        """Return variance and fourth cumulant (m,) of hubs inside queries, strips through these, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.joint, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = (line.near(around, axis) for axis, line in enumerate(self._axes))
         share = around.shares

@@ -61,7 +61,7 @@ class _Hubs(NamedTuple):
 
 
 def best_flow(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: int) -> dict[str, Any]:
-    """Parameters of the flow that keeps a neighbourhood's limits with the least expected error on a workload.
+    """Return parameters of the flow that keeps a neighbourhood's limits with the least expected error on a workload.
 
     Moves within δ take a step, which costs one, so that noise on borders is as without limits; moves through hubs cost
     2 (steps to a hub + share of a hub). Where that is more than a limit all noise is scaled, and the error with it: the
@@ -92,12 +92,12 @@ def best_flow(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: 
 
 
 def _down(share: float) -> Fraction:
-    """A share in thousandths, rounded down so that limits are kept."""
+    """Return a share in thousandths, rounded down so that limits are kept."""
     return Fraction(max(1, math.floor(share * 1000 + 1e-9)), 1000)
 
 
 def _reached(near: Neighbourhood, flow: Flow, norm: int) -> list[_Reached]:
-    """The limits that hold for moves over more than one border."""
+    """Return the limits that hold for moves over more than one border."""
     out = []
     assert isinstance(flow.block, tuple)
     for factor, relation in near.relations:
@@ -108,7 +108,7 @@ def _reached(near: Neighbourhood, flow: Flow, norm: int) -> list[_Reached]:
 
 
 def _spacings(reached: list[_Reached], flow: Flow) -> Iterator[int]:
-    """Odd spacings from which hubs can be walked to within the limits, if these allow for few enough hubs."""
+    """Return odd spacings from which hubs can be walked to within the limits, if these allow for few enough hubs."""
     most, side = max(limit.factor for limit in reached), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
     few = [spacing for spacing in every if math.prod(n / spacing for n in flow.blocks) <= _MOST_HUBS]
@@ -116,7 +116,7 @@ def _spacings(reached: list[_Reached], flow: Flow) -> Iterator[int]:
 
 
 def _scale(reached: list[_Reached], cells: float, walk: float, share: float) -> float:
-    """How many times what limits allow the dearest move costs, cells, steps and hubs being counted in the budget."""
+    """Return the cost of the dearest move over its limit, with cells, steps and hubs in the budget."""
     step = 1 - cells
     through = 2 * walk * step + 2 * share
     direct = max(2 * walk, math.inf if share == math.inf else math.floor(through / step + 1e-9))
@@ -128,7 +128,7 @@ def _scale(reached: list[_Reached], cells: float, walk: float, share: float) -> 
 
 
 def _best_share(hubs: _Hubs, sums: tuning.Sums, reached: list[_Reached], norm: int) -> tuple[float, float]:
-    """The least error with these hubs, and their share."""
+    """Return the least error with these hubs, and their share."""
     walk = hubs.spacing // 2
     exact = [(limit.factor - sums.cells) / 2 - walk * (1 - sums.cells) for limit in reached]
     tried = [share for share in exact if share > 0.001] + np.geomspace(0.05, 50, _TRIED).tolist()
@@ -157,7 +157,7 @@ class HubError:
         self._spans = in_blocks(flow, boxes)
 
     def without_sums(self, spacing: int) -> float:
-        """Error with hubs so many blocks apart."""
+        """Return the error with hubs at this spacing, without sums."""
         axes = HubGrid.between(self.blocks, spacing).axes
         own, held = np.ones(1), np.ones(1)
         for line, span in zip(axes, self._spans, strict=False):
@@ -168,7 +168,7 @@ class HubError:
         return noise_of(1.0, self.norm) * (float(own.mean()) - less)
 
     def with_sums(self, spacing: int) -> Iterator[_Hubs]:
-        """Hubs with sums, and with strips as well, with the best shares for each distance between them."""
+        """Return hubs with sums, and with strips as well, with the best shares for each distance between them."""
         lengths = [len(line.places) for line in HubGrid.between(self.blocks, spacing).axes]
         for widths in [(w,) for w in _WIDTHS] + [(w, w * times) for w in _NEAR for times in _TIMES]:
             if 2 * widths[-1] > max(lengths) or (len(widths) > 1 and max(lengths) < _LONG):
@@ -182,7 +182,7 @@ class HubError:
                 yield _Hubs(spacing, widths, shares(own), least)
 
     def _of_shares(self, grid: HubGrid) -> Callable[[tuple[float, ...]], float]:
-        """The variance as a function of the shares of the hubs' own noise, their sums, and strips."""
+        """Return the variance as a function of the shares of the hubs' own noise, their sums, and strips."""
         held, squared = [], []
         for line, span in zip(grid.axes, self._spans, strict=False):
             low, high = _held(line, np.ones((1, len(line.places))), span)
@@ -214,17 +214,17 @@ class HubError:
 
 
 def _squares(own: float) -> tuple[float, ...]:
-    """Shares of hubs and of sums over squares of them, which are one together."""
+    """Return shares of hubs and of sums over squares of them, which are one together."""
     return own, 1 - own
 
 
 def _squares_and_strips(own: float) -> tuple[float, ...]:
-    """Shares of hubs, of squares and of strips, each hub being in two: those of a product of what is best on a line."""
+    """Return shares of hubs, of squares and of strips, each hub being in two: products of the best on a line."""
     return own**2, (1 - own) ** 2, own * (1 - own)
 
 
 def _held(line: HubLine, weights: NDArray[np.float64], span: tuple[NDArray[np.float64], ...]) -> list[Any]:
-    """Sums of weights of hubs (k, hubs) before the ends of intervals of blocks, (m, k) each."""
+    """Return sums of weights of hubs (k, hubs) before the ends of intervals of blocks, (m, k) each."""
     before = np.zeros((line.n + 1, len(weights)))
     before[line.places + 1] = weights.T
     before = before.cumsum(axis=0)

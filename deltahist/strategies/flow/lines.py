@@ -1,4 +1,4 @@
-"""The noise draws of a flow on a grid, and how the flow across a grid line is estimated from them."""
+"""The noise draws of a flow on a grid, and the estimate of the flow across a line."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _AT_A_TIME = 1 << 19
 
 
 def sums_on(n: int, width: int, centred: bool = False) -> int:
-    """Number of overlapping sums with centres a width apart on a line of n borders, one more if they are centred."""
+    """Return the number of overlapping sums, a width apart on a line of n borders, one more if centred."""
     return max(1, round(n / width)) + centred
 
 
 def hats(n: int, width: int, centred: bool = False) -> NDArray[np.int64]:
-    """Weights (sums, n) of the borders in each sum, in units of 1 / (2 width).
+    """Return weights (sums, n) of the borders in each sum, in units of 1 / (2 width).
 
     Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first
     and behind the last centre it stays one. At every border the weights add up to one. Sums over separate blocks
@@ -42,7 +42,7 @@ def hats(n: int, width: int, centred: bool = False) -> NDArray[np.int64]:
 
 
 def exact_product(values: NDArray[Any], weights: NDArray[np.int64], axis: int = -1) -> NDArray[Any]:
-    """values (..., n) times weights (p, n) along the last axis, or the last but one; exact in whole numbers.
+    """Return values (..., n) times weights (p, n) along the last axis, or the last but one; exact in whole numbers.
 
     In each row of weights few are not zero, and stand together: only these are multiplied.
     """
@@ -60,7 +60,7 @@ def exact_product(values: NDArray[Any], weights: NDArray[np.int64], axis: int = 
 
 
 def strips(flow: NDArray[Any]) -> Iterator[tuple[slice, slice]]:
-    """Lines of a flow (..., lines, n), a few at a time: the blocks before them, and those behind them."""
+    """Yield lines of a flow (..., lines, n), a few at a time: the blocks before them, and behind them."""
     number = flow.shape[-2]
     step = max(1, _AT_A_TIME * number // max(1, flow.size))
     for start in range(0, number, step):
@@ -115,7 +115,7 @@ class Lines:
 
     @functools.cached_property
     def units(self) -> NDArray[np.float64]:
-        """What the weights of each sum count in (p,)."""
+        """Units of the weights of each sum (p,)."""
         return 2.0 * np.array(self.widths, dtype=np.float64)[self.level] if self.widths else np.zeros(0)
 
     @functools.cached_property
@@ -139,11 +139,11 @@ class Lines:
         return out
 
     def surplus(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """s − Θ T (..., lines, p) for flows T (..., lines, n), in the sums' units, exact in whole numbers."""
+        """Return s − Θ T (..., lines, p) for flows T (..., lines, n), in the sums' units."""
         return np.concatenate(sums, axis=-1) - exact_product(flow, self.weights)
 
     def correction(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """C (s − Θ T) (..., lines, n); of whole numbers, rounded so that sums from the line's start are nearest."""
+        """Return C (s − Θ T) (..., lines, n); of integers, rounded so that sums from the line's start are nearest."""
         surplus = self.surplus(flow, sums)
         if surplus.dtype.kind == "f":
             return surplus / self.units @ self.gain.T
@@ -153,10 +153,9 @@ class Lines:
     def adjoint(
         self, weights: NDArray[np.float64], sums: Sequence[NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """From weights w (lines, n) on the estimates T + C (s − Θ T): those on s, Cᵀw, and beside w those on T,
-        −ΘᵀCᵀw.
+        """Return −ΘᵀCᵀw, the weights on T beside w, for w (lines, n) on `correction`.
 
-        The weights on the sums of each level are written into `sums`; those on T (lines, n) are returned.
+        The weights on the sums of each level, Cᵀw, are written into `sums`.
         """
         back = weights @ self.gain
         for level, part in enumerate(sums):
@@ -197,7 +196,7 @@ class FlowDraws:
         sums: Sequence[NDArray[Any]],
         lines: Sequence[Lines],
     ) -> FlowDraws:
-        """The draws of a flow, from those of each kind (..., number), those of each level of sums, and its lines."""
+        """Return the draws of a flow, from arrays of each kind (..., number) and each level of sums."""
         straight = by_kind[STRAIGHT]
         releases = straight.shape[:-1]
         if len(blocks) == 1:
@@ -223,7 +222,7 @@ class FlowDraws:
         )
 
     def flow_east(self, some: slice, line: Lines | None) -> NDArray[Any]:
-        """Straight flow to the east across some lines along y (lines, ny), with what their sums add to all flow."""
+        """Return the straight flow to the east across some lines along y (lines, ny), with their sums' part."""
         east = self.east[..., some, :]
         if line is None or self.rising is None or self.falling is None:
             return east
@@ -236,7 +235,7 @@ class FlowDraws:
         return more
 
     def flow_north(self, some: slice, line: Lines | None) -> NDArray[Any]:
-        """Straight flow to the north across some lines along x (lines, nx), with what their sums add to all flow."""
+        """Return the straight flow to the north across some lines along x (lines, nx), with their sums' part."""
         north = self.north[..., some, :]
         if line is None or self.rising is None or self.falling is None:
             return north

@@ -25,7 +25,7 @@ from deltahist.strategies.flow.entry import (
     HUB_STRIPS,
     HUB_SUMS,
     HUBS,
-    Doors,
+    EntryPoints,
     HubGrid,
     Hubs,
     read_hubs,
@@ -147,7 +147,7 @@ class Flow(Strategy):
         norm: int = 1,
         block: int | tuple[int, ...] | None = None,
     ) -> Flow:
-        """The flow with the least expected error on a workload, over the sums and shares that are tried.
+        """Return the flow with the least expected error on a workload, over the sums and shares that are tried.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Flow(Strategy):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Flows between blocks as long as a move within δ, and twice as long; with hubs for limits."""
+        """Yield flows between blocks as long as a move within δ, and twice as long; with hubs for limits."""
         for times in (1, 2):
             sides = tuple(times * b for b in tuning.longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
@@ -279,9 +279,9 @@ class Flow(Strategy):
         return HubGrid.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
 
     @functools.cached_property
-    def doors(self) -> tuple[Doors, ...]:
-        """Where mass may enter, with what its draws make of it."""
-        arrivals = () if self.arrivals is None else (Doors(ARRIVALS, self.entries),)
+    def entry_points(self) -> tuple[EntryPoints, ...]:
+        """Where mass may enter, with the noise there."""
+        arrivals = () if self.arrivals is None else (EntryPoints(ARRIVALS, self.entries),)
         if (grid := self.hub_grid) is None:
             return arrivals
         share = self.share_of
@@ -319,7 +319,7 @@ class Flow(Strategy):
         return sum(kind.number for kind in self.kinds)
 
     def sums_of(self, of: Callable[[Kind], T]) -> list[T]:
-        """Something of each level of sums, in the order of the widths."""
+        """Return a figure of each level of sums, in the order of the widths."""
         return [of(kind) for kind in self.kinds if kind.width is not None]
 
     @functools.cached_property
@@ -335,7 +335,7 @@ class Flow(Strategy):
         )
 
     def split(self, noise: NDArray[Any]) -> FlowDraws:
-        """The draws (..., draws) by what they are; views of a single release's."""
+        """Return the draws (..., draws) by what they are; views of a single release's."""
         by_kind = {g.name: noise[..., g.members] for g in self.groups}
         sums = self.sums_of(lambda kind: by_kind[kind.name])
         return FlowDraws.between(self.blocks, by_kind, sums, self.lines)
@@ -345,7 +345,7 @@ class Flow(Strategy):
         return not self.widths and not self.hub_widths  # sums are joined to the flows by rounding
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
+        """Return R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
         draws, releases = self.split(noise), noise.shape[:-1]
         out = np.zeros((*releases, self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
         across, up = self.lines if self.widths else (None, None)
@@ -364,8 +364,8 @@ class Flow(Strategy):
             out[..., some] -= north
             out[..., after] += north
         flat = out.reshape(*releases, -1)
-        for door in self.doors:
-            flat[..., door.places] += door.entering(draws.by_kind)
+        for point in self.entry_points:
+            flat[..., point.places] += point.inflow(draws.by_kind)
         return flat if self.plain else np.concatenate([draws.by_kind["cells"], flat], axis=-1)
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -385,8 +385,8 @@ class Flow(Strategy):
                 draws.north[...] += on_y
                 draws.rising[...] += on_x[:, :-1] + on_y.T[:-1]
                 draws.falling[...] += on_x[:, 1:] - on_y.T[1:]
-        for door in self.doors:
-            door.adjoint(flat[door.places], draws.by_kind)
+        for point in self.entry_points:
+            point.adjoint(flat[point.places], draws.by_kind)
         if not self.plain:
             draws.by_kind["cells"][...] = weights[: self.domain.size]
         return noise

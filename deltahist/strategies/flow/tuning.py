@@ -43,7 +43,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def outermost(blocks: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Which blocks (blocks, bool) are at the rim."""
+    """Return which blocks (blocks, bool) are at the rim."""
     rim = np.ones(blocks, dtype=bool)
     rim[tuple(slice(1, -1) for _ in blocks)] = False
     return rim
@@ -63,7 +63,7 @@ class Sums(NamedTuple):
 
 
 def boxes_of(workload: Workload | None, domain: Domain, number: int = _BOXES) -> Boxes:
-    """Boxes that stand for a workload, all ranges when None; boxes of their areas stand for regions."""
+    """Return boxes that stand for a workload, all ranges when None; boxes of their areas stand for regions."""
     if isinstance(workload, Regions):
         workload = workload.boxes()
     boxes = workload if isinstance(workload, Boxes) else AllRanges(domain).sample(_BOXES)
@@ -71,7 +71,7 @@ def boxes_of(workload: Workload | None, domain: Domain, number: int = _BOXES) ->
 
 
 def best_sums(flow: Flow, workload: Workload | None, norm: int) -> Sums:
-    """Widths of the sums of a flow, and the shares of its groups, with the least expected error on a workload.
+    """Return the best widths of a flow's sums, and shares of its groups, for a workload.
 
     Parameters
     ----------
@@ -94,9 +94,9 @@ def best_sums(flow: Flow, workload: Workload | None, norm: int) -> Sums:
 def _best_chain(
     blocks: tuple[int, ...], edges: bytes, norm: int, centred: bool
 ) -> tuple[float, NDArray[np.float64], tuple[int, ...]]:
-    """The least error of flows, with the shares and widths of the sums; kept for cells of other sizes in the blocks.
+    """Return the least error of flows, with the shares and widths of sums; kept for other cells in the blocks.
 
-    `edges` are those of boxes in blocks: two arrays for each axis.
+    `edges` of boxes are in blocks: two arrays for each axis.
     """
     spans = [(low, high) for low, high in np.frombuffer(edges).reshape(len(blocks), 2, -1)]
     mean = MeanError(blocks, spans, norm, centred)
@@ -107,7 +107,7 @@ def _best_chain(
 
 
 def usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Widths near the best for all ranges, from 64 to 4096 blocks a side; none in 1-D, where there are no lines."""
+    """Return widths near the best for all ranges, from 64 to 4096 blocks a side; none in 1-D."""
     if len(blocks) == 1:
         return ()
     # A line along one axis exists where the other has two blocks.
@@ -122,14 +122,14 @@ def usual_widths(blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def longest_move(near: Neighbourhood) -> tuple[int, ...]:
-    """Cells that a move within δ spans, per axis, at least one."""
+    """Return cells that a move within δ spans, per axis, at least one."""
     if near.domain.ndim == 1:
         return (max(1, int(near.reach[0])),)
     return (max(1, len(near.reach) - 1), max(1, int(near.reach[0])))
 
 
 def blocks_reached(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | None:
-    """Arrivals that a flow needs: the blocks that touch a source; "boundary" if they are the rim."""
+    """Return arrivals that a flow needs: the blocks that touch a source; "boundary" if they are the rim."""
     if near.fixed_membership or not near.source_cells.any():
         return None
     cells = np.nonzero(near.source_cells)
@@ -155,7 +155,7 @@ def _chains(blocks: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _divide(flows: float, cells: float, norm: int) -> float:
-    """Share s of the budget for cells that minimises the sum of both errors; a move changes two cells.
+    """Return the share s of the budget for cells that minimises the sum of both errors; a move changes two cells.
 
     f/(1 − s)² + 8 c/s² for Laplace noise, whose scale a share divides; f/(1 − s) + 2 c/s for Gaussian noise.
     """
@@ -167,7 +167,7 @@ def _divide(flows: float, cells: float, norm: int) -> float:
 
 
 def _shares(flow: Flow, sums: NDArray[np.float64], cells: float, norm: int) -> tuple[Fraction, ...]:
-    """Shares in the order of the strategy's groups; for Gaussian noise they are roots of shares of ρ."""
+    """Return shares in the order of the strategy's groups; for Gaussian noise they are roots of shares of ρ."""
     both, rest = float(sums.sum()), 1 - cells
     out = [] if flow.plain else [cells / 2]
     out += [(1 - both) * rest]
@@ -182,7 +182,7 @@ def _fraction(value: float) -> Fraction:
 
 @dataclass(frozen=True, eq=False)
 class _Crossings:
-    """What the boxes of a workload ask of the lines of one direction.
+    """Sides and stretches of a workload's boxes on the lines of one direction.
 
     A box draws from a line only where one of its sides lies on it, and asks there for the flow through the stretch of
     borders between its other two sides.
@@ -205,11 +205,11 @@ class _Crossings:
         return np.asarray((self.low == np.floor(self.low)) & (self.high == np.floor(self.high)))
 
     def asked_of_borders(self) -> float:
-        """Mean over the boxes of |q|², for the stretch q of borders that a box asks for."""
+        """Return the mean over the boxes of |q|², for the stretch q of borders that a box asks for."""
         return float((self.ends * squares(self.low, self.high, 1)).mean())
 
     def asked_of_sums(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Θ q (m, p) for every box's stretch q: what the stretch holds of each sum."""
+        """Return Θ q (m, p) for every box's stretch q: what the stretch holds of each sum."""
         before = np.zeros((self.borders + 1, len(theta)))
         np.cumsum(theta.T, axis=0, out=before[1:])
         return sums_before(before, self.high) - sums_before(before, self.low)
@@ -217,7 +217,7 @@ class _Crossings:
     def at_corners(
         self, theta: NDArray[np.float64], weight: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """How single moves just before, and just behind, a stretch's ends count in the estimate of it.
+        """Return how single moves just before, and just behind, a stretch's ends count in the estimate of it.
 
         The estimate is T + C (s − Θ T): a move at place p counts q_p − Σ_k weight_k Θ_kp, for weights Cᵀq (m, sums).
         """
@@ -266,7 +266,7 @@ class MeanError:
         self._diagonal: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def best_shares(self, widths: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
-        """Least error of the flows with sums of these widths, and the sums' shares, the whole budget being one."""
+        """Return the least error of flows with sums of these widths, and the sums' shares of a budget of one."""
         if not widths:
             return self.of_flows(widths, np.zeros(0)), np.zeros(0)
         parts, error = np.full(len(widths), -0.5), math.inf
@@ -282,11 +282,11 @@ class MeanError:
         return error, _parts(parts)
 
     def at_usual_shares(self, widths: tuple[int, ...]) -> float:
-        """Mean variance of the flow through the boxes' sides, for sums with their usual shares."""
+        """Return the mean variance of the flow through the boxes' sides, for sums with their usual shares."""
         return self.of_flows(widths, np.full(len(widths), float(usual_shares(len(widths))[SUMS])))
 
     def of_flows(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
-        """Mean variance of the flow through the boxes' sides."""
+        """Return the mean variance of the flow through the boxes' sides."""
         each = noise_of(1 - shares.sum(), self.norm)
         if not self._crossings:
             return each * self._on_a_line
@@ -305,7 +305,7 @@ class MeanError:
         return out + (self._of_corners(widths, shares) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
-        """What the sides' errors have in common where diagonal moves end at corners (docs/theory.md, section 5).
+        """Return the covariance of the sides where diagonal moves end at corners (docs/theory.md, section 5).
 
         Left out for sums that are not centred, which have always been chosen without, and along long lines, where it is
         next to nothing.
@@ -335,11 +335,11 @@ class MeanError:
         return diagonal * float(np.where(whole[0] & whole[1], both, 0.0).mean())
 
     def _theta(self, n: int, width: int) -> NDArray[np.float64]:
-        """Weights of the sums (p, n) of one level."""
+        """Return weights of the sums (p, n) of one level."""
         return hats(n, width, self._centred) / (2 * width)
 
     def _decomposed(self, n: int, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Eigenvalues of Θ Θᵀ of one level, and the mean of (Θq)² along each eigenvector."""
+        """Return eigenvalues of Θ Θᵀ of one level, and the mean of (Θq)² along each eigenvector."""
         if (n, width) not in self._diagonal:
             gram, asked = self._of_sums(n, (width,))
             root, vectors = np.linalg.eigh(gram)
@@ -347,13 +347,13 @@ class MeanError:
         return self._diagonal[n, width]
 
     def _of_sums(self, n: int, widths: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ (p, p), for sums of these widths on lines of n borders."""
+        """Return Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ (p, p), for these widths on n borders."""
         pairs = [[self._block(n, a, b) for b in widths] for a in widths]
         gram, asked = (np.block([[pair[i] for pair in row] for row in pairs]) for i in (0, 1))
         return gram, asked
 
     def _block(self, n: int, a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The part of `_of_sums` for one level against another; every pair of levels is worked out once."""
+        """Return the part of `_of_sums` for one level against another; every pair of levels is worked out once."""
         if a > b:
             gram, asked = self._block(n, b, a)
             return gram.T, asked.T
@@ -372,7 +372,7 @@ class MeanError:
 
 
 def usual_shares(levels: int) -> dict[str, Fraction]:
-    """Shares that are near the best, by the kind of draws; those of `SUMS` are for each of so many levels.
+    """Return shares that are near the best, by the kind of draws; `SUMS` stands for each level.
 
     About a quarter for the sums. straight + sums = diagonal + 2 · sums = 1: a diagonal move crosses two lines.
     """
@@ -391,7 +391,7 @@ def usual_shares(levels: int) -> dict[str, Fraction]:
 
 
 def in_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
-    """Boxes in blocks instead of cells, per axis."""
+    """Return boxes in blocks instead of cells, per axis."""
     out = []
     for span, n, start in zip(boxes.spans(flow.domain), flow.domain.shape, flow.starts, strict=True):
         cell, edge = np.append(start, n), np.arange(len(start) + 1.0)
@@ -400,7 +400,7 @@ def in_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
 
 
 def beside_blocks(flow: Flow, boxes: Boxes, spans: Sequence[Span]) -> float:
-    """Mean variance that cells add beside their blocks' sums, for a variance of one per cell; `spans` are in blocks."""
+    """Return the mean variance that cells of variance one add to their blocks' sums; `spans` are in blocks."""
     if flow.plain:
         return 0.0
     of_blocks = math.prod(
@@ -411,18 +411,18 @@ def beside_blocks(flow: Flow, boxes: Boxes, spans: Sequence[Span]) -> float:
 
 
 def noise_of(share: float, norm: int) -> float:
-    """Variance of noise that gets a share of a budget of one: of ε for Laplace noise, of ρ for Gaussian noise."""
+    """Return the variance of noise with a share of a budget of one: of ε for Laplace noise, of ρ for Gaussian noise."""
     return 2 / share**2 if norm == 1 else 1 / share
 
 
 def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shares of the sums from free parameters: each above zero, together below a half."""
+    """Return shares of the sums from free parameters: each above zero, together below a half."""
     weight = np.exp(x)
     return np.asarray(weight / (1 + weight.sum()) / 2)
 
 
 def sums_before(before: NDArray[np.float64], edge: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums before places (m, k), from those before whole edges (n + 1, k): of what is cut, a part in proportion."""
+    """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
     at = edge.astype(np.int64)
     if (edge == at).all():
         return before[at]
@@ -432,7 +432,7 @@ def sums_before(before: NDArray[np.float64], edge: NDArray[np.float64]) -> NDArr
 
 
 def squares(low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Σ over stretches of `width` of (length of the interval inside)²."""
+    """Return Σ over stretches of `width` of (length of the interval inside)²."""
     first, last = np.floor(low / width), np.ceil(high / width) - 1
     cut = ((first + 1) * width - low) ** 2 + (high - last * width) ** 2
     inner = np.maximum(last - first - 1, 0.0) * float(width) ** 2
@@ -440,7 +440,7 @@ def squares(low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> 
 
 
 def _ends(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """Squared weights of the lines that an interval ends at; the domain's own ends are none."""
+    """Return squared weights of the lines that an interval ends at; the domain's own ends are none."""
     out = np.zeros(len(low))
     for edge in (low, high):
         below = np.floor(edge)

@@ -53,7 +53,7 @@ class Multipliers:
 
 
 def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> Multipliers:
-    """The best spectrum of a torus for a neighbourhood's moves and limits and a workload's sizes."""
+    """Return the best spectrum of a torus for a neighbourhood's moves and limits and a workload's sizes."""
     longest = int(max(near.reach.max(initial=1), len(near.reach) - 1 if len(torus) == 2 else 1, 1))
     coarse = tuple(min(n, max(_COARSE, 4 * longest)) for n in torus)
     chart = _Chart(near, workload, coarse)
@@ -111,13 +111,13 @@ class _Chart:
             self.scale[0] = 1 / entry
 
     def start(self) -> NDArray[np.float64]:
-        """Every relation has the same share of the multipliers, evenly spread."""
+        """Return multipliers to start from: each relation has the same share, evenly spread."""
         place = self.place[self.bounded]
         out = self.times / np.bincount(place, self.times)[place]
         return np.asarray(out / out.sum())
 
     def refined(self, coarse: _Chart, multipliers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Multipliers to start from, given those of a smaller torus.
+        """Return multipliers to start from, given a smaller torus with its multipliers.
 
         Those of relations that are all on the smaller torus are the same; others keep their sum, spread evenly.
         """
@@ -139,7 +139,7 @@ class _Chart:
     def evaluate(
         self, multipliers: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """X̂, the costs over their bounds, 2 (x(0) − x(d)) / w², at 0 that of an arrival, and their mean f."""
+        """Return X̂, the costs over their bounds, 2 (x(0) − x(d)) / w², an arrival's first, and their mean f."""
         forces = np.zeros(self.place.shape)
         forces[self.bounded] = multipliers * self.scale / self.times
         entry = float(forces.flat[0])
@@ -158,7 +158,7 @@ class _Chart:
 
 
 def _plain(chart: _Chart, start: NDArray[np.float64], number: int, gap: float) -> _Found:
-    """At most so many rounds of λ ← λ · cost, which do where only what lies within δ is bounded."""
+    """Return the spectrum after rounds of λ ← λ · cost, enough where only moves within δ are bounded."""
     multipliers = start
     for _ in range(number):
         spectrum, relative, mean = chart.evaluate(multipliers)
@@ -173,7 +173,7 @@ def _plain(chart: _Chart, start: NDArray[np.float64], number: int, gap: float) -
 
 
 def _limited(chart: _Chart, start: NDArray[np.float64], number: int, gap: float) -> _Found:
-    """The best spectrum of at most so many steps of `Ascent`, with the best lower bound of all of them."""
+    """Return the best spectrum of some steps of `Ascent`, with the best lower bound of all of them."""
     ascent = Ascent(np.log(start), floor=_IDLE * gap / len(start))
     dual, primal = 0.0, math.inf
     for _ in range(number):

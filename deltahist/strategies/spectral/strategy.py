@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import PublicTotal
-from deltahist.decode.metric import Metric, trusted
+from deltahist.decode.metric import Metric, shrink_long_waves
 from deltahist.decode.moments import Asked, Moments
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
@@ -88,7 +88,7 @@ class Spectral(Strategy):
 
     @classmethod
     def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Spectral:
-        """The optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
+        """Return the optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
         refuse_pure("spectral", norm)
         return cls(near, workload)
 
@@ -186,7 +186,7 @@ class Spectral(Strategy):
         return max([*costs, entry if arrival else 0])
 
     def _largest(self, near: Neighbourhood) -> int:
-        """The exact largest Σ (k(w) − k(w − d))² of the moves d within δ."""
+        """Return the exact largest Σ (k(w) − k(w − d))² of the moves d within δ."""
         # A move over more than half the torus ends where a shorter one does, which is among them.
         distances = np.atleast_2d(self._distances)
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
@@ -227,7 +227,7 @@ class Spectral(Strategy):
 
     @functools.cached_property
     def _doubt(self) -> float:
-        """Bound of the largest error of `_distances`, from those of both transforms in the 2-norm."""
+        """Bound of the largest error of `_distances`, from both transforms' errors in the 2-norm."""
         size = math.prod(self.torus)
         squares = self.transform[quarter_of(self.torus)] ** 2
         times = often(self.torus)
@@ -250,7 +250,7 @@ class Spectral(Strategy):
 
 
 def _padded(n: int) -> int:
-    """A quarter more cells, rounded up to a number that can be halved often."""
+    """Return a quarter more cells, rounded up to a number that can be halved often."""
     longer = n + n // 4
     halves = 1 << max(0, longer.bit_length() - 6)
     return -(-longer // halves) * halves
@@ -294,21 +294,21 @@ class SpectralDecoder(Decoder):
 
     @property
     def torus_spectrum(self) -> NDArray[np.float64]:
-        """The same over all frequencies: those of the last axis that a real transform leaves out mirror others."""
+        """Variance over all frequencies: the ones that a real transform leaves out mirror others."""
         last = self.strategy.torus[-1]
         return self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
 
     def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
-        """Estimates of the whole torus, which hold the total where it is known."""
+        """Return estimates of the whole torus, which hold the total where it is known."""
         field = self._divide(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
         return field if total is None else field + (total - field.sum()) / field.size
 
     def metric(self) -> Metric:
-        """Exact: the torus' own waves."""
+        """Return the exact metric: the torus' own waves."""
         spectrum = self.spectrum.copy()
         if self.total_known:
             spectrum.flat[0] = 0.0
-        return trusted(Metric(spectrum, self.strategy.torus, True, self.inside))
+        return shrink_long_waves(Metric(spectrum, self.strategy.torus, True, self.inside))
 
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:
@@ -320,7 +320,7 @@ class SpectralDecoder(Decoder):
 
     @functools.cached_property
     def _with_total(self) -> PublicTotal | None:
-        """What a public total adds, if it does."""
+        """Variance that a public total takes away, if any."""
         if not self.total_known or self._same:
             return None
         along = self.solve(self.laws[0].variance() * self.adjoint(np.ones(self.domain.size)))
@@ -333,11 +333,11 @@ class SpectralDecoder(Decoder):
         variance = self._of_boxes(spans)
         if self._with_total is not None:
             variance = variance - self._with_total.taken(spans)
-        variance = np.where(variance < self.speck * self.table.flat[-1], 0.0, variance)
+        variance = np.where(variance < self.rounding_floor * self.table.flat[-1], 0.0, variance)
         return Moments(variance, np.zeros(len(variance)))
 
     @property
-    def speck(self) -> float:
+    def rounding_floor(self) -> float:
         return 1e-12
 
     def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
@@ -367,7 +367,7 @@ class SpectralDecoder(Decoder):
 
 
 def _lengths(spectrum: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """(1/P) Σ_ω S(ω) |D_l(ω)|² for interval lengths l = 0, ..., n, along the last axis."""
+    """Return (1/P) Σ_ω S(ω) |D_l(ω)|² for interval lengths l = 0, ..., n, along the last axis."""
     p = spectrum.shape[-1]
     omega = 2 * np.pi * np.arange(1, p) / p
     scaled = np.zeros_like(spectrum)

@@ -24,7 +24,7 @@ _SHORTER = (31, 21, 16, 13, 11, 9, 8, 7, 6, 5)
 
 
 def convolve(kernel: NDArray[np.int64], field: NDArray[Any]) -> NDArray[Any]:
-    """Circular convolution of two arrays of one shape: exact for integers, else as exact as floats are.
+    """Return the circular convolution of two arrays of one shape: exact for integers, else as exact as floats are.
 
     Whole numbers are cut into digits so short that the transforms' error stays under a quarter; sums of
     products of digits, rounded, are then exact.
@@ -57,7 +57,7 @@ def convolve(kernel: NDArray[np.int64], field: NDArray[Any]) -> NDArray[Any]:
 
 
 def squared_distance(kernel: NDArray[np.int64], move: Sequence[int] | None) -> int:
-    """Exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
+    """Return the exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
     step = max(1, _AT_ONCE * len(kernel) // kernel.size)
     total = 0
     for start in range(0, len(kernel), step):
@@ -71,7 +71,7 @@ def squared_distance(kernel: NDArray[np.int64], move: Sequence[int] | None) -> i
 
 
 def _sum_of_squares(numbers: NDArray[np.int64]) -> int:
-    """Exact, in floats if the sum is so small that these are whole numbers all the way."""
+    """Return the exact sum of squares, in floats if it is small enough for these to stay whole."""
     plain = numbers.astype(np.float64)
     found = float(plain @ plain)
     if found < 2.0**52:
@@ -93,7 +93,7 @@ def _circular(
 
 
 def _digits(field: NDArray[np.int64], bits: int) -> list[NDArray[np.int64]]:
-    """Signed digits in base 2^bits, lowest first; at least one."""
+    """Return signed digits in base 2^bits, lowest first; at least one."""
     out: list[NDArray[np.int64]] = []
     rest, half = field, np.int64(1) << (bits - 1)
     while not out or rest.any():
@@ -104,12 +104,12 @@ def _digits(field: NDArray[np.int64], bits: int) -> list[NDArray[np.int64]]:
 
 
 def _error(a: NDArray[np.int64], spectrum: NDArray[np.complex128], b: NDArray[np.int64]) -> float:
-    """Bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm."""
+    """Return the bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm."""
     return relative_error(a.size) * _norm(b) * (2 * _norm(a) + float(np.abs(spectrum).max()))
 
 
 def _least_error(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
-    """What `_error` is not below, without a transform: the mean square of a spectrum is the sum of squares."""
+    """Return a lower bound of `_error` without a transform: a spectrum's mean square is the sum of squares."""
     return relative_error(a.size) * _norm(b) * 3 * _norm(a)
 
 
@@ -118,22 +118,22 @@ def _norm(digits: NDArray[np.int64]) -> float:
 
 
 def relative_error(size: int) -> float:
-    """Bound of a transform's relative error in the 2-norm."""
+    """Return the bound of a transform's relative error in the 2-norm."""
     return float(_PER_LEVEL * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
 
 
 def quarter_of(torus: Sequence[int]) -> tuple[slice, ...]:
-    """The part of a torus that says all of an even array."""
+    """Return the part of a torus that says all of an even array."""
     return tuple(slice(0, n // 2 + 1) for n in torus)
 
 
 def spread(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
-    """The whole array of a quarter, equal to the last bit on both sides of every axis."""
+    """Return the whole array of a quarter, equal to the last bit on both sides of every axis."""
     return quarter[np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in torus))]
 
 
 def often(torus: Sequence[int]) -> NDArray[np.float64]:
-    """How many entries of the torus each entry of the quarter stands for."""
+    """Return how many entries of the torus each entry of the quarter stands for."""
     counts = []
     for n in torus:
         times = np.full(n // 2 + 1, 2.0)
@@ -145,7 +145,7 @@ def often(torus: Sequence[int]) -> NDArray[np.float64]:
 
 
 def cosines(quarter: NDArray[np.float64], torus: Sequence[int]) -> NDArray[np.float64]:
-    """The Fourier transform of an even array, which is real and even as well, from quarter to quarter."""
+    """Return the Fourier transform of an even array, which is real and even as well, from quarter to quarter."""
     out = quarter
     for axis, n in enumerate(torus):
         if n % 2 == 0:

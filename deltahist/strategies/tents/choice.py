@@ -60,7 +60,7 @@ def best_tents(
     spacing: tuple[int, ...] | None,
     degree: int | None,
 ) -> tuple[tuple[int, ...], int, tuple[Fraction, ...]]:
-    """Spacing, degree, and shares of cells and tents with the least expected error.
+    """Return spacing, degree, and shares of cells and tents with the least expected error.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class _Search:
         self.tried: dict[tuple[tuple[int, ...], int], Choice] = {}
 
     def descend(self, degree: int) -> Choice:
-        """The best spacing of a degree: by coarse steps along all axes, then by fine ones, also along single axes."""
+        """Return the best spacing of a degree, by coarse steps, then by fine ones, also along single axes."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
         start = [
             round(_START[degree] * n ** (1 / 3) * min(r, 16) ** _OF_DELTA)
@@ -110,7 +110,7 @@ class _Search:
         return best
 
     def _along(self, best: Choice, factor: float, direction: tuple[int, ...]) -> Choice:
-        """The best on the way along some axes, as long as it gets better."""
+        """Return the best on the way along some axes, as long as it gets better."""
         for up in (True, False):
             while True:
                 further = [
@@ -127,7 +127,7 @@ class _Search:
         return tuple(max(1, min(s, n)) for s, n in zip(spacing, self.shape, strict=True))
 
     def at(self, spacing: tuple[int, ...], degree: int) -> Choice:
-        """The best shares of tents; their error is infinite if their weights are too large, or they are too many."""
+        """Return the best shares of tents; the error is infinite if weights are too large, or tents too many."""
         if (spacing, degree) not in self.tried:
             self.tried[spacing, degree] = self._at(spacing, degree)
         return self.tried[spacing, degree]
@@ -144,7 +144,7 @@ class _Search:
         error = _Error(lattices, self.boxes, self.near.fixed_membership)
 
         def dearest(ratio: float) -> float:
-            """The norm of what the dearest move changes, for a share of one of the cells."""
+            """Return the norm of what the dearest move changes, for a share of one of the cells."""
             return float(max((cells + ratio**self.norm * tents) for cells, tents in costs) ** (1 / self.norm))
 
         def variance(power: float) -> float:
@@ -157,7 +157,7 @@ class _Search:
         return Choice(least, spacing, degree, (1 / unit, ratio / unit))
 
     def _costs(self, lattices: Sequence[Lattice], scale: int) -> list[tuple[float, float]]:
-        """What moves and arrivals of each relation change in cells and in tents, over its factor (norm 2: squares)."""
+        """Return each relation's largest changes in cells and tents, over its factor (norm 2: squares)."""
         out = []
         for factor, relation in self.relations:
             over = float(factor) ** self.norm
@@ -171,7 +171,7 @@ class _Search:
 
 
 class _Error:
-    """Mean variance over a workload of answers from cells of variance one and from tents, as a function of the latter.
+    """Mean variance over a workload, from cells of variance one and tents, as a function of the tents.
 
     With r the precision of the tents' noise over that of the cells', the covariance of the estimates is
 
@@ -203,7 +203,7 @@ class _Error:
             self.asked = [a[:, some] for a, some in zip(asked, self.smooth, strict=True)]
 
     def mean(self, precision: float) -> float:
-        """Mean variance for tents of so much precision."""
+        """Return the mean variance for tents of so much precision."""
         shrunk = precision * self.values / (1 + precision * self.values)
         out = self.plain - float((shrunk * self.squared).sum())
         if self.total_known:
@@ -212,7 +212,7 @@ class _Error:
         return out
 
     def _of_total(self, total: NDArray[np.float64]) -> float:
-        """Mean of (qᵀV1)²."""
+        """Return the mean of (qᵀV1)²."""
         if not self.boxes:
             return float((total * along(self.asked, total)).sum())
         first, *rest = self.asked

@@ -72,7 +72,7 @@ class Lattice:
 
     @functools.cached_property
     def scale(self) -> int:
-        """What the weights over any cell add up to."""
+        """Sum of the weights over any cell."""
         return int(self.weights[0].sum())
 
     @property
@@ -131,7 +131,7 @@ class Lattice:
         return values, sums
 
     def asked(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        """q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
+        """Return q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
         sums, out = self.waves[1], 0.0
         for edge, sign in ((high, 1.0), (low, -1.0)):
             below = np.minimum(edge.astype(np.int64), self.n - 1)
@@ -146,25 +146,28 @@ class Lattice:
         return _over_intervals(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
     def mean_pairs(self, some: NDArray[np.int64] | slice) -> NDArray[np.float64]:
-        """Mean of (q · a wave)(q · another one) over all intervals, for some of the waves (w, w)."""
+        """Return the mean of (q · a wave)(q · another wave) over all intervals q (w, w)."""
         sums = self.waves[1][:, some]
         whole = sums.sum(axis=0)
         return _over_intervals(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
 
 def _over_intervals(own: NDArray[np.float64], whole: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """Mean of (a_j − a_i)(b_j − b_i) over edges i < j, from Σ a_i b_i and Σ a_i Σ b_i over all n + 1 edges."""
+    """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from two sums.
+
+    These are Σ a_i b_i (`own`) and Σ a_i Σ b_i (`whole`) over all n + 1 edges.
+    """
     return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
 
 
 @functools.lru_cache(maxsize=4)
 def lattice(n: int, spacing: int, degree: int) -> Lattice:
-    """The lattice, one for all axes and strategies that have the same."""
+    """Return the lattice, one for all axes and strategies that have the same."""
     return Lattice(n, spacing, degree)
 
 
 def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
-    """One matrix for each of the first axes of a field, applied along it."""
+    """Return one matrix for each of the first axes of a field, applied along it."""
     for axis, matrix in enumerate(matrices):
         cube = np.moveaxis(field, axis, 0)
         flat = matrix @ cube.reshape(len(cube), -1)
@@ -173,7 +176,7 @@ def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
 
 
 def _spline(away: NDArray[np.int64], apart: int, degree: int) -> NDArray[np.int64]:
-    """The centred B-spline with knots so far apart, times `apart`, 8 apart² or 6 apart³, by its degree."""
+    """Return the centred B-spline with knots so far apart, times `apart`, 8 apart² or 6 apart³, by its degree."""
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:
@@ -185,7 +188,7 @@ def _spline(away: NDArray[np.int64], apart: int, degree: int) -> NDArray[np.int6
 
 
 def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
-    """Largest Σ |T(u) − T(v)| over the moves u → v, T the tents' weights over a cell.
+    """Return the largest Σ |T(u) − T(v)| over the moves u → v, T the tents' weights over a cell.
 
     It does not fall where an end of a move lies further out, so that only the longest displacements count, from every
     position under the tents. Weights that add up to W over either end differ by 2 (W − Σ min(T(u), T(v))).
@@ -207,7 +210,7 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
 
 
 def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
-    """Largest Σ (T(u) − T(v))² over the moves; a bound, 2 max |T(u)|², where there are more than MOST_PAIRS of them.
+    """Return the largest Σ (T(u) − T(v))² over the moves; a bound, 2 max |T(u)|², beyond MOST_PAIRS moves.
 
     It is |T(u)|² + |T(v)|² − 2 T(u)·T(v), each a product over the axes. Ends further out may cost less, so that all
     displacements count.
@@ -232,7 +235,7 @@ def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
 
 
 def largest_own_square(lattices: Sequence[Lattice], cells: NDArray[np.bool_]) -> int:
-    """Largest |T(u)|² over some cells (domain.shape)."""
+    """Return the largest |T(u)|² over some cells (domain.shape)."""
     own = [_own(lattice) for lattice in lattices]
     places = np.argwhere(cells) % [lattice.spacing for lattice in lattices]
     return max(
@@ -242,7 +245,7 @@ def largest_own_square(lattices: Sequence[Lattice], cells: NDArray[np.bool_]) ->
 
 
 def _ends(lattice: Lattice, far: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Weights over both ends (positions, tents) of moves over so many cells, of the tents over the first end."""
+    """Return weights over both ends (positions, tents) of moves by `far` cells, of tents over the first end."""
     start = np.arange(_positions(lattice, far))
     u, v = lattice.weights[start], np.zeros((len(start), lattice.weights.shape[1]), dtype=np.int64)
     behind = lattice.first[start + far] - lattice.first[start]
@@ -253,13 +256,13 @@ def _ends(lattice: Lattice, far: int) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _own(lattice: Lattice) -> list[int]:
-    """|T(u)|² along an axis for every position, whole numbers of any length."""
+    """Return |T(u)|² along an axis for every position, whole numbers of any length."""
     weights = lattice.weights[: lattice.spacing].astype(object)
     return list((weights**2).sum(axis=1))
 
 
 def _squares(lattice: Lattice, far: int) -> list[tuple[int, int, int]]:
-    """|T(u)|², |T(v)|² and T(u)·T(v) along an axis, for moves over so many cells; each once."""
+    """Return |T(u)|², |T(v)|² and T(u)·T(v) along an axis, for moves by `far` cells; each once."""
     u, v = (end.astype(object) for end in _ends(lattice, far))
     w = lattice.weights[far : far + len(u)].astype(object)
     return list(
@@ -268,7 +271,7 @@ def _squares(lattice: Lattice, far: int) -> list[tuple[int, int, int]]:
 
 
 def _positions(lattice: Lattice, far: int) -> int:
-    """From how many first cells, all at other positions under the tents, moves over so many cells start."""
+    """Return the number of first cells, at different positions under the tents, from which moves start."""
     return min(lattice.spacing, lattice.n - far)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deltahist.decode.around import surroundings
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import BlockPower
-from deltahist.decode.metric import Metric, trusted
+from deltahist.decode.metric import Metric, shrink_long_waves
 from deltahist.decode.moments import Asked, Moments
 from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
@@ -56,8 +56,8 @@ class Tents(Strategy):
     """Every cell, and tents over the cells: products of B-splines, centred every few cells along each axis.
 
     A short move hardly changes the tents, and one of any length no more than the two cells and the tents over them:
-    with shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins both: what
-    is smooth comes from the tents, what is finer than they are from the cells.
+    with shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins both:
+    smooth parts come from the tents, finer ones from the cells.
     Source: docs/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
@@ -125,7 +125,7 @@ class Tents(Strategy):
         spacing: int | tuple[int, ...] | None = None,
         degree: int | None = None,
     ) -> Tents:
-        """The tents with the least expected error on a workload, for what a neighbourhood promises at every distance.
+        """Return the tents with the least expected error on a workload, under all promises of a neighbourhood.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Tents(Strategy):
 
     @functools.cached_property
     def scale(self) -> int:
-        """What the weights of all tents over a cell add up to."""
+        """Sum of the weights of all tents over a cell."""
         return math.prod(axis.scale for axis in self.lattices)
 
     @functools.cached_property
@@ -205,7 +205,7 @@ class Tents(Strategy):
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exact answers to the rows; InputError beyond 64 bits."""
+        """Return exact answers to the rows; InputError beyond 64 bits."""
         most = _MOST_ANSWER // self.scale
         if float(counts.sum(dtype=np.float64)) >= most:
             raise InputError(
@@ -232,10 +232,12 @@ class Tents(Strategy):
 
 
 class TentsDecoder(Decoder):
-    """ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁), for cells y₁, tents y₂ and r the ratio of their noise's variances.
+    """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁).
+
+    y₁ are the cells, y₂ the tents, and r is the ratio of the variances of their noise.
 
     T Tᵀ is a product over the axes, inverted in the eigenvectors of its small factors (docs/theory.md, section 7).
-    `parts` : values count in so many parts of a point.
+    `parts` : values count in parts of a point.
     """
 
     strategy: Tents
@@ -260,7 +262,7 @@ class TentsDecoder(Decoder):
         return self._cells / max(self._tents, self._cells / _MOST_PRECISE) if self._cells > 0 else 0.0
 
     def _shrunk(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
+        """Return (r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
         eigen = [axis.eigen for axis in self.strategy.lattices]
         values = functools.reduce(np.multiply.outer, [value for value, _ in eigen])
         waves = along([vectors.T for _, vectors in eigen], tents)
@@ -269,13 +271,13 @@ class TentsDecoder(Decoder):
         )
 
     def _over(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
-        """T of cells (N,), in points, as a field over the tents."""
+        """Return T of cells (N,), in points, as a field over the tents."""
         strategy = self.strategy
         field = along([axis.matrix for axis in strategy.lattices], cells.reshape(self.domain.shape))
         return np.asarray(field / strategy.scale)
 
     def _under(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Tᵀ of a field over the tents, in points, as cells (N,)."""
+        """Return Tᵀ of a field over the tents, in points, as cells (N,)."""
         strategy = self.strategy
         return np.asarray(
             along([axis.transpose for axis in strategy.lattices], tents).ravel() / strategy.scale
@@ -321,11 +323,11 @@ class TentsDecoder(Decoder):
             self._of_boxes([(low[i : i + step], high[i : i + step]) for low, high in spans]) for i in starts
         ]
         variance = np.concatenate([np.zeros(0), *parts])
-        variance[variance < self.speck] = 0.0
+        variance[variance < self.rounding_floor] = 0.0
         return Moments(variance, self.kurtosis(spans, variance))
 
     def variance(self, work: Asked) -> NDArray[np.float64]:
-        """Variance of the answers alone: of explicit queries by waves, many at a time."""
+        """Return the variance of the answers alone: of explicit queries by waves, many at a time."""
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().variance(work)
         work = explicit(work)
@@ -338,11 +340,11 @@ class TentsDecoder(Decoder):
                 onto, spread = self._onto
                 taken += np.einsum("kij,ij->k", seen, onto) ** 2 / spread
             out[around.some] -= self._cells * taken
-        out[out < self.speck] = 0.0
+        out[out < self.rounding_floor] = 0.0
         return out
 
     def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        """Variance of boxes."""
+        """Return the variance of boxes."""
         asked = [axis.asked(*span) for axis, span in zip(self.strategy.lattices, spans, strict=True)]
         size = math.prod((BlockPower(1, 2)(*span) for span in spans), start=np.ones(len(spans[0][0])))
         taken = _of_waves([each**2 for each in asked], self._known)
@@ -367,7 +369,7 @@ class TentsDecoder(Decoder):
         return self._cells * max(0.0, size - float(taken))
 
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Excess kurtosis of the answers to boxes: what it is if no draw enters with more than its full weight."""
+        """Return a bound of the excess kurtosis of answers to boxes, if no draw has more than its full weight."""
         most = max(law.kurtosis() for law in self.laws)
         if most <= 0:
             return np.zeros(len(variance))
@@ -378,7 +380,7 @@ class TentsDecoder(Decoder):
         )
 
     def metric(self) -> Metric:
-        """In cosines, exactly what each has of the noise; the tents see the longer ones, nearly one by one."""
+        """Return the exact variance of each cosine; the tents see the longer ones, nearly one by one."""
         seen = [
             scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2
             for axis in self.strategy.lattices
@@ -387,15 +389,15 @@ class TentsDecoder(Decoder):
         if self.total_known:
             variance.flat[0] = 0.0
         inside = tuple(slice(0, n) for n in self.domain.shape)
-        return trusted(Metric(variance, self.domain.shape, False, inside), TRUST)
+        return shrink_long_waves(Metric(variance, self.domain.shape, False, inside), TRUST)
 
     @property
-    def speck(self) -> float:
+    def rounding_floor(self) -> float:
         return 1e-12 * self._cells * self.domain.size
 
 
 def _of_waves(asked: Sequence[NDArray[np.float64]], field: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Σ over waves of a field times what each query (m,) asks of them along the axes."""
+    """Return Σ over waves of a field times what each query (m,) asks of them along the axes."""
     first, *rest = asked
     out = first @ field
     return np.asarray(np.einsum("mw,mw->m", out, rest[0]) if rest else out)
