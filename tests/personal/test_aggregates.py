@@ -89,12 +89,11 @@ def test_resolutions_are_powers_of_ten(most):
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-@pytest.mark.parametrize(("above", "below"), [(300, 700), (0, 90), (40, 0), (3, 5), (0, 0), (15, 14)])
+@pytest.mark.parametrize(("above", "below"), [(300, 700), (40, 0), (3, 5), (0, 0)])
 def test_means_intervals_hold(kind, above, below):
-    """Of 4,000 intervals at least 95% hold the share, but for 4 standard errors (once in 30,000 for each of 12)."""
+    """Of 4,000 intervals at least 95% hold the share, but for 4 standard errors (once in 30,000 for each of 8)."""
     law, rng, held = Law(kind, Fraction(5)), np.random.default_rng(5), 0
-    draw = rng.laplace if kind == "laplace" else lambda *size: rng.normal(0, math.sqrt(5), size[1:])
-    noise = draw(0, 5, (4_000, 2)) if kind == "laplace" else rng.normal(0, math.sqrt(5), (4_000, 2))
+    noise = rng.laplace(0, 5, (4_000, 2)) if kind == "laplace" else rng.normal(0, math.sqrt(5), (4_000, 2))
     share = above / (above + below) if above + below else 0.5
     for one, other in noise:
         estimate, error, low, high = _ratio(above + one, below + other, law)
@@ -158,18 +157,13 @@ def test_bad_questions(ask, why):
         ask()
 
 
-@pytest.mark.parametrize(
-    ("ask", "why"),
-    [
-        (
-            lambda of: of.sum("kind", clip=(0, 1), epsilon=1),
-            "'kind' is of the kind 'text': it must hold numbers",
-        ),
-        (lambda of: of.mean("price", clip=(0, 1), epsilon=1), "price"),
-        (lambda of: of.histogram("price", ["bus"], epsilon=1), "price"),
-    ],
-)
-def test_bad_questions_of_records(people, ask, why):
-    with pytest.raises(dh.InputError, match=why):
-        ask(people.records)
+def test_bad_questions_of_records(people):
+    of = people.records
+    for ask, why in (
+        (lambda: of.sum("kind", clip=(0, 1), epsilon=1), "'kind' is of the kind 'text': it must hold numbers"),
+        (lambda: of.mean("price", clip=(0, 1), epsilon=1), "price"),
+        (lambda: of.histogram("price", ["bus"], epsilon=1), "price"),
+    ):
+        with pytest.raises(dh.InputError, match=why):
+            ask()
     assert people.spent(["Ada"]) == [0]

@@ -114,8 +114,7 @@ def test_what_is_a_place_is_said_until_a_question_is_asked(tmp_path):
             opened(base, tmp_path, place, crs)
 
 
-@pytest.mark.parametrize("radius", [250, None])
-@pytest.mark.parametrize("where", ["x = 1", "x = 2"])
+@pytest.mark.parametrize(("radius", "where"), [(250, "x = 1"), (None, "x = 2")])
 def test_saying_a_place_anew_tells_nobody_who_has_paid(tmp_path, radius, where):
     """A question of a billionth, and an error where it met one of Eve's records, would tell of it for nothing."""
     people = city(tmp_path, ("x", "y"))
