@@ -183,7 +183,7 @@ class Payment:
     ----------
     account : its name. unit : "epsilon" or "rho".
     limit : of the account. spent : so far, this release with it.
-    steps : limit and spent are those of so many steps of time; None for all that is ever published.
+    steps : number of steps of time that limit and spent are about; None for all that is ever published.
 
     Raises
     ------

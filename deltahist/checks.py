@@ -30,7 +30,7 @@ _LARGEST = 1 << 20
 
 
 def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
-    """Compare a strategy with the plain definitions; what is wrong is named.
+    """Compare a strategy with the plain definitions, and name the first difference.
 
     Looked at are: whole-number answers, exact and linear; the adjoint; groups that hold every noise draw once; noise
     that enters as said (`scatter`, `gather`, `changes`); the sensitivity in both norms against all edges; the matrix
@@ -96,7 +96,7 @@ def check_groups(strategy: Strategy) -> None:
 
 
 def _held(groups: Sequence[Group], number: int) -> tuple[int, int]:
-    """How many members groups name, and how many different ones, of so many."""
+    """Return how many members groups name, and how many different ones, of `number` members."""
     held, named = np.zeros(number, dtype=bool), 0
     for group in groups:
         named += len(held[group.members])
@@ -105,7 +105,7 @@ def _held(groups: Sequence[Group], number: int) -> tuple[int, int]:
 
 
 def check_foreign(strategy: Strategy) -> None:
-    """What `publish` looks at before it trusts a class that is not the package's own; one pass or two each.
+    """Check a class that is not the package's own, before `publish` trusts it; one pass or two each.
 
     Raises InputError on answers that are no whole numbers, a wrong adjoint, or noise that does not enter as said.
     """

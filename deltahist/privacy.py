@@ -81,7 +81,7 @@ class Law:
         return float(weight @ k**2), float(weight @ k**4)
 
     def describe(self) -> dict[str, str]:
-        """A JSON-ready description; the fraction is kept exact."""
+        """Return a JSON-ready description; the fraction is kept exact."""
         return {"kind": self.kind, "parameter": str(self.parameter)}
 
 
@@ -167,9 +167,10 @@ class Guarantee:
         return 0.5 if mu == 0 else (1 + gaussian_failure(mu, 0.0)) / 2
 
     def times(self, steps: int) -> Guarantee:
-        """What holds between data sets `steps` neighbours apart (group privacy; Dwork and Roth 2014, theorem 2.2).
+        """Return the guarantee between data sets `steps` neighbours apart.
 
-        A failure probability grows to δ_prob (1 + e^ε + ... + e^((steps − 1) ε)), rounded up.
+        That is group privacy (Dwork and Roth 2014, theorem 2.2). A failure probability grows to
+        δ_prob (1 + e^ε + ... + e^((steps − 1) ε)), rounded up.
 
         Raises InputError where that reaches 1: nothing is promised any more.
         """

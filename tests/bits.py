@@ -27,7 +27,7 @@ class Script:
         self.chance = np.full(self.users, Fraction(1), dtype=object)
 
     def coins(self, chances, which, words):
-        """As `deltahist.noise.coins.coins`."""
+        """As `deltahist.noise.exact.coins`."""
         place = self.called * self.bits + np.arange(self.bits)
         shown = (np.arange(self.users)[:, None] >> place & 1).astype(bool)
         each = np.array(chances, dtype=object)[which]

@@ -30,7 +30,7 @@ _COMBINED = 4
 
 
 class OfMechanism:
-    """What anything that has a mechanism says of its budget and noise."""
+    """Budget and noise of anything that has a mechanism."""
 
     mechanism: BaseMechanism
 
@@ -51,7 +51,7 @@ class OfMechanism:
 
     @property
     def any_move(self) -> float:
-        """What a move from anywhere to anywhere costs, in units of the budget."""
+        """Cost of a move from anywhere to anywhere, in units of the budget."""
         return self.mechanism.any_move
 
 
@@ -71,7 +71,7 @@ def stamp(made: _Made, publishable: bool) -> _Made:
 
 
 class BaseMechanism(abc.ABC):
-    """What every mechanism has: a neighbourhood, a budget, how rows become numbers, and all that follows from them.
+    """A neighbourhood, a budget, how rows become numbers, and all that follows from them.
 
     A mechanism is a frozen dataclass of public choices. It never sees data: whoever holds one knows what will be
     promised, how large the noise will be and what the file will say, before a row is read.
@@ -94,7 +94,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised under the neighbourhood: pure ε, ε with a failure probability, or ρ-zCDP."""
+        """The guarantee under the neighbourhood: pure ε, ε with a failure probability, or ρ-zCDP."""
         return self.budget.guarantee
 
     @property
@@ -109,7 +109,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def noise_words(self) -> str:
-        """Which noise, for people."""
+        """The noise in words."""
         if self.norm == 2 and self.refinable:
             return "gaussian noise rounded to whole numbers"
         return f"{self.noise_kind} noise on whole numbers"
@@ -127,7 +127,7 @@ class BaseMechanism(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """What is measured and with which noise, for people."""
+        """Measured numbers and their noise in words."""
 
     @property
     @abc.abstractmethod
@@ -164,11 +164,11 @@ class BaseMechanism(abc.ABC):
 
     @abc.abstractmethod
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """What another relation costs, in units of the budget: ε, or ρ."""
+        """Return the cost of another relation, in units of the budget: ε, or ρ."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
-        """The complete public description, JSON-ready."""
+        """Return the complete public description, JSON-ready."""
 
     def with_counting(self, counting: Preprocessing) -> Self:
         """Return the same mechanism for data that were counted in another way."""
@@ -202,7 +202,7 @@ class BaseMechanism(abc.ABC):
             )
 
     def _with(self, **changes: Any) -> Self:
-        """Return a copy with other fields; what is computed already and does not depend on them is kept."""
+        """Return a copy with other fields, and with all that was computed and does not depend on them."""
         out = replace(self, **changes)  # type: ignore[type-var]
         out.__dict__.update({name: self.__dict__[name] for name in self._KEPT if name in self.__dict__})
         return out
@@ -212,9 +212,10 @@ class BaseMechanism(abc.ABC):
         return {}
 
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
-        """What a move over a distance (ground units, or "2km") costs at most: exactly, and by the bound ⌈distance/δ⌉.
+        """Return the largest cost of a move over a distance: exactly, and by the bound ⌈distance/δ⌉.
 
-        The exact cost is the mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉
+        The distance is in ground units, or "2km". The exact cost is the mechanism's own (`cost_under`), in the units of
+        the budget. A path of ⌈distance/δ⌉
         moves within δ gives the bound: that many ε, or its square times ρ; infinite where a failure probability grows
         to one on the way. Limits of the neighbourhood bound it as well, alone or together. Over an infinite distance
         it is any move at all.
@@ -232,7 +233,7 @@ class BaseMechanism(abc.ABC):
         return self._costs[distance]
 
     def promised_within(self, distance: float) -> Fraction | float:
-        """What a move over a distance (ground units) costs by the promise alone: the bound of `cost_within`."""
+        """Return the cost of a move over a distance (ground units) by the promise alone: the bound of `cost_within`."""
         near = self.neighbourhood
         bound = bound_of(self.guarantee, -(-near.steps_of(distance) // near.radius))
         if not near.profile:
@@ -241,7 +242,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def any_move(self) -> float:
-        """What a move from anywhere to anywhere costs, in units of the budget."""
+        """Cost of a move from anywhere to anywhere, in units of the budget."""
         return float(self.cost_within(self.neighbourhood.diameter)[0])
 
     @property
@@ -287,11 +288,11 @@ class BaseMechanism(abc.ABC):
         return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
 
     def facts(self) -> dict[str, Any]:
-        """The privacy statement as data."""
+        """Return the privacy statement as data."""
         return list_facts(self)
 
     def statement(self) -> str:
-        """The privacy statement for people: what a release of this mechanism promises."""
+        """Write the privacy statement: the promise of a release of this mechanism."""
         return write_statement(self)
 
 
@@ -341,7 +342,7 @@ def _cover(distance: int, lengths: Sequence[tuple[int, Fraction]], delta: int) -
 
 
 def budget_description(budget: Budget) -> dict[str, str | None]:
-    """ε and ρ, one of which is None, JSON-ready and exact."""
+    """Describe ε and ρ, one of which is None, JSON-ready and exact."""
     return {
         name: None if amount is None else str(amount)
         for name, amount in zip(("epsilon", "rho"), budget.exact, strict=True)
@@ -349,6 +350,6 @@ def budget_description(budget: Budget) -> dict[str, str | None]:
 
 
 def budget_of(description: dict[str, Any]) -> Budget:
-    """The budget that `budget_description` described; InputError unless it is exactly one amount."""
+    """Read the budget that `budget_description` described; InputError unless it is exactly one amount."""
     epsilon, rho = (None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho"))
     return Budget(epsilon, rho)

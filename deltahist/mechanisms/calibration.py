@@ -29,7 +29,7 @@ class Root(float):
 
     @classmethod
     def of(cls, squared: Fraction | int) -> Root:
-        """The root of a number that is not negative."""
+        """Return the root of a number that is not negative."""
         out = cls(math.sqrt(squared))
         out.squared = Fraction(squared)
         return out
@@ -89,7 +89,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
 
 def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fraction:
-    """The definition itself: the largest sum of (share · |entry|)^norm over the columns of A E.
+    """Return the definition itself: the largest sum of (share · |entry|)^norm over the columns of A E.
 
     For small domains, for strategies without a closed form, and to test closed forms against.
     """
@@ -113,7 +113,7 @@ def calibrate(
     rho: float | Fraction | None = None,
     contributions: int = 1,
 ) -> tuple[Law, ...]:
-    """The noise law of each group of rows that makes the strategy private; all in exact fractions.
+    """Return the noise law of each group of rows that makes the strategy private; all in exact fractions.
 
     Pure ε: Laplace noise of scale contributions · Δ₁ / (share · ε). ρ-zCDP: Gaussian noise of variance
     contributions² · Δ₂² / (2 ρ share²). Proof: docs/privacy/histogram.md.
@@ -163,10 +163,10 @@ def approximate_epsilon(
     probability: float,
     times: Fraction = Fraction(1),
 ) -> float:
-    """ε of the (ε, δ_prob) guarantee of a release at a failure probability δ_prob; for pure ε itself.
+    """Return ε of the (ε, δ_prob) guarantee of a release at a failure probability δ_prob; for pure ε itself.
 
-    The better of what zCDP implies and of what is proved for Gaussian noise itself. `times` : the budget of the first
-    release of its chain goes so many times into its own.
+    That is the better of two: the one that zCDP implies, and the one that is proved for Gaussian noise.
+    `times` : its budget over that of the first release of its chain.
     """
     known = guarantee.approximate(probability)
     # Noise that is rounded is no worse than what it was rounded from, on a lattice that stays what it was at first.
@@ -191,7 +191,7 @@ def rho_for(
     probability: float,
     contributions: int = 1,
 ) -> Fraction:
-    """The largest ρ whose Gaussian noise on a strategy is (ε, δ_prob)-private, rounded down.
+    """Return the largest ρ whose Gaussian noise on a strategy is (ε, δ_prob)-private, rounded down.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def rho_for(
 
 
 def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int) -> Fraction:
-    """What `rho_for` gives, for a 2-norm sensitivity that is known and a budget of ε with a probability."""
+    """Return ρ as `rho_for` does, for a known 2-norm sensitivity and a budget of ε with a probability."""
     target, probability = float(budget.amount), budget.probability
     assert probability is not None
     unit = noise_laws(strategy, largest, Budget(rho=Fraction(1)), contributions)

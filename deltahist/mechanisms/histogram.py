@@ -36,10 +36,10 @@ class Mechanism(BaseMechanism):
     Parameters
     ----------
     neighbourhood : who may be confused with whom; holds the domain.
-    strategy : what is measured, or its name, such as "identity" or "hierarchical:8" (`dh.plan` chooses one).
+    strategy : the strategy, or its name, such as "identity" or "hierarchical:8" (`dh.plan` chooses one).
     budget : ε (Laplace noise), ρ (Gaussian noise), or ε with a probability: Gaussian noise of the largest ρ that is
         (ε, δ_prob)-private; the budget is then that ρ.
-    counting : how rows become counts: whose points they are, what is left out, the way to the map.
+    counting : how rows become counts: the unit of privacy, rows that are left out, the way to the map.
     step : of the stream that this is a map of, if it is.
     chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
 
@@ -203,13 +203,13 @@ class Mechanism(BaseMechanism):
         return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability, times)
 
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
-        """Expected squared error of the answer to each query (m,), in points squared; no data is looked at.
+        """Return the expected squared error of the answer to each query (m,), in points squared.
 
         Source: 2014, eq. (5), whose printed form omits the factor 2/ε² of Laplace noise.
 
         Parameters
         ----------
-        workload : what is asked.
+        workload : the queries.
         continuous : figures of continuous noise of the same scale (2 b² for Laplace), to compare with papers;
             releases use integer noise, whose variance is a little smaller.
         """
@@ -220,7 +220,7 @@ class Mechanism(BaseMechanism):
         return found.variance(_queries(workload, self.domain))
 
     def rmse(self, workload: Workload) -> float:
-        """Expected root mean square error per query, in points; kept for the workload asked last."""
+        """Return the expected root mean square error per query, in points; kept for the workload asked last."""
         if workload not in self._last:
             self._last.clear()
             if isinstance(workload, AllRanges):
@@ -249,7 +249,7 @@ class Mechanism(BaseMechanism):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Mechanism:
-        """The mechanism that `describe` described, from an untrusted file; its noise is not compared yet."""
+        """Make the mechanism that `describe` described, from an untrusted file; its noise is not compared yet."""
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
@@ -269,5 +269,5 @@ class _ContinuousLaw(Law):
 
 
 def _queries(work: Workload, domain: Domain) -> Any:
-    """What a decoder takes: boxes as they are, regions by their cells."""
+    """Return queries that a decoder takes: boxes, or regions by their cells."""
     return work.cover(domain) if isinstance(work, Regions) else work

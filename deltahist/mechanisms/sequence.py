@@ -78,7 +78,7 @@ class Chain:
         return self.amounts[-1] if self.copied is None else self.copied
 
     def finer(self, amount: Fraction) -> Chain:
-        """The chain with a further release; InputError unless its amount is larger."""
+        """Return the chain with a further release; InputError unless its amount is larger."""
         if self.copied is not None:
             raise InputError(
                 "the release is a more private copy, which cannot be refined: refine the release that it was made of"
@@ -91,7 +91,7 @@ class Chain:
         return replace(self, amounts=(*self.amounts, amount))
 
     def words(self, letter: str) -> str:
-        """For people: what all releases of the chain cost together."""
+        """Say how much all releases of the chain cost together."""
         if self.copied is not None:
             of = f"release {self.number} of chain {self.name}, " if self.name else ""
             amount = f"{letter} = {float(self.amounts[-1]):.10g}"
@@ -105,13 +105,13 @@ class Chain:
         return f"release {self.number} of chain {self.name}: all {self.number} together cost {whole}, not the sum"
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready description; amounts are kept exact."""
+        """Return a JSON-ready description; amounts are kept exact."""
         copied = {} if self.copied is None else {"copied": str(self.copied), "origin": self.origin}
         return {"name": self.name, "amounts": [str(a) for a in self.amounts], **copied}
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Chain | None:
-        """What `describe` described, from an untrusted file; None for a release that is in no chain."""
+        """Make the chain that `describe` described, from an untrusted file; None for no chain."""
         if description is None:
             return None
         if len(description["amounts"]) > _LONGEST:
@@ -170,7 +170,7 @@ class Step:
 
     @property
     def words(self) -> str:
-        """What all maps of a window promise together, for people."""
+        """The promise of all maps of a window together, in words."""
         letter = "ε" if self.budget.unit == "epsilon" else "ρ"
         period = f", of {self.clock.period} each," if self.clock.every else ""
         every = f"every {self.window:,} steps in a row" if self.window > 1 else "every step"
@@ -180,7 +180,7 @@ class Step:
 
     @property
     def beyond(self) -> list[str]:
-        """What is promised for data that differ in more steps than a window has, for people."""
+        """Promises for data that differ in more steps than a window has, in words."""
         letter = "ε" if self.budget.unit == "epsilon" else "ρ"
         amount = float(self.budget.amount)
         out = [
@@ -195,7 +195,7 @@ class Step:
         return out
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description; the budget is kept exact."""
+        """Return a JSON-ready public description; the budget is kept exact."""
         return {
             "start": self.clock.start,
             "every": self.clock.every,
@@ -207,7 +207,7 @@ class Step:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
-        """What `describe` described, from an untrusted file."""
+        """Make the step that `describe` described, from an untrusted file."""
         clock = Clock(
             whole(least=-_FAR, start=description["start"]), whole(least=0, every=description["every"])
         )

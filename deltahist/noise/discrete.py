@@ -59,7 +59,7 @@ def discrete_laplace(
 
     Parameters
     ----------
-    scale : b from 2^−1074 to 2^50; a float is taken as the binary number it is, a Fraction as it is.
+    scale : b from 2^−1074 to 2^50; a float stands for its binary number, a Fraction for itself.
     shape : of the array; () gives an array of no dimensions.
     rng : a seeded generator, for experiments only; None takes the operating system's entropy.
 
@@ -128,7 +128,7 @@ def discrete_gaussian(
 
 
 def _exact(most: int, **parameter: Any) -> Fraction:
-    """The one keyword's value as a fraction of Python's own integers.
+    """Return the one keyword's value as a fraction of Python's own integers.
 
     Fraction would keep the parts of a NumPy integer, and squaring those wraps around: too little noise.
     """
@@ -149,7 +149,7 @@ def _exact(most: int, **parameter: Any) -> Fraction:
 
 
 def _filled(shape: Shape, draw: Callable[[int], NDArray[np.int64]]) -> NDArray[np.int64]:
-    """An array of `shape`, drawn block by block."""
+    """Draw an array of `shape`, block by block."""
     try:
         out = np.empty(shape, dtype=np.int64)
     except (TypeError, ValueError) as error:
@@ -221,7 +221,7 @@ def _beyond_cap(scale: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _digits(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
-    """Laws of the digits of a geometric variable, the last one first, and of what is left of it."""
+    """Laws of the digits of a geometric variable, the last one first, and of the rest."""
     digits = []
     while scale * _SPREAD > _LONGEST:
         digits.append(_digit_table(scale))

@@ -25,7 +25,7 @@ class Words(Protocol):
     """A source of independent, uniform 64-bit words."""
 
     def words(self, number: int) -> NDArray[np.uint64]:
-        """The next `number` words."""
+        """Return the next `number` words."""
 
 
 class KeyStream:
@@ -44,7 +44,7 @@ class KeyStream:
         self._cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
 
     def words(self, number: int) -> NDArray[np.uint64]:
-        """The next `number` words of the key stream."""
+        """Return the next `number` words of the key stream."""
         # The cipher asks for room for one more block than it writes.
         out = np.empty(8 * number + _CIPHER_BLOCK, dtype=np.uint8)
         for start in range(0, 8 * number, len(_ZEROS)):
@@ -59,7 +59,7 @@ class Seeded:
         self._rng = rng
 
     def words(self, number: int) -> NDArray[np.uint64]:
-        """The next `number` words of the generator."""
+        """Return the next `number` words of the generator."""
         return self._rng.integers(0, _MOST, number, dtype=np.uint64, endpoint=True)
 
 
@@ -97,7 +97,7 @@ class Keyed:
 
 
 def source(rng: np.random.Generator | None) -> Words:
-    """A fresh cryptographic stream, or a seeded generator's words if one is given.
+    """Open a fresh cryptographic stream, or return a seeded generator's words if one is given.
 
     Raises InputError if `rng` is neither None nor a numpy Generator.
     """

@@ -42,7 +42,7 @@ class ScaledDraw(NamedTuple):
 
 
 class Fall(NamedTuple):
-    """What a jump downwards adds, times its level."""
+    """The addition of a jump downwards, times its level."""
 
     value: Reals  # (rows, n)
     scale: Reals  # (rows,) √(2W)
@@ -116,7 +116,7 @@ def next_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
 
 
 def rise(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Rise:
-    """A jump upwards from `value` (rows, n), times the level of the jump; `by_size` where the second clock rang.
+    """Draw a jump upwards from `value` (rows, n), times the level of the jump; `by_size` where the second clock rang.
 
     T is the sum of an inverse Gaussian variable and a Gamma one: Gamma(3/2) or, by size, Gamma(1). The inverse Gaussian
     one is drawn as Michael, Schucany and Haas (1976) do, with both roots free of cancellation.
@@ -297,7 +297,7 @@ def _uniforms(words: Words, rows: int, slots: int) -> Uniforms:
 
 
 def _rows(values: Any, dimension: int) -> NDArray[np.float64]:
-    """A copy of the values as float64."""
+    """Copy the values as float64."""
     try:
         out = np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Exact comparisons of random reals with e^−x, and certified tables of distribution functions.
+"""Exact comparisons of random reals with e^−x, certified tables of distribution functions, and coins.
 
 A uniform real in [0, 1) is an endless string of random bits, of which 64 are drawn at first. They decide every
 comparison but those in which they equal the first 64 bits of the threshold; then more bits of both are taken.
@@ -21,13 +21,15 @@ TABLE_BITS = 192
 #: First bits of a word that a guide looks at, and from how many draws on a guide pays.
 _GUIDE_BITS = 16
 _MANY = 1 << 12
+#: Coins thrown at a time, so that the working memory does not grow with the array.
+_COINS = 1 << 20
 
 #: Certified bounds low ≤ 2^bits · value ≤ high of a real number, closer for more bits.
 Bounds = Callable[[int], tuple[int, int]]
 
 
 def exp_bounds(x: Fraction, bits: int) -> tuple[int, int]:
-    """Whole numbers low ≤ 2^bits · e^−x ≤ high, at most a few units apart, for a rational x ≥ 0.
+    """Return whole numbers low ≤ 2^bits · e^−x ≤ high, a few units apart, for x ≥ 0.
 
     `decimal` rounds exp correctly; the argument's rounding moves the result by a factor within
     1 ± (x + 2) · 10^(1 − digits).
@@ -93,7 +95,7 @@ class InversionTable:
         return found
 
     def _searched(self, word: NDArray[np.uint64], words: Words) -> NDArray[np.int64]:
-        """The draws of some words, by search; more words decide where they must."""
+        """Draw by search in the table; more words decide where they must."""
         found = np.searchsorted(self.thresholds, word, side="right")
         # A word equal to a threshold's first bits does not say on which side of it the real lies.
         below = np.maximum(found, 1) - 1
@@ -102,7 +104,7 @@ class InversionTable:
         return found.astype(np.int64, copy=False)
 
     def _decide(self, word: int, words: Words) -> int:
-        """The first k with real < F(k), for a word that equals some thresholds; the real's bits are drawn once."""
+        """Return the first k with real < F(k), for a word that equals some thresholds; bits are drawn once."""
         recorded = _Recorded(words)
         k = int(np.searchsorted(self.thresholds, np.uint64(word), side="left"))
         while k < len(self.thresholds) and int(self.thresholds[k]) == word:
@@ -124,7 +126,7 @@ class _Recorded:
         self._next = 0
 
     def words(self, number: int) -> NDArray[np.uint64]:
-        """The next words, drawn or recorded."""
+        """Return the next words, drawn or recorded."""
         while len(self._drawn) < self._next + number:
             self._drawn.append(int(self._words.words(1)[0]))
         out = self._drawn[self._next : self._next + number]
@@ -145,6 +147,41 @@ def certified(
             low, high = exact(k, bits)
         out[k] = min(low >> (bits - 64), most)
     return out
+
+
+def coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:
+    """Throw independent coins: the one at i comes up with probability chances[which[i]], exactly.
+
+    Parameters
+    ----------
+    chances : rationals from 0 to 1. which : numbers of chances, any shape. words : random words.
+
+    Returns
+    -------
+    bool array, of the shape of `which`.
+
+    >>> from deltahist.noise.entropy import source
+    >>> coins([Fraction(0), Fraction(1)], np.array([[0, 1], [1, 0]], dtype=np.uint8), source(None))
+    array([[False,  True],
+           [ True, False]])
+    """
+    bounds = [functools.partial(_rational_bounds, chance) for chance in chances]
+    thresholds = certified([b(TABLE_BITS) for b in bounds], lambda k, bits: bounds[k](bits))
+    flat, out = which.reshape(-1), np.empty(which.size, dtype=bool)
+    for start in range(0, flat.size, _COINS):
+        chosen = flat[start : start + _COINS]
+        word, threshold = words.words(len(chosen)), thresholds[chosen]
+        part = word < threshold
+        # A word that equals the chance's first bits does not say on which side of it the real lies.
+        for i in np.flatnonzero(word == threshold):
+            part[i] = less_than(int(word[i]), bounds[chosen[i]], words)
+        out[start : start + _COINS] = part
+    return out.reshape(which.shape)
+
+
+def _rational_bounds(chance: Fraction, bits: int) -> tuple[int, int]:
+    scaled = chance.numerator << bits
+    return scaled // chance.denominator, -(-scaled // chance.denominator)
 
 
 def times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

@@ -36,7 +36,7 @@ class _Real:
 
     @property
     def bounds(self) -> _Interval:
-        """What the bits so far leave open."""
+        """The interval that the bits so far leave open."""
         unit = Decimal(2) ** -self._bits
         return self._value * unit, (self._value + 1) * unit
 
@@ -78,7 +78,7 @@ def lognormal(sigma: Fraction, words: Words) -> Iterator[_Interval]:
 
 
 def _normal(words: Words) -> Iterator[_Interval]:
-    """Standard normal, by the polar method: u √(−2 ln s / s) for a point (u, v) of the unit disc, s = u² + v²."""
+    """Draw a standard normal by the polar method: u √(−2 ln s / s), (u, v) in the unit disc, s = u² + v²."""
     while True:
         pair = _Real(words), _Real(words)
         while True:
@@ -103,7 +103,7 @@ def _logarithm(x: _Interval) -> _Interval:
 
 
 def _exponential(x: _Interval) -> _Interval:
-    """Bounds of e^x; those of a short interval from one exponential: e^(low + w) ≤ e^low / (1 − w) for w < 1."""
+    """Bound e^x; over a short interval from one exponential: e^(low + w) ≤ e^low / (1 − w) for w < 1."""
     low, width = x[0].exp(), x[1] - x[0]
     return low, low / (1 - width) if width < 1 else x[1].exp()
 
@@ -133,7 +133,7 @@ def _widened(low: Decimal, high: Decimal, absolute: bool = True) -> _Interval:
 def rounded(
     kind: str, centre: int, scale: Fraction, words: Words, *, sigma: Fraction = Fraction(1, 2)
 ) -> int:
-    """The whole number nearest to centre + scale · Z, exactly.
+    """Return the whole number nearest to centre + scale · Z, exactly.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def rounded(
     Raises
     ------
     InputError
-        On another kind, or a scale that is not above zero: the value would come out as it is.
+        On another kind, or a scale that is not above zero: the value would come out without noise.
     """
     one_of(("student", "laplace", "lognormal"), kind=kind)
     if not scale > 0:

@@ -37,7 +37,7 @@ class _State(NamedTuple):
 
 
 def _open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether the sign of a difference is open; twice the error, for what is of second order."""
+    """Whether the sign of a difference is open; twice the error, for terms of second order."""
     return ~(np.abs(real(difference)) > 2 * error)
 
 
@@ -89,7 +89,7 @@ class VectorPaths(KeyedPaths):
         return self._found(users, levels)
 
     def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What `at` gives for one user from `least` to `most`: where pieces begin (K,), and their noise (K, n).
+        """Return where pieces of one user begin (K,), and their noise (K, n), from `least` to `most`.
 
         The k-th noise is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
         with `most`; levels[0] is `least`. Nothing here depends on the path above `most`.
@@ -128,7 +128,7 @@ class VectorPaths(KeyedPaths):
         return steps
 
     def _note(self, steps: PathSteps, state: _State, place: int, planes: int) -> None:
-        """The value itself, in lattice steps."""
+        """Return the value itself, in lattice steps."""
         value = self.reach * state.value / state.level[:, None]
         error = state.drift + (state.blur + precision(planes)) * real(norm(state.value))
         steps.value(state.rows, place, value, self.reach * error / real(state.level))
@@ -227,7 +227,7 @@ class BitPaths(KeyedPaths):
     def signal(
         self, user: int, bit: int, least: int, most: int
     ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """What `at` gives for one user and bit from `least` to `most`: where pieces begin (K,), their responses (K,).
+        """Return where pieces of one user and bit begin (K,), and their responses (K,), from `least` to `most`.
 
         The k-th response is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
         with `most`; levels[0] is `least`. Nothing here depends on the path above `most`.
@@ -245,7 +245,7 @@ class BitPaths(KeyedPaths):
         return "bits"
 
     def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
-        """Resets from the top, τ = 1, downwards."""
+        """Find resets from the top, τ = 1, downwards."""
         steps, unit, rows = PathSteps(len(users)), precision(planes), np.arange(len(users))
         steps.value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
         depth: Any = 0  # −ln τ

@@ -1,4 +1,4 @@
-"""Piecewise constant paths of whole numbers on a scale of whole levels, for many users: bounds, search, what is kept.
+"""Piecewise constant paths of whole numbers on a scale of whole levels, for many users: bounds, search, memory.
 
 Paths are evaluated in float64 for all users at once, with a bound of the rounding error beside every number. Where it
 leaves a decision open that matters to a request, the user's path is evaluated again in Decimal, from more bits of the
@@ -38,7 +38,7 @@ MOST = 1 << 62
 
 
 class _Path(NamedTuple):
-    """What is known of one user's path on whole levels: K values, of which the next one holds from a jump on."""
+    """The known part of one user's path on whole levels: K values, of which the next one holds from a jump on."""
 
     span: tuple[int, int]  # the levels for which it was evaluated
     perhaps: NDArray[np.int64]  # (K,) the first level from which each value may hold, rising; 0 for the first
@@ -82,7 +82,7 @@ class PathSteps:
 
 
 def _sorted(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
-    """The columns of all parts by row and place, without the place."""
+    """Return the columns of all parts by row and place, without the place."""
     rows = np.concatenate([part[0] for part in parts])
     place = np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])
     order = np.lexsort((place, rows))
@@ -92,7 +92,7 @@ def _sorted(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
 
 @dataclass(frozen=True)
 class KeyedPaths:
-    """What paths of every kind share: their reals, the search in them, what is kept of them."""
+    """Base of paths of every kind: their reals, the search in them, their memory."""
 
     key: bytes = field(repr=False)
     _known: dict[int, _Path] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -112,7 +112,7 @@ class KeyedPaths:
     def _uniforms(
         self, purpose: int, users: NDArray[np.int64], step: int, slots: int, planes: int
     ) -> tuple[Uniforms, NDArray[np.bool_]]:
-        """The reals of one step of each user, and where one of them is too near to 0 or 1 for its bits."""
+        """Return the reals of one step of each user, and where one is too near to 0 or 1."""
         words = Keyed(self.key, self._label()).words(
             purpose, users, first=step * (slots + slots % 2), number=slots, planes=planes
         )
@@ -128,7 +128,7 @@ class KeyedPaths:
             return list(self._steps(users, wider, planes).paths(span))
 
     def _exact(self, user: int, span: tuple[int, int]) -> _Path:
-        """A path with nothing left open; it takes the place of what was known."""
+        """Find a path with nothing left open, and keep it."""
         planes = _FLOAT
         while True:
             planes = 2 * planes - 1
@@ -196,7 +196,7 @@ class KeyedPaths:
 
 
 def _numbered(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different users, rising, and which of them each one is; without sorting where numbers lie close."""
+    """Return the different users, rising, and which of them each one is; without sorting where numbers lie close."""
     if int(users.max()) > 4 * len(users):
         return np.unique(users, return_inverse=True)
     there = np.zeros(int(users.max()) + 1, dtype=bool)
@@ -228,7 +228,7 @@ def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
 
 
 def precision(planes: int) -> float:
-    """The error that a step of a formula may add, relative to its parts, if so many planes of its reals are read."""
+    """Bound the relative error of a step of a formula, for a number of planes of its reals."""
     return 2.0 ** (-_PRECISION * (planes - 1))
 
 
@@ -238,7 +238,7 @@ def real(x: Any) -> NDArray[np.float64]:
 
 
 def _floors(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """⌊x − 2 error⌋ and ⌊x + 2 error⌋, cut to what int64 holds; twice, for what is of second order."""
+    """⌊x − 2 error⌋ and ⌊x + 2 error⌋, cut to what int64 holds; twice, for terms of second order."""
     error = 2 * error
     if x.dtype == object:
         ends = [

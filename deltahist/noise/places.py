@@ -15,7 +15,7 @@ distances from x_r, so that both are treated alike.
 W_l = Σ_(k ≤ l) w_k e^(−λk). With a uniform real U in [0, 1), l moves are made if W_(l−1) ≤ U W < W_l. Of the w_l places
 each is as likely as another.
 
-**Exactly.** Of U so many bits are drawn as decide; e^(−λ) is known between whole multiples of 2^(−b), and with it all
+**Exactly.** Bits of U are drawn until they decide; e^(−λ) is known between whole multiples of 2^(−b), and with it all
 W_l. Places that take more than L moves weigh next to nothing together, and are looked at only if U W may lie among
 them. Whatever is undecided is repeated with more bits of U, a larger b and a larger L, so that the law has no error.
 
@@ -49,7 +49,7 @@ Nearest = Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 def draw_place(nearest: Nearest, room: tuple[int, int], reach: int, rate: Fraction, words: Words) -> int:
-    """A place z with P(z) = e^(−λ m(z)) / W, exactly, as its distance z − x_r from the quantile.
+    """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, as its distance from the quantile.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def draw_place(nearest: Nearest, room: tuple[int, int], reach: int, rate: Fracti
 def draw_costed(
     costs: NDArray[np.int64], widths: NDArray[np.int64], rate: Fraction, words: Words
 ) -> tuple[int, int]:
-    """A place z with P(z) ∝ e^(−λ m(z)), exactly, where places of equal cost m lie in stretches.
+    """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, where places of equal cost m lie in stretches.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ def moves_that_matter(size: int, rate: Fraction) -> int:
 
 
 def stretches(distances: NDArray[np.int64], reach: int, room: int, most: int) -> NDArray[np.int64]:
-    """Where the stretches of one side end: e_0 = 0 ≤ e_1 ≤ … ≤ e_L, the smallest of d_i + j D, j = 0, 1, ….
+    """Return where the stretches of one side end: the smallest of d_i + j D, j = 0, 1, ….
 
-    Places at a distance in (e_(l−1), e_l] take l moves.
+    These are e_0 = 0 ≤ e_1 ≤ … ≤ e_L; places at a distance in (e_(l−1), e_l] take l moves.
 
     Parameters
     ----------
@@ -161,7 +161,9 @@ def stretches(distances: NDArray[np.int64], reach: int, room: int, most: int) ->
 
 
 def _turns(starts: NDArray[np.int64], wanted: int) -> int:
-    """The least c such that at least `wanted` marks lie below c D: Σ_i max(0, c − q_i) ≥ wanted, for q_i = ⌊d_i / D⌋.
+    """Return the least c such that at least `wanted` marks lie below c D.
+
+    That is Σ_i max(0, c − q_i) ≥ wanted, for q_i = ⌊d_i / D⌋.
 
     >>> _turns(np.array([0, 0, 2]), 7)  # below 3 D lie three marks of the first, three of the second, one of the third
     3
@@ -183,7 +185,7 @@ def _marks(distances: NDArray[np.int64], reach: int, turns: int) -> NDArray[np.i
 
 
 def _alike(above: NDArray[np.int64], below: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ends of both sides' stretches, (2, stretches + 1): the side that ends earlier goes on with empty ones."""
+    """Return the ends of both sides' stretches, (2, stretches + 1); the shorter side goes on with empty ones."""
     out = np.empty((2, max(len(above), len(below))), dtype=np.int64)
     for row, ends in zip(out, (above, below), strict=True):
         row[: len(ends)] = ends
@@ -232,7 +234,7 @@ def _unit(rate: Fraction, bits: int) -> tuple[int, int]:
 
 
 def _moves_made(first: int, bits: int, low: list[int], high: list[int]) -> int | None:
-    """The l with W_(l−1) ≤ U W < W_l, or None if what is known of U and the sums leaves it open.
+    """Return the l with W_(l−1) ≤ U W < W_l, or None if the bounds leave it open.
 
     U lies in [first, first + 1) / 2^bits. Between W_L and W, the last sum, nothing is decided.
 
@@ -260,7 +262,7 @@ class _Uniform:
 
 
 def whole_below(number: int, words: Words) -> int:
-    """A uniform whole number from 0 to number − 1, by rejection."""
+    """Draw a uniform whole number from 0 to number − 1, by rejection."""
     while True:
         drawn = _random_bits((number - 1).bit_length(), words)
         if drawn < number:

@@ -2,7 +2,7 @@
 
 Two processes on whole numbers, behind the same three functions. A level is 1/scale of two-sided geometric noise and
 1/σ² of Gaussian noise: the higher, the less noise. V at any level is V at a higher one plus independent noise, so
-that what is released at several levels is as private as at the highest of them alone (docs/privacy/gradual.md).
+that releases at several levels are as private as at the highest of them alone (docs/privacy/gradual.md).
 Laws and their derivations: docs/gradual.md. Source: Koufogiannis, Han, Pappas 2015, theorems 10 and 12, on the
 integers here.
 """
@@ -67,12 +67,12 @@ class Process(Protocol):
     def refine(
         self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
     ) -> Integers:
-        """The same path at a higher level, given its values at a level; earlier ones do not matter."""
+        """Move the path to a higher level, given its values at a level; earlier ones do not matter."""
 
     def tighten(
         self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
     ) -> Integers:
-        """The same path at a lower level; what is added does not depend on the values."""
+        """Move the path to a lower level; the addition does not depend on the values."""
 
     def nearest(self, values: ArrayLike) -> Integers:
         """Values as whole numbers, which is how they enter a release."""
@@ -108,7 +108,7 @@ class GeometricProcess:
     def refine(
         self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
     ) -> Integers:
-        """The same noise at a higher level."""
+        """Move noise to a higher level."""
         a, b = rising(level, finer)
         words = source(rng)
         return _in_blocks(values, lambda part: _refined(part, a, b, words))
@@ -116,7 +116,7 @@ class GeometricProcess:
     def tighten(
         self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
     ) -> Integers:
-        """The same noise at a lower level."""
+        """Move noise to a lower level."""
         a, b = rising(coarser, level, "coarser", "level")
         stays, words = _stays_when_tightened(a, b), source(rng)
 
@@ -129,7 +129,7 @@ class GeometricProcess:
         return _in_blocks(values, tightened)
 
     def nearest(self, values: ArrayLike) -> Integers:
-        """The values themselves: they are whole numbers."""
+        """Return the values themselves: they are whole numbers."""
         return _whole(values)
 
 
@@ -240,7 +240,7 @@ class Brownian:
 
     Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
     number apart (docs/gradual.md). So the path lies on a lattice so fine that this cannot matter: the guarantee
-    holds to the last digit (docs/privacy/gradual.md), and what is released is rounded.
+    holds to the last digit (docs/privacy/gradual.md), and a release is rounded.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class Brownian:
 
     @classmethod
     def at(cls, level: float | Fraction) -> Brownian:
-        """The process that begins at a level: σ is about 2^24 steps there."""
+        """Return the process that begins at a level: σ is about 2^24 steps there."""
         return cls(max(0, _FINE + math.floor(math.log2(float(exact(level=level))) / 2)))
 
     def variance(self, level: Fraction) -> Fraction:
@@ -279,7 +279,7 @@ class Brownian:
     def refine(
         self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
     ) -> Integers:
-        """The same noise at a higher level: Gaussian around the part of each value that remains on average."""
+        """Move noise to a higher level: Gaussian around the part of each value that remains on average."""
         a, b = rising(level, finer)
         variance = self._enough(self.variance(b) * (1 - a / b), a, b)
         words = source(rng)
@@ -288,7 +288,7 @@ class Brownian:
     def tighten(
         self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
     ) -> Integers:
-        """The same noise at a lower level: independent noise is added."""
+        """Move noise to a lower level: independent noise is added."""
         a, b = rising(coarser, level, "coarser", "level")
         self._enough(self.variance(b) * (1 - a / b), a, b)
         array = _whole(values)
@@ -297,7 +297,7 @@ class Brownian:
         )
 
     def nearest(self, values: ArrayLike) -> Integers:
-        """The nearest whole numbers to values in steps."""
+        """Return the nearest whole numbers to values in steps."""
         array = _whole(values)
         return array if self.bits == 0 else (array + (1 << self.bits - 1)) >> self.bits
 
@@ -311,8 +311,9 @@ class Brownian:
 
 
 def _gaussian_around(values: Integers, share: Fraction, variance: Fraction, words: Words) -> Integers:
-    """k with P(k) ∝ e^(−(k − share · value)² / (2 s²)), s² = `variance`, by rejection from a whole number near the
-    centre.
+    """Draw k with P(k) ∝ e^(−(k − share · value)² / (2 s²)), s² = `variance`.
+
+    By rejection, from a whole number near the centre.
 
     With centre m + f, |f| ≤ 1, and Y two-sided geometric of scale t: m + Y is accepted with e^−γ, γ = (|Y| ∓ f −
     s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, the sign being that of Y (Canonne, Kamath, Steinke 2020, algorithm 3, around

@@ -71,12 +71,12 @@ class Uniforms:
 
 
 def pairs(number: int) -> int:
-    """How many slots so many normals take."""
+    """Return how many slots a number of normals takes."""
     return number + number % 2
 
 
 def _float(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """The middle of what the bits leave open, with full relative precision."""
+    """Return the middle of what the bits leave open, with full relative precision."""
     out = np.full(words.shape[:2], 0.5)
     for plane in reversed(range(words.shape[2])):
         out = (out + words[..., plane]) * 2.0**-_WORD
@@ -88,7 +88,7 @@ def _quotients(whole: NDArray[Any], size: int) -> Reals:
 
 
 def _each(function: Callable[[Any], Any]) -> Callable[[Any], Reals]:
-    """A function of one number for arrays of objects."""
+    """Make a function of one number for arrays of objects."""
     return np.frompyfunc(function, 1, 1)  # type: ignore[no-any-return]
 
 
@@ -126,7 +126,7 @@ def norm(x: Reals) -> Reals:
 
 
 def circle(turns: Reals) -> tuple[Reals, Reals]:
-    """cos and sin of 2π times so many turns, in [0, 1]."""
+    """Return cos and sin of 2π times turns in [0, 1]."""
     if turns.dtype != object:
         return np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)
     both = [_circle(turn) for turn in turns]

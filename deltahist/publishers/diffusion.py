@@ -47,7 +47,7 @@ class Diffusion:
     ----------
     data : private, one row for each user: a mapping of users to numbers (or sequences of n numbers, or bits), a series,
         or a frame with the mechanism's columns; users are its index. Users of the network that have none may still ask.
-    mechanism : what is promised to whom.
+    mechanism : the promise to each requester.
     state : file of the key, which is made with mode 0600 if it is not there. All answers about the same data must come
         from one key. None: a key that ends with this object; the next one's answers are independent, and ε adds up.
     rng : a seeded generator, for experiments only: what it answers is not for publication.
@@ -106,7 +106,7 @@ class Diffusion:
 
     @functools.cached_property
     def _paths(self) -> Any:
-        """All noise. A file of a key is made with the first answer, so that a mistaken question makes none."""
+        """All noise; a file of a key is made with the first answer, so that a mistaken question makes none."""
         if self._rng is not None:
             key = self._rng.bytes(KEY)
         else:
@@ -120,14 +120,14 @@ class Diffusion:
         return [name for name, row in zip(self.mechanism.network.nodes, self._rows, strict=True) if row >= 0]
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
-        """What a user may know of another's data, (n,) in their units.
+        """Return what a user may know of another's data, (n,) in their units.
 
         Raises InputError as `responses` does.
         """
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """What users may know of others' data.
+        """Return what users may know of others' data.
 
         Parameters
         ----------
@@ -160,7 +160,7 @@ class Diffusion:
         return self._answers(owners, requesters)
 
     def to(self, requester: str) -> pd.DataFrame:
-        """What one user may know of everybody else's data, as `responses` gives it.
+        """Return what one user may know of everybody else's data, as `responses` gives it.
 
         Who is not connected is left out, unless the least ε is stated.
 
@@ -171,7 +171,7 @@ class Diffusion:
         return self._connected(owners, np.full(len(owners), place))
 
     def everything(self) -> pd.DataFrame:
-        """What everybody may know of everybody else's data, as `to` gives it.
+        """Return what everybody may know of everybody else's data, as `to` gives it.
 
         Raises InputError if it does not fit into memory.
         """
@@ -186,9 +186,9 @@ class Diffusion:
     def signal(
         self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None
     ) -> Signal:
-        """What a user's data give at all levels up to that of a requester, or up to an ε.
+        """Return the responses about a user at all levels up to that of a requester, or up to an ε.
 
-        Raises InputError unless one of both is said, or as `responses` does.
+        Raises InputError unless one of both is given, or as `responses` does.
         """
         if (requester is None) == (epsilon is None):
             raise InputError("a signal ends at a requester's level or at an epsilon: give one of them")
@@ -263,7 +263,7 @@ class Diffusion:
 
 
 def open_key(path: Path, bound: bytes) -> bytes:
-    """The key of a file for parameters and data; a file that is not there is made, and on the disk when this returns.
+    """Read the key of a file for parameters and data, or make the file, durably.
 
     The file holds a keyed hash of what the key is for. The same noise on other data would tell how they differ, and
     with another α or lattice what they are.

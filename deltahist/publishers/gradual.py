@@ -184,7 +184,7 @@ def tighten(
 ) -> Any:
     """Make a more private copy of a release, as if it had been released at that budget.
 
-    The data are not needed, and nothing is spent: further noise is added to what is published already. Several
+    The data are not needed, and nothing is spent: further noise is added to the published numbers. Several
     copies, and the release with them, cost what the release does.
     Source: Koufogiannis, Han, Pappas 2015, section 3.1.2, on the integers. Proof: docs/privacy/gradual.md.
 
@@ -192,7 +192,7 @@ def tighten(
     ----------
     release : of counts or of sorted points.
     epsilon, rho : of the copy, in the unit of the release; less than its own.
-    state : of the release's chain, as it is after that release. It is needed for flows with sums along the lines,
+    state : of the release's chain, after that release. It is needed for flows with sums along the lines,
         since those are joined to the flows by rounding, which the release does not keep, and for Gaussian noise too
         small for whole numbers.
     rng : a seeded generator, for experiments only: the copy is stamped not for publication.
@@ -253,7 +253,7 @@ def tighten(
 def _further(
     mechanism: Mechanism | SortedMechanism, coarser: Mechanism | SortedMechanism, rng: np.random.Generator | None
 ) -> NDArray[np.int64]:
-    """Draw noise (draws,) that can be added to what is published, where the draws in it are not known."""
+    """Draw noise (draws,) that can be added to published numbers, whose own draws are not known."""
     if not mechanism.scatters_linearly:
         raise InputError(
             f"the release is of {mechanism.words}: it does not keep what further noise would have to be added to; "
@@ -307,7 +307,7 @@ def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
 
 
 def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | None) -> BaseRelease:
-    """Return the state's own release, if it is the one that is asked for and follows the one that is given."""
+    """Return the state's own release, if it is the next one at that amount."""
     last = known.chain
     if last.amounts != (*chain.amounts, amount):
         raise InputError(

@@ -52,7 +52,7 @@ def publish_measured(
     account : charged, durably, before noise is drawn. paying : what it needs to know of a chain (`Account.pay`).
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
     draw_all : draws the noise; that of the mechanism's laws when None.
-    enter : turns draws into what is added to the numbers; `mechanism.scatter` when None.
+    enter : turns draws into noise of the numbers; `mechanism.scatter` when None.
     keep : writes the draws of a chain to its state, before the release is handed out.
     publishable : whether what the release follows from is for publication.
     """

@@ -23,8 +23,8 @@ from deltahist.kinds.rappor.channels import Channel, Threshold
 from deltahist.kinds.rappor.mechanism import Rappor, Reports, check_cohorts, listed
 from deltahist.mechanisms.base import stamp
 from deltahist.noise import discrete_laplace
-from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source
+from deltahist.noise.exact import coins
 from deltahist.noise.process import GeometricProcess
 from deltahist.publishers.state import new_token, read_state, write_state
 
@@ -49,7 +49,7 @@ class Clients:
     Raises
     ------
     InputError
-        On what is no text, unknown cohorts or another number of them, or settings that protect hardly anybody.
+        On anything but texts, unknown cohorts or another number of them, or settings that protect hardly anybody.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
@@ -94,7 +94,7 @@ class Clients:
         return len(self.cohorts)
 
     def report(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """A new report of each user, with noise of its own on top of that of the permanent bits.
+        """Report anew for each user, with noise of its own on top of that of the permanent bits.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class Clients:
             return self._said(_Report(self.mechanism, drawn), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """The last report again, with the noise of the present settings: the one before is a coarser version of it.
+        """Report the last report again, with the noise of the present settings: a finer version of it.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class Clients:
         weak_protection_accepted: bool = False,
         rng: np.random.Generator | None = None,
     ) -> Clients:
-        """The same users in finer settings: the permanent bits are coarser versions of their new ones.
+        """Return the same users in finer settings: the permanent bits are coarser versions of the new ones.
 
         It can be done once: two refinements of the same bits would cost more than either. What it is called on is of no
         use afterwards.
@@ -171,7 +171,7 @@ class Clients:
             return out
 
     def save(self, path: str | Path) -> None:
-        """Keep the state in a file, a secret one, and keep that up to date: it is written before anything is said.
+        """Keep the state in a secret file, which is written before each report.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class Clients:
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
-        """The users of a file that `save` wrote, which goes on being kept up to date.
+        """Load the users of a file that `save` wrote, which goes on being kept up to date.
 
         A state is to be relaxed once: no copy of the file may be used beside it.
 
@@ -279,13 +279,13 @@ class _Drawn:
     noise: NDArray[np.int64] | None = None
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """For a file."""
+        """Return arrays for a file."""
         noise = {} if self.noise is None else {f"{name} noise": self.noise}
         return {name: np.packbits(self.bits, axis=1), **noise}
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> _Drawn:
-        """From a file, or ValueError."""
+        """Read arrays of a file, or raise ValueError."""
         noise = arrays.get(f"{name} noise")
         if noise is not None and (noise.shape != shape or noise.dtype != np.int64):
             raise ValueError(f"noise of the shape {noise.shape}")
@@ -294,14 +294,14 @@ class _Drawn:
 
 @dataclass(frozen=True, eq=False)
 class _Report:
-    """What was said last, and in which settings."""
+    """The last report and its settings."""
 
     mechanism: Rappor
     drawn: _Drawn
 
 
 def _drawn(law: Channel | Threshold, true: NDArray[np.uint8], rng: np.random.Generator | None) -> _Drawn:
-    """Noise on bits."""
+    """Draw noise on bits."""
     if law.exact:
         return _Drawn(true)
     if isinstance(law, Threshold):
@@ -316,7 +316,7 @@ def _refined(
     before: _Drawn,
     rng: np.random.Generator | None,
 ) -> _Drawn:
-    """Less noise on bits; `before` is what `coarse` noise, on them or on coarser ones, made."""
+    """Reduce noise on bits; `before` is what `coarse` noise, on them or on coarser ones, made."""
     if law.exact:
         return _Drawn(true)
     if isinstance(law, Threshold):
@@ -330,7 +330,7 @@ def _refined(
 
 
 def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]:
-    """Bits of a file, or ValueError."""
+    """Read bits of a file, or raise ValueError."""
     if packed.dtype != np.uint8 or packed.shape != (shape[0], -(-shape[1] // 8)):
         raise ValueError(f"bits of the shape {packed.shape}")
     return np.unpackbits(packed, axis=1, count=shape[1])
@@ -341,7 +341,7 @@ def _cut(law: Threshold, true: NDArray[np.uint8], noise: NDArray[np.int64]) -> _
 
 
 def _filters(texts: Sequence[str], mechanism: Rappor, cohorts: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Bloom filters, (users, m)."""
+    """Return the Bloom filters, (users, m)."""
     different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     which = np.fromiter((different[text] for text in texts), dtype=np.int64, count=len(texts))
     out = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)

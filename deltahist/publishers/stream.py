@@ -41,10 +41,10 @@ _RowsUpto = Callable[[int], int] | None
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """What a stream publishes: all public, chosen before any data are read, and kept in its ledger.
+    """A stream of releases: all public choices, made before any data are read, and kept in its ledger.
 
-    Every `length` consecutive steps together spend at most the budget: that is what protects an entity whose data
-    differ within so many steps, each within δ in space (`Window`).
+    Every `length` consecutive steps together spend at most the budget: that protects an entity whose data
+    differ within `length` steps, each within δ in space (`Window`).
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Stream:
     length : steps of a window.
     clock : what a step is.
     ledger : path or URL of the ledger; made at first, needed for every later run.
-    strategy : what is measured in every step, by name or itself; "auto" chooses for equal shares.
+    strategy : of every step, by name or itself; "auto" chooses for equal shares.
     counting : how rows become counts, but for the way to the map, which is compared once they are read.
     user : the column that says whose a row is; None where rows are not of users.
     time : the column of times; None for a folder with one file per step.
@@ -80,7 +80,7 @@ class Stream:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What a step publishes with an equal share of the window's budget."""
+        """The mechanism of a step with an equal share of the window's budget."""
         share: dict[str, Any] = {self.budget.unit: Window(self.length, *self.budget.exact).equal}
         near = self.near
         if near.limits is None and "limits" not in self._begun.get("neighbourhood", {"limits"}):
@@ -89,12 +89,12 @@ class Stream:
 
     @cached_property
     def _begun(self) -> Mapping[str, Any]:
-        """What the ledger says of the stream that it is of; nothing before that begins."""
+        """The ledger's description of its stream; empty before that begins."""
         opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if Ledger.exists(self.ledger) else None
         return {} if opened is None else opened.get("about", {})
 
     def step(self, number: int) -> Step:
-        """What a step's release says of the stream that it belongs to."""
+        """Return the place of a step's release in the stream."""
         return Step(self.clock, number, self.length, self.budget, self._shape.limits)  # type: ignore[arg-type]
 
     @cached_property
@@ -103,11 +103,11 @@ class Stream:
         return Window(self.length, *self.budget.exact, limits=self.limits)
 
     def window(self) -> Window:
-        """The accountant on the stream's ledger; refuses a ledger of another stream.
+        """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
 
         The rule of the account is everything that the promise rests on, whatever else may differ between two runs:
-        space and its relation, what is measured, whose points they are and how many of each are kept, what is left
-        out, and which step a row belongs to. How coordinates came to the map is compared once they are read.
+        space and its relation, the strategy, whose points they are and how many of each are kept, rows that are
+        left out, and which step a row belongs to. How coordinates came to the map is compared once they are read.
         """
         counting = self.counting.describe()
         del counting["projection"]
@@ -200,7 +200,7 @@ class Stream:
             raise
 
     def _check_protection(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
-        """Refuse what hardly protects, in the step that gets most or in a window as a whole, and what would run out."""
+        """Refuse budgets that hardly protect, in a step or in a window as a whole, or that would run out."""
         if amounts is None:
             _ = self._shape.equal
         most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
@@ -268,7 +268,7 @@ class _Run:
         return tally
 
     def _look_at_what_is_there(self, amounts: Sequence[Fraction] | None) -> list[int]:
-        """Steps that were charged and have no release: those that were lost. Nothing is charged before."""
+        """Return lost steps, which were charged and have no release; nothing is charged before."""
         unknown = next((f for f in self.files[self.done + 1 :] if f.exists()), None)
         if unknown is not None:
             raise InputError(
@@ -305,7 +305,7 @@ class _Run:
         return missing
 
     def _check_counting(self, counting: Preprocessing) -> None:
-        """Raise InputError unless rows become counts as those of the steps before."""
+        """Raise InputError unless rows become counts as in the steps before."""
         if replace(counting, projection=None) != replace(self.stream.counting, projection=None):
             raise InputError(
                 f"the stream is for counts with {self.stream.counting.how}, but the rows were read with "
@@ -325,7 +325,7 @@ class _Run:
     def _counter(
         self, source: Path, gaps: str, amounts: Sequence[Fraction] | None, reading: dict[str, Any]
     ) -> tuple[_Counts, _RowsUpto]:
-        """Counts of each step, and for a table the number of rows up to it."""
+        """Return counts of each step, and for a table the number of rows up to it."""
         domain, labels = self.stream.near.domain, self.labels
         reading = dict(user=self.stream.user, **reading)
         if source.is_dir():
@@ -366,7 +366,7 @@ class _Run:
         return stepped.counts, lambda step: earlier + int(stepped.upto[step])
 
     def _rows_earlier(self, upto: Any) -> int:
-        """Rows that were published from and are not in this table: those of steps published already, or none.
+        """Return the number of rows of published steps that are not in this table.
 
         Raises InputError if the table has some rows of published steps, but not those that were there then.
         """

@@ -18,7 +18,7 @@ from bits import cut_pairs, laplace_pairs, texts_of_filters
 from deltahist.kinds.rappor.channels import Channel
 from deltahist.kinds.rappor.mechanism import Rappor
 from deltahist.noise import discrete_laplace
-from deltahist.noise.coins import coins
+from deltahist.noise.exact import coins
 from deltahist.publishers import rappor as publishing
 from deltahist.publishers.rappor import Clients
 from tests.audits.harness import ERROR, log_ratio_bound

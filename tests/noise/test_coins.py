@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from deltahist.noise.coins import coins
 from deltahist.noise.entropy import source
+from deltahist.noise.exact import coins
 
 #: One false alarm in a million for each of the goodness-of-fit tests.
 ALARM = 1e-6
@@ -50,7 +50,7 @@ def test_certain_coins_are_certain_at_the_ends(word):
 
 
 def test_blocks_have_words_of_their_own(monkeypatch):
-    monkeypatch.setattr("deltahist.noise.coins._BLOCK", 3)
+    monkeypatch.setattr("deltahist.noise.exact._COINS", 3)
     found = coins(
         [Fraction(1, 2)], np.zeros((2, 4), dtype=np.uint8), Given(0, 1 << 63, 0, 1 << 63, 0, 0, 0, 1 << 63)
     )

@@ -10,14 +10,18 @@ import pytest
 import deltahist as dh
 from deltahist.noise import discrete
 from deltahist.publishers import publication
+from deltahist.strategies.base import Group, Strategy
 
 DOMAIN = dh.Domain((0, 0, 6, 6), (6, 6))
 NEAR = dh.Neighbourhood(DOMAIN, 1.0)
 COUNTS = np.arange(36).reshape(6, 6)
+LINE = dh.Domain((0, 8), (8,))
+ON_LINE, ROW = dh.Neighbourhood(LINE, 1), np.arange(8)
 
 
 def test_without_noise_the_release_is_the_strategy_applied(monkeypatch):
-    monkeypatch.setattr(publication, "discrete_laplace", lambda scale, size, rng: np.zeros(size, dtype=np.int64)
+    monkeypatch.setattr(
+        publication, "discrete_laplace", lambda scale, size, rng: np.zeros(size, dtype=np.int64)
     )
     for A in (
         dh.strategies.Identity(DOMAIN),
@@ -139,7 +143,9 @@ def test_budgets_are_kept_exactly(budget):
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"rho": 0}, "rho is 0"),
         ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
-        ({"rho": 1, "noise": "laplace"}, "takes epsilon"),
+        ({"rho": 1, "noise": "laplace"}, "Laplace noise takes epsilon"),
+        ({"rho": 1, "probability": 1e-6}, "goes with epsilon"),
+        ({"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
         ({"epsilon": 1, "noise": "uniform"}, "uniform"),
         ({"epsilon": 1, "contributions": 0}, "contributions is 0"),
         ({"epsilon": 1, "dropped": ["hopes"]}, "hopes"),
@@ -149,25 +155,6 @@ def test_budgets_are_kept_exactly(budget):
 def test_bad_parameters_are_named(more, words):
     with pytest.raises(dh.InputError, match=words):
         dh.publish(COUNTS, NEAR, **more)
-
-
-@pytest.mark.parametrize(
-    ("counts", "words"),
-    [
-        (COUNTS[:5], "shape"),
-        (-COUNTS, "negative"),
-        (COUNTS + 0.5, "whole numbers"),
-        (COUNTS.astype(str), "whole numbers"),
-        (np.full((6, 6), np.nan), "whole numbers"),
-    ],
-)
-def test_bad_counts_are_named(counts, words):
-    with pytest.raises(dh.InputError, match=words):
-        dh.publish(counts, NEAR, epsilon=1.0)
-
-
-def test_whole_floats_are_taken():
-    assert dh.publish(COUNTS.astype(float), NEAR, epsilon=1.0).total == COUNTS.sum()
 
 
 def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
@@ -215,16 +202,101 @@ def test_a_strategy_with_a_probability_has_gaussian_noise():
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("counts", "words"),
     [
-        ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
-        ({"rho": 1, "noise": "laplace"}, "Laplace noise takes epsilon"),
-        ({"rho": 1, "probability": 1e-6}, "goes with epsilon"),
-        ({"epsilon": 1, "rho": 1}, "one of them"),
-        ({"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
+        (COUNTS[:5], "shape"),
+        (-COUNTS, "negative"),
+        (COUNTS + 0.5, "whole numbers"),
+        (COUNTS.astype(str), "whole numbers"),
+        *((np.full((6, 6), bad), "counts") for bad in (np.inf, np.nan, 1e300, 2.0**63, np.uint64(2**63), 2**64)),
     ],
+    ids=str,
 )
-def test_contradictory_budgets_are_refused(options, text):
-    near = dh.Neighbourhood(dh.Domain((0, 1), (8,)), 1 / 8)
-    with pytest.raises(dh.InputError, match=text):
-        dh.publish(np.ones(8, int), near, **options)
+def test_counts_that_are_no_counts_are_refused(counts, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.publish(counts, NEAR, epsilon=1.0)
+
+
+# ---------------------------------------------------------------------------- numbers of any library
+
+
+@pytest.mark.parametrize("kind", [int, float, Fraction, np.int64, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("budget", ["epsilon", "rho"])
+def test_a_budget_is_the_same_from_any_library(kind, budget):
+    A = dh.strategies.Hierarchical(LINE)
+    plain, other = (
+        dh.publish(ROW, ON_LINE, A, rng=np.random.default_rng(1), **{budget: value}) for value in (3, kind(3))
+    )
+    assert other.laws == plain.laws
+    assert np.array_equal(other.values, plain.values)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.float32, np.float64])
+def test_shares_are_the_same_from_any_library(kind):
+    shares = np.array([1, 2, 3, 4], dtype=kind)
+    # A budget of many digits, so that whole numbers of 64 bits would overflow.
+    plain, other = (
+        dh.publish(
+            ROW, ON_LINE, dh.strategies.Hierarchical(LINE, 2, given), 0.1, rng=np.random.default_rng(1)
+        )
+        for given in ((1, 2, 3, 4), tuple(shares))
+    )
+    assert other.laws == plain.laws
+    assert np.array_equal(other.values, plain.values)
+
+
+@pytest.mark.parametrize("kind", [int, float, Fraction, np.int64, np.float32, np.float64])
+def test_a_delta_of_any_library_can_be_saved(kind, tmp_path):
+    near = dh.Neighbourhood(LINE, kind(2))
+    release = dh.publish(ROW, near, dh.strategies.Identity(LINE), 1.0)
+    release.save(tmp_path / "r.parquet")
+    assert dh.Release.load(tmp_path / "r.parquet").neighbourhood.radius == near.radius
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int32, np.uint64, np.float32, list])
+def test_counts_of_any_whole_type_are_taken(kind):
+    counts = ROW.tolist() if kind is list else ROW.astype(kind)
+    release = dh.publish(counts, ON_LINE, dh.strategies.Cumulative(LINE), 500.0, weak_protection_accepted=True)
+    assert release.total == 28
+    assert release.values.dtype == np.int64
+    assert np.allclose(release.cells(), ROW, atol=1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [slice(0, 7)],
+        [slice(0, 8), slice(7, 8)],
+        [slice(0, 4), slice(5, 8)],
+        [np.array([0, 1, 2, 3, 4, 5, 6, 6])],
+        [np.arange(8), slice(0, 0), np.array([3])],
+        [],
+    ],
+    ids=str,
+)
+def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
+    """Values that no group names would once have been published with whatever was in memory."""
+
+    class Broken(dh.strategies.Identity):
+        @property
+        def groups(self):
+            return tuple(Group(str(i), r) for i, r in enumerate(rows))
+
+        edge_cost = Strategy.edge_cost
+
+    with pytest.raises(dh.InputError, match="groups of Broken name"):
+        dh.publish(ROW, ON_LINE, Broken(LINE), 1.0)
+
+
+@pytest.mark.parametrize(
+    "rows", [[slice(0, 8)], [slice(0, 8, 2), slice(1, 8, 2)], [np.arange(8)[::-1]]], ids=str
+)
+def test_groups_may_hold_the_draws_in_any_order(rows):
+    class Sound(dh.strategies.Identity):
+        @property
+        def groups(self):
+            return tuple(Group(str(i), r) for i, r in enumerate(rows))
+
+        edge_cost = Strategy.edge_cost
+
+    assert len(dh.publish(ROW, ON_LINE, Sound(LINE), 1.0).values) == 8
