@@ -236,26 +236,6 @@ def test_what_was_published_never_exceeds_the_limit(asked, durable):
         assert published <= 1
 
 
-@pytest.mark.parametrize("name", PUBLISHERS)
-def test_it_is_charged_before_noise_is_drawn_and_stays_charged(tmp_path, monkeypatch, name):
-    from deltahist.publishers import publication, quantile
-
-    account = dh.Account.total(epsilon=1, ledger=tmp_path / "l")
-
-    def drawn(*_, **__):
-        assert Ledger(tmp_path / "l").charges("total") == {0: 500_000_000}
-        raise RuntimeError
-
-    for module, function in [(publication, "draw"), *((quantile, f) for f in ("draw", "draw_place", "rounded"))]:
-        monkeypatch.setattr(module, function, drawn)
-    with pytest.raises(RuntimeError):
-        PUBLISHERS[name](epsilon=0.5, account=account)
-    monkeypatch.undo()
-    assert account.spent == Fraction(1, 2)
-    with pytest.raises(dh.BudgetExceeded, match=r"amount is 0.6: account 'total' has spent 0.5 of 1, 0.5 is left"):
-        PUBLISHERS[name](epsilon=0.6, account=account)
-
-
 @pytest.mark.parametrize(
     "refused",
     [

@@ -110,14 +110,6 @@ def test_the_noise_goes_through_the_exact_sampler(monkeypatch):
     assert release.values.tolist() == [7, 10 * LINE.steps[0] // 5 + 7]
 
 
-def test_seeded_noise_is_stamped_and_repeats():
-    near = dh.Neighbourhood(LINE, 5)
-    first, second = (dh.publish_sorted([1, 2], near, 1.0, rng=np.random.default_rng(1)) for _ in range(2))
-    assert not first.publishable
-    assert np.array_equal(first.values, second.values)
-    assert dh.publish_sorted([1, 2], near, 1.0).publishable
-
-
 SQUARE = dh.Domain((0, 0, 1, 1), (2, 2))
 
 

@@ -14,8 +14,6 @@ SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
 CELLS = dh.strategies.Identity(SQUARE)
 LINE = dh.Neighbourhood(dh.Domain((0, 10), (10,)), 1)
-ONES = np.ones((4, 4), dtype=int)
-POINTS = np.linspace(0.5, 9.5, 30)
 
 
 def mechanism(contributions=1, **budget):
@@ -70,36 +68,6 @@ def test_no_guess_from_the_integer_noise_of_two_cells_is_better(budget):
 )
 def test_what_is_weak(made, weak):
     assert (made.weakness is None) if weak is None else re.search(weak, made.weakness)
-
-
-PUBLISHERS = {
-    "counts": lambda **how: dh.publish(ONES, NEAR, CELLS, **how),
-    "a mechanism": lambda epsilon, **how: dh.publish(ONES, mechanism(epsilon=epsilon), **how),
-    "sorted points": lambda **how: dh.publish_sorted(POINTS, LINE, **how),
-    "a quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
-}
-
-
-@pytest.mark.parametrize("name", PUBLISHERS)
-def test_every_publisher_asks(tmp_path, name):
-    publish = PUBLISHERS[name]
-    with pytest.raises(dh.InputError, match=r"epsilon is 50: .* weak_protection_accepted=True"):
-        publish(epsilon=50)
-    fine = publish(epsilon=1)
-    assert fine.statement().splitlines()[0] == "Privacy statement"
-    assert fine.may_be_published == fine.facts()["may_be_published"] == "yes"
-    assert fine.facts()["weak_protection"] is None
-    weak = publish(epsilon=50, weak_protection_accepted=True)
-    weak.save(tmp_path / "weak")
-    for release in (weak, dh.load(tmp_path / "weak")):
-        first, *_, last = release.statement().splitlines()
-        assert first.startswith("WEAK PROTECTION: whoever holds two places within δ for equally likely can be 100%")
-        assert last.startswith("May be published    only if everybody in the data accepts weak protection")
-        assert release.facts()["weak_protection"] in first
-        assert release.facts()["may_be_published"] in last
-        assert "(WEAK PROTECTION)" in repr(release)
-    seeded = publish(epsilon=50, rng=np.random.default_rng(1))
-    assert seeded.may_be_published.startswith("no: noise from a seeded generator")
 
 
 def test_numbers_that_determine_no_cells_are_taken_as_they_are():

@@ -100,13 +100,6 @@ def test_dropping_points_needs_the_boundary_as_a_source():
         dh.publish(COUNTS, NEAR, epsilon=1.0, dropped=["points outside"])
 
 
-def test_a_seeded_generator_is_not_for_publication():
-    one, two = (dh.publish(COUNTS, NEAR, epsilon=1.0, rng=np.random.default_rng(1)) for _ in range(2))
-    assert not one.publishable
-    assert np.array_equal(one.values, two.values)
-    assert dh.publish(COUNTS, NEAR, epsilon=1.0).publishable
-
-
 def test_counts_are_left_alone():
     counts = COUNTS.copy()
     dh.publish(counts, NEAR, dh.strategies.Identity(DOMAIN), 1.0)

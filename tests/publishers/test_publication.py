@@ -1,0 +1,82 @@
+"""What every publication does, of whatever kind: it is stamped, asks about weak protection, and is charged first."""
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.budgets.ledger import Ledger
+from deltahist.publishers import gradual, publication, quantile
+
+SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)
+LINE = dh.Neighbourhood(dh.Domain((0, 10), (10,)), 1)
+CELLS = dh.strategies.Identity(SQUARE.domain)
+ONES, POINTS = np.ones((4, 4), dtype=int), np.linspace(0.5, 9.5, 30)
+
+#: Kind -> its publication at a budget; they take a folder for a state.
+KINDS = {
+    "counts": lambda folder, **how: dh.publish(ONES, SQUARE, CELLS, **how),
+    "a flow": lambda folder, **how: dh.publish(ONES, SQUARE, dh.strategies.Flow(SQUARE.domain), **how),
+    "a mechanism": lambda folder, epsilon, **how: dh.publish(
+        ONES, dh.Mechanism(SQUARE, CELLS, dh.Budget(epsilon)), **how
+    ),
+    "sorted points": lambda folder, **how: dh.publish_sorted(POINTS, LINE, **how),
+    "a quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
+    "a smooth quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth-student", **how),
+    "a chain of counts": lambda folder, **how: dh.publish(ONES, SQUARE, CELLS, state=new_state(folder), **how),
+    "a chain of points": lambda folder, **how: dh.publish_sorted(POINTS, LINE, state=new_state(folder), **how),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def new_state(folder):
+    return folder / f"{len(list(folder.iterdir()))}.state"
+
+
+@every_kind
+def test_a_seeded_generator_is_not_for_publication(kind, tmp_path):
+    one, two = (KINDS[kind](tmp_path, epsilon=1, rng=np.random.default_rng(1)) for _ in range(2))
+    assert np.array_equal(one.values, two.values)
+    for release, publishable in ((one, False), (KINDS[kind](tmp_path, epsilon=1), True)):
+        assert release.publishable is publishable
+        assert not release.values.flags.writeable
+
+
+@every_kind
+def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch):
+    account = dh.Account.total(epsilon=2, ledger=tmp_path / "l")
+    assert KINDS[kind](tmp_path, epsilon=1, account=account).payment == account.payments[0]
+    assert account.spent == 1
+
+    def fail(*_, **__):
+        raise RuntimeError(f"on the disk: {Ledger(tmp_path / 'l').charges('total')[0]}")
+
+    for module, names in ((publication, ("draw",)), (gradual, ("start_draws",)), (quantile, ("draw_place", "rounded"))):
+        for name in names:
+            monkeypatch.setattr(module, name, fail)
+    with pytest.raises(RuntimeError, match="on the disk: 1500000000"):
+        KINDS[kind](tmp_path, epsilon=0.5, account=account)
+    with pytest.raises(dh.BudgetExceeded, match=r"0.5 is left"):
+        KINDS[kind](tmp_path, epsilon=1, account=account)
+
+
+@every_kind
+def test_weak_protection_is_asked_about(tmp_path, kind):
+    account = dh.Account.total(epsilon=100)
+    with pytest.raises(dh.InputError, match=r"epsilon is 50: .* weak_protection_accepted=True"):
+        KINDS[kind](tmp_path, epsilon=50, account=account)
+    assert account.spent == 0
+    fine = KINDS[kind](tmp_path, epsilon=1)
+    assert fine.statement().splitlines()[0] == "Privacy statement"
+    assert fine.may_be_published == fine.facts()["may_be_published"] == "yes"
+    assert fine.facts()["weak_protection"] is None
+    weak = KINDS[kind](tmp_path, epsilon=50, weak_protection_accepted=True)
+    weak.save(tmp_path / "weak")
+    for release in (weak, dh.load(tmp_path / "weak")):
+        first, *_, last = release.statement().splitlines()
+        assert first.startswith("WEAK PROTECTION: whoever holds two places within δ for equally likely can be 100%")
+        assert last.startswith("May be published    only if everybody in the data accepts weak protection")
+        assert release.facts()["weak_protection"] in first
+        assert release.facts()["may_be_published"] in last
+        assert "(WEAK PROTECTION)" in repr(release)
+    seeded = KINDS[kind](tmp_path, epsilon=50, rng=np.random.default_rng(1))
+    assert seeded.may_be_published.startswith("no: noise from a seeded generator")
