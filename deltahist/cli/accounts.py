@@ -52,8 +52,8 @@ class AccountOptions:
             file = None if self.ledger is None else self._database.path
             if path is not None and file is not None and path.resolve() == file.resolve():
                 raise InputError(
-                    f"--ledger is {self._database.place!r}, as --{name} is: it keeps what was spent, and would be "
-                    "replaced; name two files"
+                    f"--ledger is {self._database.place!r}, as --{name.replace('_', '-')} is: it keeps what was "
+                    "spent, and would be replaced; name two files"
                 )
         if self.ledger is None or self.account is None:
             given = {"--ledger": self.ledger, "--account": self.account, "--limit": self._limit}

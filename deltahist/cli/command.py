@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Options that no file holds: the file itself, and what is about a single run.
 _NEVER, _ONCE = ("config", "write_config", "help"), ("dry_run", "overwrite")
+#: A password in a URL: between a user's name and the host, or among the settings.
+_PASSWORD = re.compile(r"://[^:/@]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
 
 Config = Annotated[
     Path | None,
@@ -48,6 +51,16 @@ class Command(TyperCommand):
             ctx.default_map = _read(Path(file), self)
         ctx.meta["typed"] = (ctx.default_map or {}) | typed
         return super().parse_args(ctx, args)
+
+
+def refuse_passwords(context: Context) -> None:
+    """Raise InputError if an option holds a password: others may read the file that `write_options` writes."""
+    for each in context.command.params:
+        if _PASSWORD.search(str(context.meta["typed"].get(each.name))):
+            raise InputError(
+                f"--{_key(each)} holds a password, and others may read what --write-config writes: leave the password "
+                "out, and keep it in PGPASSWORD or ~/.pgpass"
+            )
 
 
 def write_options(context: Context, file: Path) -> None:

@@ -11,7 +11,7 @@ from typer import Context
 from deltahist.cli import console, options
 from deltahist.cli.accounts import AccountOptions, StateFile, check_state, describe_state
 from deltahist.cli.choosing import ANYWHERE, ChosenMap, PlanOptions, choose_map, table_of_cells
-from deltahist.cli.command import Config, write_options
+from deltahist.cli.command import Config, refuse_passwords, write_options
 from deltahist.cli.groups import (
     KEPT,
     PLAN,
@@ -155,15 +155,17 @@ def publish(
     budget = spending.keywords()
     files = [source, *asked.files(), *filter(None, [config])]
     console.check_target(out, *files, replace=overwrite or dry_run)
-    console.check_target(write_config, *files, out, replace=overwrite)
-    if write_config is not None and not dry_run:
-        raise InputError("--write-config is given without --dry-run: it writes what would be published")
+    console.check_target(write_config, *files, out, *filter(None, [state]), replace=overwrite)
+    if write_config is not None:
+        if not dry_run:
+            raise InputError("--write-config is given without --dry-run: it writes what would be published")
+        refuse_passwords(context)
     if out.suffix.lower() in _NO_RELEASES:
         raise InputError(
             f"--out is {str(out)!r}: a release is a Parquet file, call it {str(out.with_suffix('.parquet'))!r}; "
             "`deltahist export` makes other forms of it, `deltahist plot` pictures"
         )
-    accounts.check(budget, out=out, state=state)
+    accounts.check(budget, out=out, state=state, write_config=write_config)
     check_state(state, out, dry_run)
     counting = rows.counting()
     if order.wanted(strategy, rows, budget):

@@ -101,6 +101,25 @@ def test_files_are_not_replaced_unasked(capsys, place):
     assert "No such file" in run(capsys, *line[:-2], "--config", "nowhere.toml", code=2)
 
 
+@pytest.mark.parametrize("url", ["postgresql://ann:s3cret@db/city", "postgresql://db/city?user=ann&sslPassword=s3cret"])
+def test_no_file_of_options_holds_a_password(capsys, place, url):
+    line = ["publish", "v.csv", *LINE, "--epsilon", "1", "--out", "r.parquet", "--dry-run", "--write-config", "c.toml"]
+    error = run(capsys, *line, "--ledger", url, "--account", "a", "--limit", "2", code=2)
+    assert "--ledger holds a password" in error
+    assert "s3cret" not in error
+    assert not (place / "c.toml").exists()
+
+
+def test_a_file_of_options_replaces_neither_ledger_nor_state(capsys, place):
+    line = ["publish", "v.csv", *LINE, "--epsilon", "1", "--out", "r.parquet", "--state", "r.state"]
+    line += ["--ledger", "city.ledger", "--account", "a", "--limit", "2"]
+    run(capsys, *line)
+    before = [(place / name).read_bytes() for name in ("city.ledger", "r.state")]
+    for name, message in [("city.ledger", "--ledger is 'city.ledger', as --write-config is"), ("r.state", "'r.state'")]:
+        assert message in run(capsys, *line, "--dry-run", "--overwrite", "--write-config", name, code=2)
+    assert [(place / name).read_bytes() for name in ("city.ledger", "r.state")] == before
+
+
 def test_a_stream_takes_its_options_from_a_file(capsys, place):
     names = dict(zip(LINE[::2], LINE[1::2], strict=True))
     names |= {"--start": "0", "--until": "1", "--window": "2", "--time": "t", "--state": "s.ledger", "--out": "steps"}

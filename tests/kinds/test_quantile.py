@@ -13,7 +13,7 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.kinds.quantile import METHODS, PointsAround, points as around, smooth_sensitivity
-from deltahist.kinds.quantile.methods import mean_of_places, rate_of
+from deltahist.kinds.quantile.methods import SLACK, mean_of_places, rate_of
 from deltahist.kinds.quantile.release import rank_of
 from deltahist.preprocessing import Preprocessing
 from tests.moves import distances, moves_of, neighbours
@@ -60,6 +60,29 @@ def test_students_noise_is_pure(epsilon):
             worst = max(worst, float(np.abs(ratio).max()))
     assert worst <= float(epsilon) * (1 + 1e-9)
     assert worst > 0.5 * float(epsilon)
+
+
+def test_noise_in_proportion_pays_for_the_rounding_of_floats():
+    for epsilon in (Fraction(1, 10), Fraction(1), Fraction(5)):
+        noise = METHODS["smooth-student"].scale(dh.Budget(epsilon))
+        slack = Fraction(SLACK) * Fraction(999, 1000)  # a float of ε/4 is itself rounded
+        assert Fraction(noise.beta) <= epsilon / 4 - slack
+        # A shift of s costs 3 s / (2 √2), and squares of fractions are exact.
+        assert Fraction(9, 8) / noise.factor**2 <= (epsilon / 2 * (1 - slack)) ** 2
+
+
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("method", SMOOTH)
+def test_noise_in_proportion_hides_all_points_of_a_user(method, together):
+    budget = dh.Budget(**SMOOTH[method])
+    near = dh.Neighbourhood(LINE, 0.05)
+    mechanism = dh.QuantileMechanism(near, 0.5, 9, budget, method, Preprocessing(together))
+    steps = LINE.lattice(np.linspace(0.48, 0.52, 9))[:, 0]
+    points = PointsAround(steps.copy(), mechanism.rank, mechanism.steps - 1)
+    scale = METHODS[method].scale(budget)
+    expected = Fraction(points.smooth(near.radius, scale.beta, together)) * scale.factor
+    assert METHODS[method].noise(mechanism, points).scale == expected
+    assert together == 1 or points.smooth(near.radius, scale.beta, 1) < points.smooth(near.radius, scale.beta, together)
 
 
 def mass(density):
@@ -173,11 +196,16 @@ def test_limits_are_kept_by_what_can_keep_them_and_else_refused():
     assert dh.QuantileMechanism(wide, 0.5, 101, budget).method == "inverse"
 
 
-def test_a_limit_does_not_fail_more_often_than_what_is_promised_within_delta():
-    near = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
-    with pytest.raises(
-        dh.InputError, match="any move at all may fail with the same probability as within delta"
-    ):
+@pytest.mark.parametrize("method", ["inverse", "smooth-student"])
+def test_a_move_costs_as_many_times_the_budget_as_moves_within_delta_make_it(method):
+    made = dh.QuantileMechanism(dh.Neighbourhood(LINE, 0.05), 0.5, 101, dh.Budget(epsilon=2), method)
+    assert [float(made.cost_within(r)[0]) for r in (0.01, 0.05, 0.06, 0.1, 0.12)] == [2, 2, 4, 4, 6]
+
+
+@pytest.mark.parametrize(("far", "said"), [(math.inf, "any move at all"), (0.1, "a move over 0.1")])
+def test_a_limit_does_not_fail_more_often_than_what_is_promised_within_delta(far, said):
+    near = dh.Neighbourhood(LINE, 0.05, limits=[(far, 20)])
+    with pytest.raises(dh.InputError, match=f"{said} may fail with the same probability as within delta"):
         dh.QuantileMechanism(near, 0.5, 101, dh.Budget(1, probability=1e-6), "smooth-laplace")
 
 
