@@ -210,7 +210,7 @@ def test_an_account_is_opened_with_one_limit(city):
 @pytest.mark.parametrize(
     ("name", "limit", "message"),
     [
-        ("a", {}, "give epsilon .* or rho"),
+        ("a", {}, "neither epsilon nor rho is given"),
         ("a", {"epsilon": 1, "rho": 1}, "one of them"),
         ("a", {"epsilon": 0}, "epsilon is 0: it must be a finite number above zero"),
         ("a", {"epsilon": float("nan")}, "epsilon is nan"),
