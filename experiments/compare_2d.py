@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 import deltahist as dh
 from deltahist.decode import box_sums, nonnegative, simulated_metric
 from deltahist.errors import InputError, as_printed
-from deltahist.mechanisms.calibration import rho_for
 from deltahist.strategies import Flow, Spectral, Strategy, Tents
 from experiments._common import figure, print_table, save
 from experiments._frontier_plot import draw_frontier
@@ -147,7 +146,8 @@ def _linear(
     budget: dict[str, Any] = {"epsilon": contest.epsilon * times}
     if kind[3] == "approx":
         # A limit counts in the noise's unit.
-        rho = rho_for(strategy, near, epsilon=contest.epsilon, probability=PROBABILITY)
+        budget = dh.Budget(contest.epsilon, probability=PROBABILITY)
+        rho = dh.Mechanism(near, strategy, budget).budget.rho
         budget = {"rho": rho * as_printed(times) ** 2}
     mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget))
     of_it = float(mechanism.cost_within(near.diameter)[0] / mechanism.budget.amount)

@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
     return {k: _plain(v) for k, v in value.items()} if type(value) is dict else value
 
 
-def how_made(
+def find_preprocessing(
     data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
 ) -> Preprocessing:
     """Return how data to be published on a domain were made, with the caller's additions.

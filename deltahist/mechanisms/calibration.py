@@ -183,34 +183,18 @@ def approximate_epsilon(
     return min(known, tight)
 
 
-def rho_for(
-    strategy: Strategy,
-    near: Neighbourhood,
-    *,
-    epsilon: float | Fraction,
-    probability: float,
-    contributions: int = 1,
-) -> Fraction:
+def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int) -> Fraction:
     """Return the largest ρ whose Gaussian noise on a strategy is (ε, δ_prob)-private, rounded down.
+
+    Parameters
+    ----------
+    largest : 2-norm sensitivity of the strategy. budget : ε with a failure probability.
 
     Raises
     ------
     InputError
-        Unless epsilon is finite and above zero and the probability lies between 0 and 1.
-
-    >>> import deltahist as dh
-    >>> domain = dh.Domain((0, 0, 1, 1), (64, 64))
-    >>> near = dh.Neighbourhood(domain, delta=1 / 64)
-    >>> rho = rho_for(dh.strategies.Spectral(near), near, epsilon=1, probability=1e-6)
-    >>> round(float(1 / (2 * rho)) ** 0.5, 3)         # σ for a sensitivity of one
-    4.225
+        If no Gaussian noise reaches ε at that probability.
     """
-    largest = sensitivity(strategy, near, norm=2)
-    return rho_at(strategy, largest, Budget(epsilon, probability=probability), contributions)
-
-
-def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int) -> Fraction:
-    """Return ρ as `rho_for` does, for a known 2-norm sensitivity and a budget of ε with a probability."""
     target, probability = float(budget.amount), budget.probability
     assert probability is not None
     unit = noise_laws(strategy, largest, Budget(rho=Fraction(1)), contributions)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budgets.rules import floor_nano
 from deltahist.budgets.window import Account, amounts_for
 from deltahist.checks import check_foreign, check_groups
-from deltahist.counts.private import how_made
+from deltahist.counts.private import find_preprocessing
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.calibration import sensitivity
@@ -115,7 +115,7 @@ def publish(
         )
         mechanism = match_counting(near, counts, contributions, dropped)
     else:
-        counting = how_made(counts, near.domain, contributions, dropped)
+        counting = find_preprocessing(counts, near.domain, contributions, dropped)
         mechanism = mechanism_for(
             near,
             strategy,

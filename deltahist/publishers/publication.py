@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budgets.window import Account
-from deltahist.counts.private import Private, how_made
+from deltahist.counts.private import Private, find_preprocessing
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
@@ -97,7 +97,7 @@ def match_counting(
 
     Raises InputError if they hold more than the mechanism allows for.
     """
-    known = how_made(data, mechanism.domain, contributions, dropped)
+    known = find_preprocessing(data, mechanism.domain, contributions, dropped)
     allowed = mechanism.counting
     less = known.contributions > allowed.contributions or known.user > allowed.user
     other = known.where is not None and known.where != allowed.where

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
 from deltahist.budgets.window import Account, amounts_for
-from deltahist.counts.private import how_made
+from deltahist.counts.private import find_preprocessing
 from deltahist.errors import InputError
 from deltahist.kinds.quantile import PointsAround, Quantile, QuantileMechanism
 from deltahist.kinds.quantile.methods import SIGMA, Noise, PlaceNoise
@@ -97,7 +97,7 @@ def publish_quantile(
             )
     else:
         check_quantile(q, near)
-        counting = how_made(points, near.domain, contributions)
+        counting = find_preprocessing(points, near.domain, contributions)
         check_all_there(counting)
         steps = lattice_steps(points, near.domain)
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho), probability=probability)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from deltahist.budget import Budget
 from deltahist.budgets.window import Account, amounts_for
-from deltahist.counts.private import how_made
+from deltahist.counts.private import find_preprocessing
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.kinds.sorted.mechanism import check_membership, on_a_line, places_for
 from deltahist.neighbourhood import Neighbourhood
@@ -78,7 +78,7 @@ def publish_sorted(
         mechanism = match_counting(near, points, contributions)
     else:
         check_membership(near)
-        counting = how_made(points, near.domain, contributions)
+        counting = find_preprocessing(points, near.domain, contributions)
         number = places_for(len(on_a_line(points)), near, most)
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         mechanism = SortedMechanism(near, number, budget, group, counting)

@@ -205,8 +205,7 @@ class Stream:
             _ = self._shape.equal
         most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
         if most:
-            pure = self.budget.unit == "epsilon"
-            mechanism = mechanism.with_budget(Budget(most) if pure else Budget(rho=most))
+            mechanism = mechanism.with_budget(self.budget.of(most))
         check_protection(mechanism, accepted)
         sure = self.budget.guarantee.certainty
         if sure > MOST_CERTAIN and not accepted:
@@ -254,10 +253,9 @@ class _Run:
                 assert counts.counting is not None
                 self._check_counting(counts.counting)
             self.window.check(step, amount)
-            budget = Budget(amount) if self.window.unit == "epsilon" else Budget(rho=amount)
             publish(
                 nobody if counts is None else counts,
-                self.stream.mechanism.with_budget(budget).with_step(self.stream.step(step)),
+                self.stream.mechanism.with_budget(self.stream.budget.of(amount)).with_step(self.stream.step(step)),
                 account=Account(self.window, step),
                 weak_protection_accepted=True,  # looked at before the first charge
             ).save(file)

@@ -9,7 +9,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.counts import points_file
-from deltahist.counts.private import Private, how_made
+from deltahist.counts.private import Private, find_preprocessing
 from deltahist.counts.steps import count_steps
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
 
@@ -261,8 +261,9 @@ def test_points_of_a_file_know_it(tmp_path):
 
 
 def test_plain_arrays_are_points():
-    assert how_made(np.zeros(3), SQUARE, None) == POINTS
-    assert how_made(np.zeros(3), SQUARE, 4, ["bad rows"]) == Preprocessing(4, user=True, dropped=("bad rows",))
+    assert find_preprocessing(np.zeros(3), SQUARE, None) == POINTS
+    given = find_preprocessing(np.zeros(3), SQUARE, 4, ["bad rows"])
+    assert given == Preprocessing(4, user=True, dropped=("bad rows",))
 
 
 @pytest.mark.parametrize(

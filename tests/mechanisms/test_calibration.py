@@ -8,7 +8,7 @@ import pytest
 from examples import STRATEGIES, gap_neighbours, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.mechanisms.calibration import approximate_epsilon, calibrate, explicit_edge_cost, rho_for
+from deltahist.mechanisms.calibration import approximate_epsilon, calibrate, explicit_edge_cost
 from deltahist.privacy import Guarantee
 
 CASES = 500
@@ -136,7 +136,7 @@ def test_rho_for_an_approximate_budget_is_the_largest_that_is_proved():
         dh.strategies.Identity(domain),
         dh.strategies.Flow(domain),
     ):
-        rho = rho_for(strategy, near, epsilon=1, probability=1e-6)
+        rho = dh.Mechanism(near, strategy, dh.Budget(1, probability=1e-6)).budget.rho
         for value, fits in ((rho, True), (rho * Fraction(1001, 1000), False)):
             laws = calibrate(strategy, near, rho=value)
             spent = approximate_epsilon(laws, strategy, Guarantee(rho=value), 1e-6)
@@ -149,4 +149,4 @@ def test_impossible_probabilities_are_refused(probability):
     domain = dh.Domain((0, 1), (4,))
     near = dh.Neighbourhood(domain, delta=0.25)
     with pytest.raises(dh.InputError, match="probability"):
-        rho_for(dh.strategies.Identity(domain), near, epsilon=1, probability=probability)
+        dh.Mechanism(near, dh.strategies.Identity(domain), dh.Budget(1, probability=probability))

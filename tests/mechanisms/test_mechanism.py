@@ -12,7 +12,7 @@ import deltahist as dh
 from deltahist.domain.operations import Projection
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
-from deltahist.mechanisms.calibration import calibrate, rho_for
+from deltahist.mechanisms.calibration import calibrate, rho_at
 from deltahist.preprocessing import Preprocessing
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -201,7 +201,7 @@ def test_what_sensitivities_are_worked_out_from_is_read_only():
 
 def test_a_budget_with_a_probability_becomes_the_noise_that_it_allows():
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6), Preprocessing(2))
-    assert mechanism.budget.rho == rho_for(CELLS, NEAR, epsilon=1, probability=1e-6, contributions=2)
+    assert mechanism.budget.rho == rho_at(CELLS, dh.sensitivity(CELLS, NEAR, norm=2), dh.Budget(1, probability=1e-6), 2)
     assert mechanism.noise_kind == "gaussian"
     assert mechanism.approximate(1e-6) <= 1
 
