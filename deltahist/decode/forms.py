@@ -204,7 +204,8 @@ class BlockPower(Feature):
         same = (high - low) ** power
         cut = ((first + 1) * width - low) ** power + (high - last * width) ** power
         inner = np.maximum(last - first - 1, 0.0) * float(width) ** power
-        return np.where(first == last, same, cut + inner)
+        # An interval that is empty begins where it ends.
+        return np.where(first >= last, same, cut + inner)
 
     def mean(self, n: int) -> float:
         if self.power == 1:
@@ -375,7 +376,7 @@ class PublicTotal:
     def __init__(self, along: NDArray[np.float64]) -> None:
         self.along, self.spread = along, float(along.sum())
 
-    def taken(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+    def reduction(self, spans: Sequence[Span]) -> NDArray[np.float64]:
         """Return the variance taken away from boxes (m,)."""
         return np.asarray(sums_between(self._before, spans) ** 2 / self.spread)
 
@@ -384,7 +385,7 @@ class PublicTotal:
         """V1 summed up to every edge of cells."""
         return prefix_sums(self.along)[..., 0]
 
-    def mean_taken(self) -> float:
+    def mean_reduction(self) -> float:
         """Return the mean over all ranges."""
         both = self.along
         for axis in range(both.ndim):

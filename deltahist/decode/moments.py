@@ -236,14 +236,14 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float
     draws = moments.draws[whole]
     few = draws * law.variance() <= _MOST_EXACT**2
     numbers, place = np.unique(draws[few], return_inverse=True)
-    held[few] = np.array([_integers_held(law, int(n), level) for n in numbers])[place] if len(numbers) else 0
+    held[few] = np.array([_count_integers(law, int(n), level) for n in numbers])[place] if len(numbers) else 0
     down[whole] = (held - 1) // 2 + 0.5
     up[whole] = held // 2 + 0.5
     return down, up
 
 
 @functools.lru_cache(maxsize=4096)
-def _integers_held(law: Law, draws: int, level: float) -> int:
+def _count_integers(law: Law, draws: int, level: float) -> int:
     """Return the number of integers around 0 with a probability nearest `level`, for a sum of draws."""
     size = 1024
     k = np.minimum(np.arange(size), size - np.arange(size)).astype(np.float64)

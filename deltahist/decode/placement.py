@@ -153,7 +153,7 @@ class Clumping:
 
 def placement(cells: Field, decoder: ErrorSource) -> Placement:
     """Learn how points lie within cells, from their unbiased estimates (domain.shape) and the noise of these."""
-    return placed(cells, block_variance(decoder))
+    return place_points(cells, block_variance(decoder))
 
 
 def block_variance(decoder: ErrorSource) -> BlockVariance:
@@ -166,19 +166,19 @@ def block_variance(decoder: ErrorSource) -> BlockVariance:
     return blocks
 
 
-def placed(cells: Field, blocks: BlockVariance) -> Placement:
+def place_points(cells: Field, blocks: BlockVariance) -> Placement:
     """Return the `placement` of estimates whose blocks have these variances of noise."""
-    return Placement(cells, blocks((1,) * cells.ndim), learnt(cells, blocks))
+    return Placement(cells, blocks((1,) * cells.ndim), learn_clumping(cells, blocks))
 
 
-def learnt(cells: Field, blocks: BlockVariance) -> Clumping:
+def learn_clumping(cells: Field, blocks: BlockVariance) -> Clumping:
     """Return the law of the halves of the smallest blocks of which enough stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
     if not len(halves.points):
         return Clumping(levels=levels)
-    return Clumping(*halves.fitted(), levels)
+    return Clumping(*halves.fit(), levels)
 
 
 class _Halves:
@@ -210,7 +210,7 @@ class _Halves:
         self.slanted = np.concatenate([points * slope for slope in slopes])
         self.noise, self.noise_of_points = np.concatenate(noise), whole
 
-    def fitted(self) -> tuple[float, float, float]:
+    def fit(self) -> tuple[float, float, float]:
         """Return ψ, ρ ≥ 0 and the trust in slopes.
 
         E (d − t B g)² = B + ψ B + ρ (B² − B), noise taken off: fitted to the sum over all halves, and to that of

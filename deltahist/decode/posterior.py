@@ -143,7 +143,7 @@ def posterior(
     if metric.slope < _BLUE and not _stands_out(seen, metric, noise):
         return None
     precision = Precision(metric, total is not None)
-    found = _settled(field, metric, total, precision)
+    found = _settle(field, metric, total, precision)
     if found is None:
         return None
     cells, own = found
@@ -152,7 +152,7 @@ def posterior(
         if not cells.any():
             return None
         cells *= total / cells.sum()
-    errors, excess = _errors(precision, own, noise, seen - cells)
+    errors, excess = _draw_errors(precision, own, noise, seen - cells)
     if excess > _ASTRAY:
         return None
     return Posterior(cells, errors, metric.slope, excess)
@@ -165,7 +165,7 @@ def _stands_out(field: Field, metric: Metric, noise: Callable[[np.random.Generat
     return bool(np.mean(field**2) > level * (1 + _CLEAR / math.sqrt(field.size)))
 
 
-def _settled(
+def _settle(
     field: Field, metric: Metric, total: float | None, precision: Precision
 ) -> tuple[Field, Field] | None:
     """Return the means of cells (shape), and their own precision (grid); None if they do not settle."""
@@ -219,7 +219,7 @@ def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
     return lambda logarithm: np.interp(logarithm, at, value), alone
 
 
-def _errors(
+def _draw_errors(
     precision: Precision, own: Field, noise: Callable[[np.random.Generator], Field], residual: Field
 ) -> tuple[NDArray[np.float32], float]:
     """Return draws of the error (draws, *shape), and by how much the residual (shape) is larger than they have it.
@@ -232,7 +232,7 @@ def _errors(
     rng = np.random.default_rng(20140606)
     metric, root = precision.metric, np.sqrt(own)
     out = np.empty((DRAWS, *residual.shape), dtype=np.float32)
-    spans = _boxes(residual.shape, rng)
+    spans = _draw_boxes(residual.shape, rng)
     unbiased, rest = np.empty((2, DRAWS, _BOXES))
     # Single precision is far below what so few draws can tell.
     solve, within = precision.solver(own, np.float32), _DRAWN * precision.free(own)
@@ -256,7 +256,7 @@ def _errors(
     return out, max(0.0, found - float(expected.mean()) - _SIGNIFICANT * float(expected.std()))
 
 
-def _boxes(shape: tuple[int, ...], rng: np.random.Generator) -> list[Span]:
+def _draw_boxes(shape: tuple[int, ...], rng: np.random.Generator) -> list[Span]:
     """Draw boxes anywhere, of all sizes alike: the logarithms of their sides are even."""
     spans: list[Span] = []
     for n in shape:

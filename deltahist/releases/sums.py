@@ -25,7 +25,7 @@ from deltahist.decode import (
     posterior,
 )
 from deltahist.decode.moments import Asked, Moments
-from deltahist.decode.placement import Chosen, block_variance, placed
+from deltahist.decode.placement import Chosen, block_variance, place_points
 from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.privacy import Law
@@ -86,7 +86,7 @@ class Summed:
     def placement(self) -> JointPlacement:
         """Where in their cells the points lie."""
         blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
-        parts = [placed(each.cells(), blocks[each.laws]) for each in self.releases]
+        parts = [place_points(each.cells(), blocks[each.laws]) for each in self.releases]
         return JointPlacement(parts, placement(self.cells(), self.decoder))
 
     @functools.cached_property

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from deltahist.domain import Domain
 from deltahist.errors import InputError
-from deltahist.strategies.gaussian import Ascent, levels
+from deltahist.strategies.gaussian import Ascent, bound_levels
 from deltahist.workloads import AllRanges, Workload, range_gram
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ class EdgeBounds(NamedTuple):
         edges = near.relations[-1][1].edges()  # the widest relation holds all moves
         edges = edges[edges[:, 0] >= 0]
         start, end = (np.array(np.unravel_index(side, shape)) for side in edges.T)
-        place, squares = levels(near)
+        place, squares = bound_levels(near)
         moved = squares[place[tuple(np.abs(end - start))]]
         arrivals = arrival_squares(near).ravel()
         entry = np.flatnonzero(np.isfinite(arrivals))

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 
-def within(near: Neighbourhood) -> NDArray[np.bool_]:
+def moves_within_delta(near: Neighbourhood) -> NDArray[np.bool_]:
     """Return which displacements (none negative) are moves within δ; the first is no move."""
     if near.domain.ndim == 1:
         return np.ones(int(near.reach[0]) + 1, dtype=bool)
     return np.asarray(np.arange(int(near.reach[0]) + 1) <= near.reach[:, None])
 
 
-def levels(near: Neighbourhood) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Return which relation bounds each displacement, and all bounds, infinity last.
 
     Returns

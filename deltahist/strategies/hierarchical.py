@@ -232,7 +232,7 @@ class TreeDecoder(Decoder):
             for axis, first in enumerate(starts):
                 both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0), first), 0, axis)
             out += float((sum_blocks(share * both, starts) * weight).sum())
-        return max(0.0, out - (self._with_total.mean_taken() if self.total_known else 0.0))
+        return max(0.0, out - (self._with_total.mean_reduction() if self.total_known else 0.0))
 
     @functools.cached_property
     def _blocks_apart(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64], Starts]]:

@@ -5,7 +5,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode.placement import Places, Rows, _slopes, _sums_of_two, learnt
+from deltahist.decode.placement import Places, Rows, _slopes, _sums_of_two, learn_clumping
 
 DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
 NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
@@ -35,7 +35,7 @@ def clumps(rng, places, points):
 def test_evenly_spread_points_do_not_clump_and_have_no_slopes():
     rng = np.random.default_rng(2)
     cells = rng.poisson(30, (60, 60)).astype(float)
-    law = learnt(cells, no_noise)
+    law = learn_clumping(cells, no_noise)
     # Standard errors: ψ of √(2 / 1,800) = 0.033, ρ of that over 120, trust of about 1 / √(Σ (B g)² / Σ B), some 0.05.
     assert law.clump < 0.15
     assert law.shared < 0.001
@@ -46,7 +46,7 @@ def test_noise_is_no_clump():
     """Noise of variance 100 in cells of 200 evenly spread points: ψ would be 0.5 if it were taken for clumps."""
     rng = np.random.default_rng(12)
     cells = rng.poisson(200, (60, 60)) + rng.normal(0, 10, (60, 60))
-    law = learnt(cells, lambda widths: 100.0 * np.prod(widths))
+    law = learn_clumping(cells, lambda widths: 100.0 * np.prod(widths))
     assert law.clump + law.shared * 800 < 0.2
 
 
@@ -55,7 +55,7 @@ def test_clumps_of_a_size_are_recovered(size):
     """Every point is `size` points at one place: E d² = size · B, so that ψ = size − 1."""
     rng = np.random.default_rng(3)
     cells = size * rng.poisson(200, (80, 80)).astype(float)
-    law = learnt(cells, no_noise)
+    law = learn_clumping(cells, no_noise)
     assert law.clump + law.shared * (4 * 200 * size) == pytest.approx(size - 1, rel=0.1)
 
 
@@ -66,7 +66,7 @@ def test_blocks_that_are_one_place_are_recovered():
     cells = np.zeros((60, 60))
     i, j = np.indices(blocks.shape)
     cells[2 * i + rng.integers(0, 2, blocks.shape), 2 * j + rng.integers(0, 2, blocks.shape)] = blocks
-    assert learnt(cells, no_noise).shared > 0.95
+    assert learn_clumping(cells, no_noise).shared > 0.95
 
 
 def test_a_plane_has_its_slope():
@@ -76,7 +76,7 @@ def test_a_plane_has_its_slope():
     # A plane would be (h_E − h_W) / 8 h: half of what density grows by from centre to edge. Neighbours weigh more.
     assert np.allclose(along_x[1:-1], (0.75 * 20 / (4 * cells))[1:-1])
     assert not along_y.any()
-    assert learnt(cells, no_noise).trust == pytest.approx(2 / 3, abs=0.03)
+    assert learn_clumping(cells, no_noise).trust == pytest.approx(2 / 3, abs=0.03)
 
 
 def test_slopes_leave_the_density_positive():

@@ -143,7 +143,7 @@ def test_draws_have_the_covariance_of_the_joined_errors(known, periodic, pad, mo
     noise = mixed @ mixed.T / 4 + np.eye(size)
     centre = np.eye(size) - known / size
     own = centre @ noise @ centre
-    errors, _ = module._errors(precision, cells, drawing(precision.metric, noise, known), np.zeros((4, 5)))
+    errors, _ = module._draw_errors(precision, cells, drawing(precision.metric, noise, known), np.zeros((4, 5)))
     inside = np.zeros(grid, dtype=bool)
     inside[precision.metric.inside] = True
     keep = np.ix_(inside.ravel(), inside.ravel())
@@ -163,9 +163,9 @@ def test_equations_of_draws_are_solved_well_enough(monkeypatch):
     cells = rng.uniform(0, 1, (16, 16)) ** 4
     covariance = waves(precision.metric)
     noise = drawing(precision.metric, covariance + 1e-9 * np.eye(256), True)
-    rough, _ = module._errors(precision, cells, noise, np.zeros((16, 16)))
+    rough, _ = module._draw_errors(precision, cells, noise, np.zeros((16, 16)))
     monkeypatch.setattr(module, "_DRAWN", 1e-9)
-    fine, _ = module._errors(precision, cells, noise, np.zeros((16, 16)))
+    fine, _ = module._draw_errors(precision, cells, noise, np.zeros((16, 16)))
     ratio = (rough.astype(float) ** 2).mean(axis=0) / (fine.astype(float) ** 2).mean(axis=0)
     assert np.abs(ratio.mean() - 1) < 0.03
     assert np.abs(ratio - 1).max() < 0.5
@@ -184,7 +184,7 @@ def test_residuals_as_drawn_have_no_excess_and_bias_has():
         drawn = noise(rng)
         right = precision.of_noise(drawn) + np.sqrt(cells) * rng.normal(size=drawn.shape)
         residual = drawn - precision.solver(cells, right.dtype)(right, 1e-6)
-        found.append([module._errors(precision, cells, noise, r)[1] for r in (residual, residual + bias)])
+        found.append([module._draw_errors(precision, cells, noise, r)[1] for r in (residual, residual + bias)])
     fair, biased = np.array(found).T
     # Beyond two standard errors, and the residual's law is skew: one in twenty, eight of 25 once in 20,000.
     assert (fair > 0).sum() < 8
@@ -196,7 +196,7 @@ def test_more_cells_than_are_drawn_at_a_time_are_drawn_one_by_one(monkeypatch):
     monkeypatch.setattr(module, "_AT_A_TIME", 10)
     rng = np.random.default_rng(7)
     precision = Precision(random_metric(rng, (6, 7), False, True), True)
-    errors, _ = module._errors(
+    errors, _ = module._draw_errors(
         precision, rng.uniform(0.1, 1, (6, 7)), lambda rng: rng.normal(size=(6, 7)), np.zeros((6, 7))
     )
     assert errors.shape == (module.DRAWS, 6, 7)
@@ -217,7 +217,7 @@ def test_what_stands_out_is_decided_by_the_same_noise_every_time():
 
 def test_means_below_zero_are_cut_and_not_turned_around(monkeypatch):
     means = np.array([[-3.0, 2.0], [6.0, -0.5]])
-    monkeypatch.setattr(module, "_settled", lambda *_: (means, np.ones((2, 2))))
+    monkeypatch.setattr(module, "_settle", lambda *_: (means, np.ones((2, 2))))
     monkeypatch.setattr(module, "_ASTRAY", np.inf)
     metric = replace(white((2, 2), 1.0), slope=3.0)
     found = posterior(means, metric, 8.0, lambda rng: rng.normal(size=(2, 2)))
@@ -225,7 +225,7 @@ def test_means_below_zero_are_cut_and_not_turned_around(monkeypatch):
 
 
 def test_boxes_lie_in_the_map_and_have_all_sizes():
-    spans = module._boxes((1, 7, 300), np.random.default_rng(6))
+    spans = module._draw_boxes((1, 7, 300), np.random.default_rng(6))
     for (low, high), n in zip(spans, (1, 7, 300), strict=True):
         assert low.min() >= 0
         assert high.max() <= n

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deltahist.strategies.flow.tuning import sums_before
+from deltahist.strategies.flow.lines import sums_before
 
 
 @pytest.mark.parametrize("edges", [[0, 3, 6], [0, 2.5, 6], [0.25, 5.75]], ids=["whole", "one is cut", "all are cut"])

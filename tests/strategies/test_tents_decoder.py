@@ -31,11 +31,11 @@ def test_what_a_public_total_takes_away_over_all_ranges():
     for shape in ((7,), (1,), (5, 8), (1, 6)):
         domain = dh.Domain((0,) * len(shape) + shape, shape)
         total, ranges = PublicTotal(rng.random(shape)), dh.workloads.all_ranges(domain)
-        taken = total.taken(ranges.spans(domain))
+        taken = total.reduction(ranges.spans(domain))
         along = total.along.ravel()
         assert taken == pytest.approx((ranges.matrix(domain) @ along) ** 2 / along.sum())
-        assert total.mean_taken() == pytest.approx(taken.mean())
-        assert total.mean_taken() == pytest.approx(
+        assert total.mean_reduction() == pytest.approx(taken.mean())
+        assert total.mean_reduction() == pytest.approx(
             along @ range_gram(domain) @ along / along.sum() / len(ranges)
         )
 
@@ -51,7 +51,7 @@ def test_the_mean_error_is_worked_out_axis_by_axis():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * domain.size / 2  # nothing as large as the map
-    total = PublicTotal(decoder.onto_total[1].reshape(domain.shape)).mean_taken()
+    total = PublicTotal(decoder.onto_total[1].reshape(domain.shape)).mean_reduction()
     decoder.total_known = False
     assert mean == pytest.approx(decoder.mean_variance(dh.workloads.all_ranges(domain)) - total, rel=1e-9)
     alone = dh.Mechanism(

@@ -120,6 +120,12 @@ class HubLine:
         seen = values > _ROUNDING * values[-1]
         return values[seen], vectors[:, seen] / np.sqrt(values[seen])
 
+    def sums_at_edges(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return sums of weights of hubs (k, hubs) before each edge of blocks (n + 1, k)."""
+        out = np.zeros((self.n + 1, len(weights)))
+        out[self.places + 1] = weights.T
+        return np.asarray(out.cumsum(axis=0))
+
     def onto_sums(self, hubs: NDArray[Any], axis: int) -> NDArray[Any]:
         """Return weighted sums of numbers at hubs along the last axis or the one before, in parts of `unit`."""
         return exact_product(hubs, self.weights, axis)
@@ -227,7 +233,7 @@ class Hubs(EntryPoints):
         seen = (level / ratio for level, ratio in zip(self.grid.levels, self.ratios, strict=False))
         return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.grid.levels[0]))))
 
-    def estimated(self, hubs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def estimate(self, hubs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return T of numbers at hubs (..., hubs along x, hubs along y)."""
         x, y = self.grid.axes
         weight, along_x = joint(self.trust), x.onto_waves(hubs, _X)
@@ -270,7 +276,7 @@ class Hubs(EntryPoints):
         own = weights
         if self.ratios:
             x, y = self.grid.axes
-            hubs = self.estimated(weights.reshape(len(x.places), len(y.places)))
+            hubs = self.estimate(weights.reshape(len(x.places), len(y.places)))
             own, on_x, on_y = hubs.ravel(), x.onto_sums(hubs, _X), y.onto_sums(hubs, _Y)
             draws[HUB_SUMS][...] = y.onto_sums(on_x, _Y).ravel() / (self.grid.unit**2 * self.ratios[0])
             if self.grid.strips:

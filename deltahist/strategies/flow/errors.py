@@ -29,7 +29,7 @@ from deltahist.decode.forms import (
 )
 from deltahist.decode.moments import Terms
 from deltahist.strategies.flow.entry import HubLine, Hubs, joint
-from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, Lines
+from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, Lines, sums_before
 from deltahist.workloads import Span
 from deltahist.workloads.pieces import Pieces
 
@@ -53,8 +53,7 @@ class Fourths(Feature):
     before: NDArray[np.float64]
 
     def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        first, last = (_at(self.before[:, None], place)[:, 0] for place in (low, high))
-        return np.where(first < last, BlockPower(1, 4)(first, np.maximum(first + 1e-12, last)), 0.0)
+        return BlockPower(1, 4)(*(sums_before(self.before[:, None], place)[:, 0] for place in (low, high)))
 
 
 class HubVariance:
@@ -94,8 +93,8 @@ class HubVariance:
         ]
         before = []
         for line, edge in zip(self._lines, self.edges, strict=True):
-            waves = _before(line, line.waves)
-            before.append(waves if edge is None else _at(waves, edge))
+            waves = line.sums_at_edges(line.waves)
+            before.append(waves if edge is None else sums_before(waves, edge))
         # Without noise there is nothing that a total could take away.
         return [(1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core))]
 
@@ -110,7 +109,7 @@ class HubVariance:
     @property
     def _before_blocks(self) -> list[NDArray[np.float64]]:
         """Hubs before each edge of blocks (n + 1, 1), per axis."""
-        return [_before(line, np.ones((1, len(line.places)))) for line in self._lines]
+        return [line.sums_at_edges(np.ones((1, len(line.places)))) for line in self._lines]
 
     @functools.cached_property
     def onto_total(self) -> tuple[NDArray[np.float64], float]:
@@ -220,20 +219,6 @@ class _Waves:
             squares = weighted(self.waves, edges) ** 2 @ self.weight
         squares += np.multiply.outer(self.alike(low, high), self.own)
         return squares, weighted(self.linear, edges)
-
-
-def _before(line: HubLine, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums of weights of hubs (k, hubs) before each edge of blocks (n + 1, k)."""
-    out = np.zeros((line.n + 1, len(weights)))
-    out[line.places + 1] = weights.T
-    return np.asarray(out.cumsum(axis=0))
-
-
-def _at(values: NDArray[np.float64], place: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return values (n + 1, k) at places between their rows."""
-    below = np.minimum(place.astype(np.int64), len(values) - 2)
-    share = (place - below)[:, None]
-    return np.asarray((1 - share) * values[below] + share * values[below + 1])
 
 
 def _factors(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.forms import BlockPower
 from deltahist.strategies.flow import tuning
 from deltahist.strategies.flow.entry import HubGrid, HubLine
-from deltahist.strategies.flow.tuning import in_blocks, lowest, noise_of, squares, sums_before
-from deltahist.workloads import Boxes, Workload
+from deltahist.strategies.flow.lines import sums_before
+from deltahist.strategies.flow.tuning import in_blocks, lowest, noise_of
+from deltahist.workloads import Boxes, Span, Workload
 
 if TYPE_CHECKING:
     from deltahist.neighbourhood import Neighbourhood
@@ -162,7 +164,7 @@ class HubError:
         own, held = np.ones(1), np.ones(1)
         for line, span in zip(axes, self._spans, strict=False):
             low, high = (edge[:, 0] for edge in _held(line, np.ones((1, len(line.places))), span))
-            own, held = own * squares(low, high, 1), held * (high - low)
+            own, held = own * BlockPower(1, 2)(low, high), held * (high - low)
         number = math.prod(len(line.places) for line in axes)
         less = float((held**2).mean()) / number if self.total_known else 0.0
         return noise_of(1.0, self.norm) * (float(own.mean()) - less)
@@ -186,7 +188,7 @@ class HubError:
         held, squared = [], []
         for line, span in zip(grid.axes, self._spans, strict=False):
             low, high = _held(line, np.ones((1, len(line.places))), span)
-            length = squares(low[:, 0], high[:, 0], 1)
+            length = BlockPower(1, 2)(low[:, 0], high[:, 0])
             low, high = _held(line, line.waves, span)
             held.append(high - low)
             squared.append(np.column_stack([length - (held[-1] ** 2).sum(axis=1), held[-1] ** 2]))
@@ -223,9 +225,6 @@ def _squares_and_strips(own: float) -> tuple[float, ...]:
     return own**2, (1 - own) ** 2, own * (1 - own)
 
 
-def _held(line: HubLine, weights: NDArray[np.float64], span: tuple[NDArray[np.float64], ...]) -> list[Any]:
+def _held(line: HubLine, weights: NDArray[np.float64], span: Span) -> list[NDArray[np.float64]]:
     """Return sums of weights of hubs (k, hubs) before the ends of intervals of blocks, (m, k) each."""
-    before = np.zeros((line.n + 1, len(weights)))
-    before[line.places + 1] = weights.T
-    before = before.cumsum(axis=0)
-    return [sums_before(before, edge) for edge in span]
+    return [sums_before(line.sums_at_edges(weights), edge) for edge in span]

@@ -68,6 +68,16 @@ def strips(flow: NDArray[Any]) -> Iterator[tuple[slice, slice]]:
         yield slice(start, stop), slice(start + 1, stop + 1)
 
 
+def sums_before(before: NDArray[np.float64], edge: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
+    at = edge.astype(np.int64)
+    if (edge == at).all():
+        return before[at]
+    at = np.minimum(at, len(before) - 2)
+    share = (edge - at)[:, None]
+    return np.asarray((1 - share) * before[at] + share * before[at + 1])
+
+
 @dataclass(frozen=True)
 class Lines:
     """Least squares along a line of n borders, the same for all lines of one direction.

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.forms import BlockPower
 from deltahist.domain import Domain
 from deltahist.neighbourhood import Neighbourhood
 from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS
-from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, hats, sums_on
+from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, hats, sums_before, sums_on
 from deltahist.workloads import AllRanges, Boxes, Regions, Span, Workload
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class _Crossings:
 
     def asked_of_borders(self) -> float:
         """Return the mean over the boxes of |q|², for the stretch q of borders that a box asks for."""
-        return float((self.ends * squares(self.low, self.high, 1)).mean())
+        return float((self.ends * BlockPower(1, 2)(self.low, self.high)).mean())
 
     def asked_of_sums(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return Θ q (m, p) for every box's stretch q: what the stretch holds of each sum."""
@@ -404,9 +405,9 @@ def beside_blocks(flow: Flow, boxes: Boxes, spans: Sequence[Span]) -> float:
     if flow.plain:
         return 0.0
     of_blocks = math.prod(
-        squares(*span, 1) * (n / m) for span, n, m in zip(spans, flow.domain.shape, flow.blocks, strict=True)
+        BlockPower(1, 2)(*span) * (n / m) for span, n, m in zip(spans, flow.domain.shape, flow.blocks, strict=True)
     )
-    of_cells = math.prod(squares(*span, 1) for span in boxes.spans(flow.domain))
+    of_cells = math.prod(BlockPower(1, 2)(*span) for span in boxes.spans(flow.domain))
     return max(0.0, float(np.mean(of_cells - of_blocks)))
 
 
@@ -419,24 +420,6 @@ def _parts(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return shares of the sums from free parameters: each above zero, together below a half."""
     weight = np.exp(x)
     return np.asarray(weight / (1 + weight.sum()) / 2)
-
-
-def sums_before(before: NDArray[np.float64], edge: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
-    at = edge.astype(np.int64)
-    if (edge == at).all():
-        return before[at]
-    at = np.minimum(at, len(before) - 2)
-    share = (edge - at)[:, None]
-    return np.asarray((1 - share) * before[at] + share * before[at + 1])
-
-
-def squares(low: NDArray[np.float64], high: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Return Σ over stretches of `width` of (length of the interval inside)²."""
-    first, last = np.floor(low / width), np.ceil(high / width) - 1
-    cut = ((first + 1) * width - low) ** 2 + (high - last * width) ** 2
-    inner = np.maximum(last - first - 1, 0.0) * float(width) ** 2
-    return np.where(first >= last, (high - low) ** 2, cut + inner)
 
 
 def _ends(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> NDArray[np.float64]:

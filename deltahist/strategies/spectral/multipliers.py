@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.strategies.gaussian import Ascent, least_arrival, levels
-from deltahist.strategies.spectral.torus import cosines, often, quarter_of
+from deltahist.strategies.gaussian import Ascent, bound_levels, least_arrival
+from deltahist.strategies.spectral.torus import cosines, multiplicities, quarter_of
 from deltahist.workloads.power import power
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _Chart:
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
         self.torus, quarter = torus, quarter_of(torus)
         self.weight = power(workload, near.domain, torus)[quarter] + _CELLS
-        place, squares = levels(near)
+        place, squares = bound_levels(near)
         # A move that is longer than half the torus ends where a shorter one does, whose bound is no larger.
         known = place[quarter]
         missing = [(0, n // 2 + 1 - have) for n, have in zip(torus, known.shape, strict=True)]
@@ -105,7 +105,7 @@ class _Chart:
         self.arrivals = math.isfinite(entry)
         self.place.flat[0] = 0 if self.arrivals else len(squares) - 1
         self.bounded = self.place < len(squares) - 1
-        self.times = often(torus)[self.bounded]
+        self.times = multiplicities(torus)[self.bounded]
         self.scale = 1 / (squares[self.place[self.bounded]])
         if self.arrivals:
             self.scale[0] = 1 / entry

@@ -20,12 +20,12 @@ from deltahist.decode.moments import Asked, Moments
 from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.strategies.base import Strategy, refuse_pure
-from deltahist.strategies.gaussian import pack, unpack, within
+from deltahist.strategies.gaussian import moves_within_delta, pack, unpack
 from deltahist.strategies.spectral.multipliers import Multipliers, solve
 from deltahist.strategies.spectral.torus import (
     convolve,
     cosines,
-    often,
+    multiplicities,
     quarter_of,
     relative_error,
     spread,
@@ -176,7 +176,7 @@ class Spectral(Strategy):
         arrival = near.source_cells.any()
         if norm == 2:
             return max(self._largest(near), squared_distance(self.kernel, None) if arrival else 0)
-        entry, moves = int(np.abs(self.kernel).sum()), within(near)
+        entry, moves = int(np.abs(self.kernel).sum()), moves_within_delta(near)
         if (int(moves.sum()) - 1) * self.kernel.size > _MOST_ABSOLUTE:
             return 2 * entry  # by the triangle inequality: no less than the dearest move
         costs = [
@@ -191,7 +191,7 @@ class Spectral(Strategy):
         distances = np.atleast_2d(self._distances)
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
         found = np.atleast_2d(self._running)[np.arange(len(reach)), reach]
-        least = found.max() - 2 * self._doubt
+        least = found.max() - 2 * self._distance_error
         moves = [
             (row, column)[-self.kernel.ndim :]
             for row in np.flatnonzero(found >= least).tolist()
@@ -201,9 +201,9 @@ class Spectral(Strategy):
             with contextlib.suppress(InputError):  # sums beyond 64 bits
                 products = convolve(self.kernel, self.kernel)
                 return 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves))
-        return max(self._exactly(move) for move in moves)
+        return max(self._exact_cost(move) for move in moves)
 
-    def _exactly(self, move: tuple[int, ...]) -> int:
+    def _exact_cost(self, move: tuple[int, ...]) -> int:
         if move not in self._known:
             self._known[move] = squared_distance(self.kernel, move)
         return self._known[move]
@@ -220,17 +220,17 @@ class Spectral(Strategy):
 
     @functools.cached_property
     def _distances(self) -> NDArray[np.float64]:
-        """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, to within `_doubt`."""
+        """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, to within `_distance_error`."""
         spectrum = self.transform[quarter_of(self.torus)] ** 2
         covariance = cosines(spectrum, self.torus) / math.prod(self.torus)
         return np.asarray(2 * (covariance.flat[0] - covariance))
 
     @functools.cached_property
-    def _doubt(self) -> float:
+    def _distance_error(self) -> float:
         """Bound of the largest error of `_distances`, from both transforms' errors in the 2-norm."""
         size = math.prod(self.torus)
         squares = self.transform[quarter_of(self.torus)] ** 2
-        times = often(self.torus)
+        times = multiplicities(self.torus)
         largest, norm = (times * squares).sum() / size, math.sqrt((times * squares**2).sum() / size)
         return float(4 * relative_error(size) * (2 * largest + norm))
 
@@ -332,7 +332,7 @@ class SpectralDecoder(Decoder):
         spans = work.spans(self.domain)
         variance = self._of_boxes(spans)
         if self._with_total is not None:
-            variance = variance - self._with_total.taken(spans)
+            variance = variance - self._with_total.reduction(spans)
         variance = np.where(variance < self.rounding_floor * self.table.flat[-1], 0.0, variance)
         return Moments(variance, np.zeros(len(variance)))
 
@@ -363,7 +363,7 @@ class SpectralDecoder(Decoder):
             out = out[..., 1:] @ (np.arange(n, 0, -1) / (n * (n + 1) / 2))
         if self._with_total is None:
             return float(out)
-        return float(out) - self._with_total.mean_taken()
+        return float(out) - self._with_total.mean_reduction()
 
 
 def _lengths(spectrum: NDArray[np.float64], n: int) -> NDArray[np.float64]:

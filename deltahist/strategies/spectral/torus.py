@@ -132,7 +132,7 @@ def spread(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
     return quarter[np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in torus))]
 
 
-def often(torus: Sequence[int]) -> NDArray[np.float64]:
+def multiplicities(torus: Sequence[int]) -> NDArray[np.float64]:
     """Return how many entries of the torus each entry of the quarter stands for."""
     counts = []
     for n in torus:

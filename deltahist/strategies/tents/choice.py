@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.forms import BlockPower
 from deltahist.errors import InputError
 from deltahist.neighbourhood import Neighbourhood
-from deltahist.strategies.flow.tuning import lowest, squares
+from deltahist.strategies.flow.tuning import lowest
 from deltahist.strategies.tents.lattice import (
     MOST_TENTS,
     Lattice,
@@ -197,7 +198,7 @@ class _Error:
             self.asked = [axis.mean_pairs(some) for axis, some in zip(lattices, self.smooth, strict=True)]
         else:
             asked = [axis.asked(*span) for axis, span in zip(lattices, boxes, strict=True)]
-            self.plain = float(np.prod([squares(*span, 1) for span in boxes], axis=0).mean())
+            self.plain = float(np.prod([BlockPower(1, 2)(*span) for span in boxes], axis=0).mean())
             rows = [a**2 for a in asked]
             self.squared = (rows[0].T @ rows[1] if len(rows) > 1 else rows[0].sum(axis=0)) / len(rows[0])
             self.asked = [a[:, some] for a, some in zip(asked, self.smooth, strict=True)]

@@ -261,7 +261,7 @@ class TentsDecoder(Decoder):
         """Variance of the cells' noise over that of the tents'."""
         return self._cells / max(self._tents, self._cells / _MOST_PRECISE) if self._cells > 0 else 0.0
 
-    def _shrunk(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _shrink(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return (r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
         eigen = [axis.eigen for axis in self.strategy.lattices]
         values = functools.reduce(np.multiply.outer, [value for value, _ in eigen])
@@ -270,13 +270,13 @@ class TentsDecoder(Decoder):
             [vectors for _, vectors in eigen], waves * (self._precision / (1 + self._precision * values))
         )
 
-    def _over(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _to_tents(self, cells: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return T of cells (N,), in points, as a field over the tents."""
         strategy = self.strategy
         field = along([axis.matrix for axis in strategy.lattices], cells.reshape(self.domain.shape))
         return np.asarray(field / strategy.scale)
 
-    def _under(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _to_cells(self, tents: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return Tᵀ of a field over the tents, in points, as cells (N,)."""
         strategy = self.strategy
         return np.asarray(
@@ -286,11 +286,11 @@ class TentsDecoder(Decoder):
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         values = values / self._parts
         cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
-        return cells + self._under(self._shrunk(tents.reshape(self.strategy.tents) - self._over(cells)))
+        return cells + self._to_cells(self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
-        tents = self._shrunk(self._over(query))
-        return np.concatenate([query - self._under(tents), tents.ravel() / self.strategy.scale]) / self._parts
+        tents = self._shrink(self._to_tents(query))
+        return np.concatenate([query - self._to_cells(tents), tents.ravel() / self.strategy.scale]) / self._parts
 
     @functools.cached_property
     def _precise(self) -> NDArray[np.float64]:
