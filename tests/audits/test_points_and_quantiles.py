@@ -129,8 +129,8 @@ def test_halved_noise_is_caught_on_sorted_points(name, monkeypatch):
 def test_an_understated_sensitivity_is_caught_on_sorted_points(name, monkeypatch):
     """As if the sums of a group were means: the noise is for a move of D/2."""
 
-    def less(near, budget, contributions):
-        law = noise_law(near, budget, contributions)
+    def less(*given, **how):
+        law = noise_law(*given, **how)
         return type(law)(law.kind, law.parameter / 2)
 
     monkeypatch.setattr("deltahist.kinds.sorted.mechanism.noise_law", less)
