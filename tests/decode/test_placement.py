@@ -148,10 +148,12 @@ def test_whole_cells_have_no_placement_error():
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])
-def test_few_boxes_and_many_have_the_same_answers(nonnegative):
+@pytest.mark.parametrize("smooth", [False, True])
+def test_few_boxes_and_many_have_the_same_answers(nonnegative, smooth):
     """The first boxes are summed cell by cell; the sums over the map are made once many were asked for."""
     rng = np.random.default_rng(14)
-    release = release_of(clumps(rng, 500, 20_000))
+    release = release_of(rng.beta(2, 5, (20_000, 2)) if smooth else clumps(rng, 500, 20_000))
+    assert (release.placement.law.trust > 0) == smooth  # of clumps no slope is trusted
     asked = squares(rng, 200)
     asked[:40] = np.round(asked[:40] * 40) / 40
     asked[40:60, 2:] = asked[40:60, :2] + 0.01
