@@ -158,6 +158,9 @@ def test_an_account_stays_what_it_is(purses):
     purses.ledger.close_if_unused("people")
     with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
         purses.join([1])
+    Purses(purses.ledger, "people", unit="rho")  # what would be charged of ρ is not ε
+    with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
+        purses.join([1])
 
 
 def test_an_account_that_somebody_joined_is_not_withdrawn(purses):
