@@ -14,7 +14,7 @@ from deltahist.strategies import Flow, from_description
 from deltahist.strategies.flow.costs import Prices, most_direct
 from deltahist.strategies.flow.entry import HUB_STRIPS, HUB_SUMS, HUBS, HubGrid, HubLine, Hubs
 from deltahist.strategies.flow.errors import HubVariance
-from deltahist.strategies.flow.hub_choice import HubError
+from deltahist.strategies.flow.hub_choice import MeanHubError
 from deltahist.strategies.flow.tuning import boxes_of, noise_of
 
 ANY = math.inf
@@ -189,7 +189,7 @@ def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
 def test_what_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
     """Boxes stand for all ranges in tuning, and a part of them where there are many sums."""
     flow = Flow(dh.Domain((0, 0, n, n), (n, n)), 1, ())
-    mean = HubError(flow, boxes_of(None, flow.domain, 500), 1, total_known)
+    mean = MeanHubError(flow, boxes_of(None, flow.domain, 500), 1, total_known)
     found = list(mean.with_sums(spacing))
     assert len(found) > 2
     for hubs in found:

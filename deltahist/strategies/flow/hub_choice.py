@@ -77,7 +77,7 @@ def best_flow(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: 
     sums = tuning.best_sums(flow, workload, norm)
     reached = _reached(near, flow, norm)
     boxes = tuning.boxes_of(workload, flow.domain, _BOXES)
-    mean = HubError(flow, boxes, norm, near.fixed_membership)
+    mean = MeanHubError(flow, boxes, norm, near.fixed_membership)
     found: dict[str, Any] = {"widths": sums.widths, "shares": sums.shares}
     least = sums.error * _scale(reached, sums.cells, 0.0, math.inf) ** (2 / norm)
     plain = [_Hubs(spacing, (), (1.0,), mean.without_sums(spacing)) for spacing in _spacings(reached, flow)]
@@ -142,7 +142,7 @@ def _best_share(hubs: _Hubs, sums: tuning.Sums, reached: list[_Reached], norm: i
     return min((error(share), share) for share in tried)
 
 
-class HubError:
+class MeanHubError:
     """Mean variance that hubs add to a workload's boxes, the share of a hub being one.
 
     It is Σ V_ij a_i b_j for what the waves along each axis, and all that is no wave, hold of a box, squared, less what
