@@ -311,7 +311,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
         (release, {"epsilon": 0.5}, r"amount is 0.5, .* `tighten`"),
         (release, {"epsilon": -1}, r"epsilon is -1: it must be a finite number above zero"),
         (release, {"rho": 1}, r"rho is given, but the chain spends epsilon"),
-        (release, {}, r"give epsilon .* or rho"),
+        (release, {}, r"neither epsilon nor rho is given"),
         (release, {"epsilon": 9}, r"epsilon is 9: .* can be 99.9\d* ?% ?sure|epsilon is 9: whoever"),
         (other, {"epsilon": 2}, r"belongs to chain \w+, but the release is of chain \w+: take the state"),
         (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with a state"),
