@@ -183,7 +183,7 @@ CASES = [
     (publish(outside="forget"), ["--outside", "'forget'", "'clamp', 'drop'"]),
     (publish(outside="drop"), ["drop", "boundary"]),
     (publish(where="x > 3"), ["'x'", "vanish by moving", "bounds"]),
-    (publish(where="word = "), ["'word = '", "cannot be read"]),
+    (publish(where="word = "), ["'word ='", "cannot be read"]),
     (publish(where="word = b"), ["'b'", "single quotes"]),
     (publish(where="colour = 'red'"), ["'colour'", "x, y, word, id"]),
     (publish(where="word > 3"), ["'word'", "numbers", "'a'"]),
@@ -314,7 +314,7 @@ def test_parameters_are_checked_before_the_data_is_read(folder, monkeypatch, cap
     assert main(publish("missing.csv", strategy="shifted:4,1,9")) == 2
     assert "line" in capsys.readouterr().err
     assert main(publish("missing.csv", where="word = ")) == 2
-    assert "'word = '" in capsys.readouterr().err
+    assert "'word ='" in capsys.readouterr().err
 
 
 def test_bad_rows_may_be_dropped_and_the_statement_says_so(folder, tmp_path, monkeypatch, capsys):

@@ -81,8 +81,12 @@ def _read(file: Path, command: TyperCommand) -> dict[str, Any]:
     import tomllib
 
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=str)
-    except ValueError as problem:  # no TOML, or no text
+        found = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=str)  # editors write a mark first
+    except OSError as problem:
+        raise InputError(f"--config {str(file)!r} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"--config {str(file)!r} cannot be read: it must be text in UTF-8") from None
+    except ValueError as problem:
         raise InputError(f"--config {str(file)!r} cannot be read: {problem}") from None
     known = {
         _key(each): each
@@ -92,6 +96,10 @@ def _read(file: Path, command: TyperCommand) -> dict[str, Any]:
     out = {}
     for key, value in found.items():
         if key not in known:
+            if isinstance(value, dict):
+                raise InputError(f"--config {str(file)!r} has the heading [{key}]: options must stand without one")
+            if key in ("config", "write-config"):
+                raise InputError(f"--config {str(file)!r} has the key {key!r}: it is for the command line only")
             (near,) = difflib.get_close_matches(key, known, n=1, cutoff=0)
             raise InputError(
                 f"--config {str(file)!r} has the key {key!r}: no option of `deltahist {command.name}` is called so; is "
@@ -104,7 +112,7 @@ def _read(file: Path, command: TyperCommand) -> dict[str, Any]:
             value = value if isinstance(value, list) else [value]
             right, rule = all(map(_is_plain, value)), "a text, or a list of texts"
         else:
-            right, rule = _is_plain(value), "a text, a number or a date"
+            right, rule = _is_plain(value), f"a text, a number or a date, as in --{key} {parameter.metavar}"
         if not right:
             raise InputError(f"--config {str(file)!r} has {key} = {value!r}: it must be {rule}")
         if not parameter.is_flag:

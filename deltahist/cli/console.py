@@ -92,7 +92,7 @@ def put(text: str, out: Path | None) -> None:
 def check_target(out: Path | None, *sources: str | Path, replace: bool = True) -> None:
     """Raise InputError if a file cannot be written, is one of those that are read, or is there and not to be replaced.
 
-    PlanOptions before long work, so that nothing is lost for a misspelt folder.
+    To be called before long work, so that nothing is lost for a misspelt folder.
     """
     if out is None:
         return

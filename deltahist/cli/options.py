@@ -325,6 +325,11 @@ def _limit(
     if not distance or not factor:
         raise InputError(f"{option} is {text!r}: it must be {rule}")
     times = amount(factor, f"{option} {text!r}: the factor")
+    if times < 1:
+        raise InputError(
+            f"{option} is {text!r}: the factor must be at least 1, since what is shorter costs up to the budget (take "
+            "a smaller budget for less)"
+        )
     return (distance if distance == ANY else read(distance, f"{option} {text!r}: the number of steps")), times
 
 

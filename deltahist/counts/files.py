@@ -269,7 +269,7 @@ def read_rows(
         if not rows:
             raise InputError(
                 f"input {source.name!r} is empty: it has no rows; if it is meant, say what becomes of points outside: "
-                "outside='clamp' or 'drop'"
+                "outside='clamp' or outside='drop'"
             )
         seen.refuse_many()
     if bad and not how.drop_bad_rows:

@@ -84,7 +84,7 @@ def open_source(
     by_geometry = not request.coordinates and table.geometry is not None
     if not by_geometry and len(request.coordinates) != request.axes:
         need = "x and y" if request.axes == 2 else "x only"
-        raise InputError(f"input {source.name!r} needs columns for its coordinates: name {need} (x=, y=)")
+        raise InputError(f"input {source.name!r} needs columns for its coordinates: name {need}, as x= and y=")
     places = {c: _position(c, table, source.name) for c in request.columns}
     if condition is not None:
         _check_condition(condition, places, table, request)
@@ -153,6 +153,8 @@ def _position(column: str, table: OpenedTable, name: str) -> int:
         )
     if column not in names:
         listed = ", ".join(n[:40] for n in names[:20]) + (", ..." if len(names) > 20 else "")
+        if "\ufffd" in listed:
+            listed += " (is the file in UTF-8? convert it, or give the column's number, from 0)"
         raise InputError(f"column {column!r} is not in {name!r}: its columns are {listed}")
     return names.index(column)
 
@@ -197,7 +199,8 @@ def find_input(path: Path, format: str | None = None) -> Input:
     if path == STDIN:
         return _standard_input(format)
     if not path.is_file():
-        raise InputError(f"input {str(path)!r} does not exist")
+        why = "is a folder: it must be a file" if path.is_dir() else "does not exist"
+        raise InputError(f"input {str(path)!r} {why}")
     if path.stat().st_size == 0:
         raise InputError(f"input {str(path)!r} is empty: it has no rows")
     if path.suffix.lower() == ".zip":

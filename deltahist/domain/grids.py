@@ -67,9 +67,12 @@ def number(value: float | str, crs: str | None, name: str) -> float:
             f"{name} is {value!r}, but the domain has no CRS and so no metres: "
             "give a plain number, or state the CRS of the bounds"
         )
+    found = value
     if isinstance(value, str):
-        value = metres(value) if has_unit(value) else _bare(value, name)
-    return float(positive(**{name: value}))
+        found = metres(value) if has_unit(value) else _bare(value, name)
+        if not (math.isfinite(found) and found > 0):  # the text, not what it is in metres
+            raise InputError(f"{name} is {value!r}: it must be a finite length above zero")
+    return float(positive(**{name: found}))
 
 
 def _bare(text: str, name: str) -> float:

@@ -100,8 +100,8 @@ class Mechanism(BaseMechanism):
             )
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
-                "points outside were dropped, but the boundary is no source: then a point may vanish by moving; "
-                'clamp them, or declare sources="boundary"'
+                "outside is 'drop', but the boundary is no source: a point could vanish by moving out; take "
+                "outside='clamp', or declare sources='boundary'"
             )
         way = counting.projection
         if way is not None and way.jump * _MOST_JUMPS > near.domain.length(near.delta, name="delta"):

@@ -187,8 +187,8 @@ def mechanism_for(
         one_of(("laplace", "gaussian"), noise=noise)
         if noise == "gaussian" and rho is None and probability is None:
             raise InputError(
-                "noise is 'gaussian' with epsilon alone: Gaussian noise is never pure; give rho (zCDP), or the "
-                "failure probability that is allowed, such as probability=1e-6"
+                "noise is 'gaussian' with epsilon= alone: Gaussian noise is never pure; give rho (zCDP), or "
+                "probability=, such as 1e-6"
             )
         if noise == "laplace" and rho is not None:
             raise InputError("noise is 'laplace' with rho: Laplace noise takes epsilon (pure)")

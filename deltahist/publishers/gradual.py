@@ -280,8 +280,7 @@ def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
     chain = release.mechanism.chain
     if chain is None or not chain.name:
         raise InputError(
-            "the release is in no chain: only one that was published with a state can be refined (publish(..., "
-            "state=))"
+            "the release is in no chain: only one that was published with state= can be refined"
         )
     if chain.copied is not None:
         chain.finer(chain.amounts[-1] + 1)  # says why not

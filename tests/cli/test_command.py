@@ -76,7 +76,9 @@ def test_numbers_of_a_file_are_the_decimals_that_stand_there(capsys, place):
     [
         ('epsilom = "1"', "has the key 'epsilom': no option of `deltahist publish` is called so; is 'epsilon' meant?"),
         ('max_per_user = "1"', "is 'max-per-user' meant?"),
-        ('config = "c.toml"', "no option of `deltahist publish`"),
+        ('config = "c.toml"', "has the key 'config': it is for the command line only"),
+        ('[publish]\nepsilon = "1"', "has the heading [publish]: options must stand without one"),
+        ("bounds = [0, 0, 8, 8]", "it must be a text, a number or a date, as in --bounds W,S,E,N"),
         ("epsilon = true", "has epsilon = True: it must be a text, a number or a date"),
         ('epsilon = ["1"]', "it must be a text, a number or a date"),
         ('drop-bad-rows = "yes"', "it must be true or false"),
@@ -92,13 +94,22 @@ def test_a_file_that_cannot_be_used(capsys, place, text, message):
     assert not (place / "r.parquet").exists()
 
 
+@pytest.mark.parametrize(("encoding", "code"), [("utf-8-sig", 0), ("utf-16", 2)])
+def test_encodings_that_editors_write(capsys, place, encoding, code):
+    (place / "c.toml").write_text('epsilon = "1"', encoding=encoding)
+    line = ["publish", "v.csv", *LINE, "--out", "r.parquet", "--config", "c.toml"]
+    assert ("'c.toml' cannot be read: it must be text in UTF-8" in run(capsys, *line, code=code)) == bool(code)
+    assert (place / "r.parquet").exists() != bool(code)
+
+
 def test_files_are_not_replaced_unasked(capsys, place):
     line = ["publish", "v.csv", *LINE, "--epsilon", "1", "--out", "r.parquet", "--write-config", "c.toml"]
     assert "--write-config is given without --dry-run" in run(capsys, *line, code=2)
     run(capsys, *line, "--dry-run")
     assert "'c.toml' exists already" in run(capsys, *line, "--dry-run", code=2)
     run(capsys, *line, "--dry-run", "--overwrite")
-    assert "No such file" in run(capsys, *line[:-2], "--config", "nowhere.toml", code=2)
+    said = run(capsys, *line[:-2], "--config", "nowhere.toml", code=2)
+    assert "--config 'nowhere.toml' cannot be read: No such file" in said
 
 
 @pytest.mark.parametrize("url", ["postgresql://ann:s3cret@db/city", "postgresql://db/city?user=ann&sslPassword=s3cret"])

@@ -87,7 +87,7 @@ def test_limits_for_several_distances(capsys):
     [
         (["2km"], ["--limit is '2km'", "such as 2km:2 or any:4"]),
         (["sometimes"], ["--limit is 'sometimes'", "any:none, or proportional"]),
-        (["3:0.5"], ["the limit at 3.0 is 0.5", "at least 1", "take a smaller budget"]),
+        (["3:0.5"], ["--limit is '3:0.5'", "at least 1", "take a smaller budget"]),
         (["any:many"], ["--limit 'any:many': the factor is 'many'", "finite number above zero"]),
         (["3leagues:2"], ["the distance of a limit is '3leagues'", "such as 250m"]),
         (["3:none"], ["--limit is '3:none'", "any:none"]),

@@ -136,6 +136,14 @@ def test_mistakes(capsys, words, message):
     assert not Path("city-2.parquet").exists()
 
 
+def test_a_release_without_a_state(capsys):
+    assert publish() == 0
+    words = "--x x --y y --bounds 0,0,16,16 --cell 1 --delta 1 --epsilon 0.5 --strategy identity --out alone.parquet"
+    assert main(["publish", "visits.csv", *words.split()]) == 0
+    assert refine("--epsilon", "2", release=("alone.parquet",)) == 2
+    assert said(capsys).endswith("only one that was published with --state can be refined")
+
+
 def test_files_that_are_in_the_way(capsys):
     publish()
     assert publish() == 2

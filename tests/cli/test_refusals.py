@@ -108,6 +108,31 @@ MISTAKES = {
         ["cell is '6km'", "larger than the whole domain of 5,001 × 4,001 m"],
         {"--cell": "250m"},
     ),
+    "no columns": (
+        {"--x": None, "--y": None},
+        ["needs columns for its coordinates: name x and y, as --x and --y"],
+        {"--x": "lon", "--y": "lat"},
+    ),
+    "a cell below zero": (
+        {"--cell": "-1km"},
+        ["--cell is '-1km': it must be a finite length above zero"],
+        {"--cell": "250m"},
+    ),
+    "points outside dropped without a source": (
+        {"--outside": "drop"},
+        ["--outside is 'drop', but the boundary is no source", "--outside clamp, or declare --sources boundary"],
+        {"--sources": "boundary"},
+    ),
+    "Gaussian noise with pure epsilon": (
+        {"--noise": "gaussian"},
+        ["--noise is 'gaussian' with --epsilon alone", "give --rho (zCDP), or --probability, such as 1e-6"],
+        {"--probability": "1e-6"},
+    ),
+    "a limit below the budget": (
+        {"--limit": "any:0.5"},
+        ["--limit is 'any:0.5': the factor must be at least 1"],
+        {"--limit": "any:1000"},
+    ),
     "bounds in kilometres on a map in metres": (
         {"--bounds": "583,4505,588,4509"},
         ["cell is '250m'", "in other units, such as km or degrees?"],
@@ -305,6 +330,17 @@ def test_weak_protection_can_be_accepted(table, place, capsys):
     assert said.out.startswith("WEAK PROTECTION: ")
     assert "May be published    only if everybody" in said.out
     assert "warning: weak.parquet hardly protects anybody" in said.err
+
+
+def test_a_folder_is_no_table(place, capsys):
+    assert publish(".", {}) == 2
+    assert "input '.' is a folder: it must be a file" in capsys.readouterr().err
+
+
+def test_names_of_columns_in_another_encoding(place, capsys):
+    (place / "visits.csv").write_text("länge,breite\n-74,40.7\n", encoding="latin-1")
+    assert publish("visits.csv", {"--x": "länge", "--y": "breite"}) == 2
+    assert "is the file in UTF-8? convert it, or give the column's number" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", MISTAKES)

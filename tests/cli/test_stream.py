@@ -352,7 +352,7 @@ def test_a_limit_for_changes_without_end_takes_amounts_that_end(folder, capsys):
     [
         ("8", "--window-limit is '8': it must be a number of steps and how many times the budget"),
         ("4:2", "it must be about more steps than the window's 4"),
-        ("8:0.5", "the limit of 8 steps is 0.5: it must be at least 1"),
+        ("8:0.5", "--window-limit is '8:0.5': the factor must be at least 1"),
         ("2km:2", "--window-limit '2km:2': the number of steps is '2km': it must be a whole number of at least 1"),
         ("8:many", "--window-limit '8:many': the factor is 'many'"),
     ],
@@ -492,7 +492,7 @@ def test_a_state_file_cut_short(begun, capsys):
         ({"length": "x"}, "--window is 'x'"),
         ({"time": "hour"}, "column 'hour'"),
         ({"time": "x"}, "missing, unreadable, NaN or infinite coordinates or times"),
-        ({"outside": "drop", "sources": "none"}, "points outside were dropped"),
+        ({"outside": "drop", "sources": "none"}, "--outside is 'drop', but the boundary is no source"),
         ({"gaps": "none"}, "'--gaps': 'none' is not one of 'error', 'empty'"),
         ({"source": "nowhere.csv"}, "does not exist"),
         ({"source": "daily"}, "time is 'when'"),

@@ -161,7 +161,7 @@ def test_a_table_of_nobody_is_counted_as_any_other(tmp_path):
         found.append([dh.count_file(tmp_path / "p.csv", domain, outside=said, **how) for said in ("clamp", "drop")])
     assert [each.counting for each in found[0]] == [each.counting for each in found[1]]
     assert [each.kept for each in found[1]] == [0, 0]
-    with pytest.raises(dh.InputError, match=r"is empty: it has no rows; .* outside='clamp' or 'drop'"):
+    with pytest.raises(dh.InputError, match=r"is empty: it has no rows; .* outside='clamp' or outside='drop'"):
         dh.count_file(tmp_path / "p.csv", domain, **how)
 
 
@@ -223,7 +223,7 @@ ERRORS = [
     ("none.geojson", text('{"type":"FeatureCollection","features":[]}'), NEW_YORK, {}, ["no rows"]),
     ("a.csv", text("lon,lat\n1,2\n"), SQUARE, XY, ["'x'", "lon, lat"]),
     ("a.csv", text("1,2\n3,4\n"), SQUARE, {"x": "0", "y": "7"}, ["7"]),
-    ("a.csv", text("x,y\n1,2\n"), SQUARE, {"x": "x"}, ["x=, y="]),
+    ("a.csv", text("x,y\n1,2\n"), SQUARE, {"x": "x"}, ["x= and y="]),
     ("a.csv", text("x,y\n1,2\n"), LINE, XY, ["x only"]),
     ("a.csv", text("x,y\nhere,2\nthere,3\n"), SQUARE, XY, ["'x'", "'here'", "no numbers"]),
     ("a.csv", text("x;y\n1,5;2,5\n"), SQUARE, XY, ["'1,5'", "must be numbers"]),
@@ -241,7 +241,7 @@ ERRORS = [
     ("a.doc", text("x,y\n1,2\n"), SQUARE, XY, ["'.doc'", ".parquet"]),
     ("a.parquet", text("hello, this is text"), SQUARE, XY, ["no readable Parquet"]),
     ("a.parquet", cut, SQUARE, XY, ["no readable Parquet", "cut short"]),
-    ("a.parquet", lambda path: table(np.ones((2, 2))).to_parquet(path), SQUARE, {}, ["x=, y="]),
+    ("a.parquet", lambda path: table(np.ones((2, 2))).to_parquet(path), SQUARE, {}, ["x= and y="]),
     (
         "a.parquet",
         lambda path: table(np.ones((2, 2))).to_parquet(path),

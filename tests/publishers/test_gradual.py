@@ -314,7 +314,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
         (release, {}, r"neither epsilon nor rho is given"),
         (release, {"epsilon": 9}, r"epsilon is 9: .* can be 99.9\d* ?% ?sure|epsilon is 9: whoever"),
         (other, {"epsilon": 2}, r"belongs to chain \w+, but the release is of chain \w+: take the state"),
-        (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with a state"),
+        (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with state="),
         (copy, {"epsilon": 2}, r"a more private copy, which cannot be refined"),
     ):
         with pytest.raises(dh.InputError, match=message):
