@@ -289,6 +289,15 @@ def test_probabilities_add_up_beside_epsilon(city):
     assert city.problems() == []
 
 
+def test_the_smallest_probabilities_add_up_too(city):
+    city.open("gauss", epsilon=3, probability=Fraction(2, ATTO))
+    for _ in range(2):
+        city.charge("gauss", dh.Guarantee(epsilon=Fraction(1, 2), probability=Fraction(1, 10**30)))
+    with pytest.raises(dh.BudgetExceeded, match="has spent 2e-18 of 2e-18"):
+        city.charge("gauss", dh.Guarantee(epsilon=Fraction(1, 2), probability=Fraction(1, 10**30)))
+    assert city.spent("gauss") == 1
+
+
 def test_a_probability_is_rounded_up_and_does_not_survive_a_division(city):
     city.open("gauss", epsilon=3, probability=1e-6)
     paid = city.charge("gauss", dh.Guarantee(epsilon=Fraction(1), probability=Fraction(1, 3 * 10**7)))
