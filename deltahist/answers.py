@@ -41,7 +41,7 @@ def answer(
     level: float = 0.95,
     nonnegative: bool = False,
 ) -> pd.DataFrame:
-    """Answers to a workload, unbiased by default, with the joint noise of everything that enters each of them.
+    """Answer a workload, unbiased by default, with the joint noise of everything that enters each answer.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def answer(
     workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
         geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS (without one, in the
         release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that
-        surely are in degrees are taken to the map; a workload must fit as it is.
+        surely are in degrees are taken to the map; a workload must fit unchanged.
     level : of the interval, between 0 and 1.
     nonnegative : answer from cells that are not negative (`Release.cells`): usually nearer to the truth, no longer
         unbiased. Standard errors and intervals are theirs, which on mostly empty maps are about half as wide, and hold
         the truth as often as the level says over the queries of a map, not of each (docs/decoding.md). Where the
-        method is not sure of itself (`estimator` says so) they are those of the unbiased answers, cut to what counts
-        can be and widened to hold the estimate. Of a series the sum is made not negative: it is not the sum of such
+        method is not sure of itself (`estimator` says so) they come from the unbiased answers, cut to what counts can
+        be and widened to hold the estimate. Of a series the sum is made not negative: it is not the sum of such
         answers.
 
     Returns
@@ -79,7 +79,7 @@ def answer(
         (docs/streams.md). A change has `before` and `after`, whose difference the estimate is, and no `inner`, `outer`;
     - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
       that was not measured; where it is above 0 the error can be larger than stated. NaN if not known;
-    - `estimator` (only of non-negative estimates) : which they are, for people;
+    - `estimator` (only of non-negative estimates) : which they are, in words;
     - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
       part inside; of a geometry without such a part, nothing is known and the answer is missing;
     - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, or why its answer
@@ -142,7 +142,7 @@ def answer_each(
 
 
 def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
-    """What is asked as a workload of the domain, and what makes its answers the frame that belongs to it.
+    """Return the workload on the domain, and the function that makes the frame of its answers.
 
     Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners.
     """
@@ -188,7 +188,7 @@ def _names(names: tuple[str, ...]) -> pd.Index:
 
 
 def _shapes(workload: Any) -> tuple[Any, Any]:
-    """What is asked, as geometries (m,) and their CRS; None if these are corners of boxes."""
+    """Return the geometries (m,) of a workload and their CRS; None if these are corners of boxes."""
     if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
         return workload.geometry, workload.crs
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
@@ -206,7 +206,7 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    """A frame of which no column is called as one of answers may be."""
+    """Rename the columns of a frame that are called as a column of answers may be."""
     own: dict[Any, str] = {}
     for column in frame.columns:
         if str(column).lower() in COLUMNS:

@@ -33,7 +33,7 @@ class BudgetExceeded(InputError):  # noqa: N818
 
 
 class OutsideBounds(InputError):  # noqa: N818
-    """More than one point in a hundred lies outside the bounds, and nobody said what is to become of them.
+    """More than one point in a hundred lies outside the bounds, and the caller chose no rule for such points.
 
     `kind` is the likely cause: "swapped" (x and y), "projected" (they are in the map's CRS already), "degrees" (they
     are longitudes and latitudes), "bounds" (the bounds are degrees), "small bounds" or "large bounds" (by a factor of
@@ -161,7 +161,7 @@ NANO = 10**9
 
 
 def as_printed(value: Any) -> Fraction:
-    """A number as the fraction that people mean by it: a float stands for the decimal that it prints as.
+    """Return the fraction that a number means: a float stands for the decimal that it prints as.
 
     >>> as_printed(0.1), as_printed(Fraction(1, 3))
     (Fraction(1, 10), Fraction(1, 3))
@@ -248,7 +248,7 @@ def fits_memory(
 
 
 def shown(value: Any) -> str:
-    """A value for a message; numbers that no float holds are not written out."""
+    """Return a value as text for a message; numbers that no float holds are not written out."""
     if is_number(value) and not isinstance(value, float) and not _is_finite(value):
         try:
             float(value)

@@ -49,7 +49,7 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
 
 
 def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-    """Indices (size,) drawn in proportion to integer weights; integers keep the draw free of rounding."""
+    """Draw indices (size,) in proportion to integer weights; integers keep the draw free of rounding."""
     ends = np.cumsum(weights)
     return np.searchsorted(ends, rng.integers(ends[-1], size=size), side="right")
 
@@ -81,7 +81,7 @@ def _visits(rng: np.random.Generator, user: np.ndarray) -> np.ndarray:
 
 
 def _clear_river(metres: np.ndarray) -> np.ndarray:
-    """Mirror whoever stands in the water at the nearer bank, so that the river is a real hole in the data."""
+    """Mirror points in the water at the nearer bank, so that the river is a real hole in the data."""
     x, y = metres.T
     offset = x - (-1_600.0 + 0.12 * y + 600.0 * np.sin(y / 2_300.0))
     wet = np.abs(offset) < _HALF_WIDTH

@@ -146,7 +146,7 @@ class Accounts:
         return {row.step: row.nano for row in self._connection.execute(_CHARGES, {"of": name})}
 
     def charge(self, name: str, step: int, nano: int) -> None:
-        """Add billionths to what is charged at a step."""
+        """Add billionths to the amount charged at a step."""
         added = self._connection.execute(_ADD, {"of": name, "at": step, "more": nano})
         if not added.rowcount:
             self._connection.execute(insert(_CHARGE), {"account": name, "step": step, "nano": nano})

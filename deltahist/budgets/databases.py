@@ -121,7 +121,7 @@ class Database(ABC):
         """Remove a ledger without accounts, within its transaction, where no other process can have opened it."""
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the database itself, for an audit."""
+        """Return problems of the database itself, for an audit."""
         return []
 
     @abstractmethod

@@ -40,7 +40,7 @@ class Ledger:
     Raises
     ------
     DamagedFile
-        If the file is cut short, damaged, or no ledger. It is left as it is.
+        If the file is cut short, damaged, or no ledger. It is left unchanged.
     InputError
         If it is of a newer version, or cannot be used: its folder or server does not exist, another process holds it.
 
@@ -119,11 +119,11 @@ class Ledger:
 
         Parameters
         ----------
-        amount : of the account's unit, or a guarantee or budget, which is charged as what it is; rounded up to
+        amount : of the account's unit, or a guarantee or budget, which is charged in its own unit; rounded up to
             billionths.
-        key : whoever comes again with the same key, amount and request is told the same, and it is charged once; a
+        key : whoever comes again with the same key, amount and request gets the same charge, which is made once; a
             text of at most 200 printable characters. Without a key every call charges.
-        request : what is asked, as JSON, for a key; it is kept, and a key with another request is refused.
+        request : the question, as JSON, for a key; it is kept, and a key with another request is refused.
 
         Raises
         ------
@@ -222,7 +222,7 @@ class Ledger:
             return [Standing.of(found, name) for name in found.rules()]
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the ledger, in words: an audit, which changes nothing."""
+        """Return the problems of the ledger, in words: an audit, which changes nothing."""
         with self._database.read() as found:
             return [*self._database.problems(), *audit(found)]
 

@@ -180,7 +180,7 @@ _NONE = float("nan")
 def can_pay(
     left: NDArray[np.int64], times: NDArray[np.int64], prices: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return whether what is left pays for each; by division, since a product might overflow."""
+    """Return whether each remainder pays; by division, since a product might overflow."""
     return np.asarray((times <= left // np.maximum(prices, 1)) | (prices == 0))
 
 

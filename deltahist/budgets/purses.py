@@ -22,7 +22,7 @@ _PAGE = 1 << 20
 class Purses:
     """Limits of persons, and what each has spent, in one account of a ledger.
 
-    Persons are numbers 0, 1, 2, … in the order in which they join. A limit never changes, and what is spent stays
+    Persons are numbers 0, 1, 2, … in the order in which they join. A limit never changes, and a spent amount stays
     spent. Amounts are whole billionths.
 
     Parameters

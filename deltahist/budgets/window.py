@@ -26,7 +26,7 @@ _FARTHEST = 1 << 62
 class Window:
     """Accountant of a sequence of releases: every `length` consecutive steps together spend at most the budget.
 
-    If the release at step i is ε_i-private for what is collected at step i, and every window of δ steps adds up to at
+    If the release at step i is ε_i-private for the data collected at step i, and every window of δ steps adds up to at
     most ε, then all releases together, for ever, are ε-private for sequences that differ within δ steps. The same
     holds for ρ. With δ-neighbourhood inside each step, entities may moreover move by δ in space. Proof:
     docs/privacy/window.md.
@@ -42,9 +42,9 @@ class Window:
     ledger : a Ledger, or the path or URL of one, which is made if it does not exist: the account survives the process.
         In memory when None. Either way it keeps the last `length` steps only.
     name : of the account in the ledger.
-    about : what is published, JSON-ready; an account that was opened for something else is refused.
-    limits : for data that differ in more steps than a window: pairs (steps, factor), by which so many steps in a row
-        spend at most factor times the budget; infinity stands for all steps there will ever be.
+    about : description of the releases, JSON-ready; an account that was opened for something else is refused.
+    limits : for data that differ in more steps than a window: pairs (steps, factor), by which that number of steps in
+        a row spends at most factor times the budget; infinity stands for all steps there will ever be.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def _step(step: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Account:
-    """What pays for a release: `publish(..., account=account)` charges it, durably, before any noise is drawn.
+    """A payer of releases: `publish(..., account=account)` charges it, durably, before any noise is drawn.
 
     `Account.total` is one for repeated publishing: all releases that it pays for add up to at most its limit, so that
     together they are that private for the people whom all of them are about. `Account(window, step)` is one for a
@@ -319,17 +319,17 @@ class Account:
 
     @property
     def limit(self) -> Fraction:
-        """What may be spent, of a window in each of its windows."""
+        """Return the most that may be spent; for a window, in each of its windows."""
         return Fraction(self.window.limit, NANO)
 
     @property
     def spent(self) -> Fraction:
-        """What has been spent so far, of a window in the one that ends at the step."""
+        """Return the amount spent so far; for a window, in the one that ends at the step."""
         return self.window.spent(self.step)
 
     @property
     def left(self) -> Fraction:
-        """What may still be spent."""
+        """Return the amount that may still be spent."""
         return self.window.available(self.step)
 
     def paid(self, chain: str) -> Fraction:

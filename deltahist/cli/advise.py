@@ -62,8 +62,8 @@ def advise(
 ) -> None:
     """Compare choices of δ, ε and K, each with its best cells: how exact answers are, how safe people.
 
-    No data is read but public figures. For every choice the cells are those of the least expected error over
-    --regions, --squares or --boxes; squares of a twentieth of the map's side if nothing is given.
+    No data is read but public figures. For every choice the cells are the ones with the least expected error
+    over --regions, --squares or --boxes; squares of a twentieth of the map's side if nothing is given.
 
     \b
     Examples:

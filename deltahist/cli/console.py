@@ -1,4 +1,4 @@
-"""What every command shares with the terminal: notes, tables, files that are written."""
+"""Output that all commands share: notes, tables, files that are written."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def about_map(domain: Domain) -> dict[str, str]:
 
 
 def limit_in_words(mechanism: BaseMechanism, asked: bool) -> str:
-    """Say what is promised beyond δ, and whether that was asked for, in one line."""
+    """Describe the promise beyond δ, and whether the caller asked for it, in one line."""
     from deltahist.statement import explain_limits
 
     letter, norm = mechanism.letter, mechanism.norm
@@ -90,7 +90,7 @@ def put(text: str, out: Path | None) -> None:
 
 
 def check_target(out: Path | None, *sources: str | Path, replace: bool = True) -> None:
-    """Raise InputError if a file cannot be written, is one of those that are read, or is there and not to be replaced.
+    """Raise InputError if a file cannot be written, is itself read, or exists and must not be replaced.
 
     To be called before long work, so that nothing is lost for a misspelt folder.
     """

@@ -75,7 +75,7 @@ def show(where: _Where, as_json: Annotated[bool, flag("--json", "The same as dat
 
 @ledger.command(short_help="Check that a ledger can be right; exit status 2 if not.")
 def audit(where: _Where) -> int:
-    """Check a ledger, and change nothing: exit status 2, and what is wrong, one line for each thing.
+    """Check a ledger, and change nothing: exit status 2, and one line for each thing that is wrong.
 
     The database is whole; no account has spent more than its limit, in any window; what chains and keys paid for was
     charged; every account is of a kind that is known. What nobody can tell from a ledger is whether it is an old copy.

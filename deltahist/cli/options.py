@@ -134,7 +134,7 @@ def _reader_of(parameter: inspect.Parameter) -> Any:
 
 
 def _option_of(parameter: inspect.Parameter) -> str:
-    """Return the name of an option as it is typed."""
+    """Return the name of an option as typed."""
     names = getattr(_declared(parameter), "names", ())
     return str(names[0]) if names else f"--{parameter.name.replace('_', '-')}"
 

@@ -311,7 +311,7 @@ class MapOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PaidPlace(MapOptions):
-    """A map that an account may pay for, whose limit stands beside those of moves."""
+    """A map that an account may pay for, whose limit stands beside the limits of moves."""
 
     limit: LimitsOrAccounts = None
 
@@ -333,7 +333,7 @@ def _grid(text: str) -> tuple[str, float | str]:
 
 
 def _on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | None) -> tuple[float, ...]:
-    """Return corners on a projected map; on a grid those of degrees.
+    """Return corners on a projected map; on a grid, corners in degrees.
 
     Raises InputError if they are surely degrees, all of them smaller than a cell, and there is no grid.
     """

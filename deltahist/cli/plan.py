@@ -48,8 +48,8 @@ def plan(
 ) -> None:
     """Rank strategies, and cells unless they are given, by expected error on what will be asked. No data is read.
 
-    Cells are compared by the whole error: that of noise, and that of where in the cells points lie, for about so many
-    --points. With cells that are given, the workload is all ranges of whole cells unless another is.
+    Cells are compared by the whole error: that of noise, and that of where in the cells points lie, for about the
+    number of --points. With cells that are given, the workload is all ranges of whole cells unless another is.
 
     \b
     Examples:

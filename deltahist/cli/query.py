@@ -288,7 +288,7 @@ def _check_shapes(form: str, domain: Domain, question: QueryOptions) -> None:
 
 
 def _corners(domain: Domain) -> list[str]:
-    """Columns of a box's corners; on a line, `low` and `high` are those of the interval."""
+    """Return the columns of a box's corners; on a line, the columns of an interval's ends."""
     return ["west", "south", "east", "north"] if domain.ndim == 2 else ["box_low", "box_high"]
 
 

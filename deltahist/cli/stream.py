@@ -124,7 +124,7 @@ def stream(
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
     Every --window consecutive steps together spend at most --epsilon (or --rho): that is what protects an entity
-    whose data differ within so many steps, each within δ in space. Every step from --start to --until is published,
+    whose data differ within that many steps, each within δ in space. Every step from --start to --until is published,
     those without points too. The ledger is charged before noise is drawn. Run it again with a later --until to go
     on; a step that was charged but not finished (the machine stopped) is lost, and said so. --points is about a step.
 
@@ -170,7 +170,7 @@ def stream(
 
 
 def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fraction]:
-    """Read the amount of each step of a stream from a CSV file with the columns `step` and epsilon (or rho).
+    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho).
 
     Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
     """

@@ -45,7 +45,7 @@ class Neighbourhood:
         such as "500m".
     sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
         (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
-    limits : what is promised beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
+    limits : promises beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
         within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity,
         or "any", stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is
         tabulated; of several the least holds. () promises nothing beyond δ; None leaves it to who chooses the strategy.
@@ -111,7 +111,7 @@ class Neighbourhood:
         return self.steps_of(self.delta)
 
     def steps_of(self, distance: float | str) -> int:
-        """A distance (in the units of delta) in whole lattice steps, rounded up."""
+        """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
         # The shorter of two unequal steps gives the larger number: nothing is understated on either axis.
         steps = self.domain.length(distance, name="distance") / min(self.domain.step)
         return max(1, math.ceil(steps - _ROUNDING))
@@ -123,7 +123,7 @@ class Neighbourhood:
 
     @functools.cached_property
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
-        """What each factor is promised for, by increasing distance: relations without limits, that within δ first.
+        """Return each factor with its relation, without limits, by increasing distance: the one within δ first.
 
         The cost of a strategy is the largest of its costs under these, each over its factor.
         """
@@ -134,7 +134,7 @@ class Neighbourhood:
         return tuple(out)
 
     def factor_within(self, distance: float) -> Fraction | None:
-        """Times the budget that is promised for moves over a distance (ground units); None if there is no limit."""
+        """Return the factor of the budget promised for moves over a distance (ground units); None without limit."""
         steps = self.steps_of(distance)
         if steps <= self.radius:
             return Fraction(1)
@@ -239,15 +239,15 @@ class Neighbourhood:
         return scipy.sparse.csc_array((values, (rows, columns)), shape=(self.domain.size, len(edges)))
 
     def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
-        """The same moves with other sources."""
+        """Return the neighbourhood of the same moves with other sources."""
         return _quietly(self.domain, self.delta, sources, self.limits)
 
     def with_limits(self, limits: Limits | None) -> Neighbourhood:
-        """The same moves and sources with another promise beyond δ."""
+        """Return the neighbourhood of the same moves and sources with another promise beyond δ."""
         return _quietly(self.domain, self.delta, self.sources, limits)
 
     def without_limits(self) -> Neighbourhood:
-        """What is promised within δ alone."""
+        """Return the neighbourhood that promises nothing beyond δ."""
         return self if self.limits == () else self.with_limits(())
 
     def capped(self) -> Neighbourhood:
@@ -260,16 +260,16 @@ class Neighbourhood:
         return self if self.limits is not None else self.with_limits([(math.inf, USUAL_CAP)])
 
     def moves_within(self, distance: float) -> Neighbourhood:
-        """The relation of moves over `distance` (in the units of delta), with fixed membership."""
+        """Return the relation of moves over `distance` (in the units of delta), with fixed membership."""
         return _quietly(self.domain, distance, None, ())
 
     def anywhere(self) -> Neighbourhood:
-        """The standard relation: entities move, and with sources also appear and vanish, anywhere."""
+        """Return the standard relation: entities move, and with sources also appear and vanish, anywhere."""
         # The boundary is within the diameter of every cell.
         return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
 
     def appearing_anywhere(self) -> Neighbourhood:
-        """The relation of the same moves in which entities appear and vanish anywhere besides.
+        """Return the relation of the same moves in which entities appear and vanish anywhere besides.
 
         >>> near = Neighbourhood(Domain((0, 4), (4,)), 1)
         >>> near.source_cells.tolist(), near.appearing_anywhere().source_cells.tolist()
@@ -302,7 +302,7 @@ class Neighbourhood:
         return tuple(float(Fraction(self.radius, k)) for k in self.domain.steps)
 
     def describe(self) -> dict[str, Any]:
-        """A JSON-ready public description; the domain's own is apart."""
+        """Describe the neighbourhood as JSON, without its domain; public."""
         sources = self.sources
         if sources is not None and not isinstance(sources, str):
             import shapely
@@ -313,7 +313,7 @@ class Neighbourhood:
 
     @classmethod
     def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
-        """The neighbourhood of a description that `describe` made."""
+        """Make the neighbourhood of a description that `describe` made."""
         sources = description["sources"]
         if isinstance(sources, dict):
             import shapely
@@ -354,13 +354,13 @@ class Neighbourhood:
 
 
 def _below(length: float) -> float:
-    """A length of five digits that is not longer."""
+    """Round a length down to five digits."""
     digit = 10.0 ** (math.floor(math.log10(length)) - 4)
     return math.floor(length / digit) * digit
 
 
 def _fixed(array: NDArray[Any]) -> NDArray[Any]:
-    """What sensitivities are worked out from is read-only."""
+    """Make an array read-only, since sensitivities are computed from it."""
     array.flags.writeable = False
     return array
 
@@ -371,7 +371,7 @@ def _quietly(
     sources: str | BaseGeometry | None,
     limits: Limits | tuple[Limit, ...] | None = (),
 ) -> Neighbourhood:
-    """A neighbourhood that nobody chose by hand: advice about cell sizes would be out of place."""
+    """Make a neighbourhood that nobody chose by hand, without advice about cell sizes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeltaHistWarning)
         return Neighbourhood(domain, delta, sources, limits)

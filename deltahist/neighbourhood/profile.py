@@ -1,4 +1,4 @@
-"""Profiles: what is promised beyond δ, as limits on the cost of a change by its length in space, or in time."""
+"""Profiles: promises beyond δ, as limits on the cost of a change by its length in space, or in time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_LIMITS = 4096
 
 
 class Limit(NamedTuple):
-    """Moves over at most a distance cost at most so many times what a move within δ may.
+    """A limit: moves over at most a distance cost at most a factor times the cost within δ.
 
     distance : ground length, as δ is given, or infinity for any move at all; in time a number of steps. factor : of ε;
     of ρ its square counts for moves.
@@ -78,7 +78,7 @@ def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limi
 
 
 def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[Limit, ...]:
-    """Limits for changes that last so many steps of time, which are whole numbers or infinity; as `read_limits`.
+    """Read limits for changes by their steps of time, whole numbers or infinity; as `read_limits`.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
 
 
 def _rising(steps: list[tuple[float, Limit]], what: str) -> list[tuple[float, Limit]]:
-    """By length; what is longer may not be limited to less."""
+    """Sort limits by length, and raise InputError if a longer one allows less, or one length has two factors."""
     steps = sorted(steps, key=lambda step: step[0])
     for (length, near), (same, far) in itertools.pairwise(steps):
         if length == same and far.factor != near.factor:
@@ -121,7 +121,7 @@ def _rising(steps: list[tuple[float, Limit]], what: str) -> list[tuple[float, Li
 
 
 def _pair(given: Any, domain: Domain, delta: float | str) -> tuple[float, Limit]:
-    """A limit with its length in units of the map."""
+    """Parse a limit, and return its length in units of the map with it."""
     try:
         distance, factor = given
     except (TypeError, ValueError):
@@ -159,7 +159,7 @@ def _words(limit: Limit) -> str:
 
 
 def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -> list[tuple[float, Limit]]:
-    """A function of the distance as limits: where cells are so far apart, moves cost no more than it says there."""
+    """Tabulate a function of the distance as limits: between cells at a distance, moves cost at most its value."""
     sides = [side * some_below(n, 400) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.unique(np.hypot(*np.meshgrid(*sides)).ravel() if domain.ndim == 2 else sides[0])
     kept: list[float] = []
@@ -186,12 +186,12 @@ def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -
 
 
 def some_below(number: int, most: int) -> NDArray[np.int64]:
-    """At most so many whole numbers below `number`: the first ones all, then some in proportion to their size."""
+    """Return at most `most` whole numbers below `number`: the first ones all, then at gaps in proportion to size."""
     return np.asarray(np.unique(np.geomspace(1, number, most).round().astype(np.int64)) - 1)
 
 
 def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:
-    """The least of several profiles at every distance; limits that another one implies are left out."""
+    """Return the least of several profiles at every distance; limits that another one implies are left out."""
     every = sorted(
         (step for profile in profiles for step in profile), key=lambda step: (step[0], -step[1].factor)
     )
@@ -212,7 +212,7 @@ def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """What `describe_limits` described, from an untrusted file.
+    """Read the limits that `describe_limits` described, from an untrusted file.
 
     Raises InputError on a profile of another kind, which a newer version may know.
     """

@@ -47,7 +47,7 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
 
 
 def on_lattice(geometry: BaseGeometry, domain: Domain) -> BaseGeometry:
-    """The geometry in lattice steps, its vertices rounded to whole ones; in 1-D it is flat, on a plane's x axis."""
+    """Convert a geometry to lattice steps, its vertices rounded to whole ones; in 1-D flat, on a plane's x axis."""
     import shapely
 
     def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:

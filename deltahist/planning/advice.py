@@ -50,19 +50,19 @@ def advise(
     per_user: Sequence[int] | None = None,
     limits: Any = None,
 ) -> pd.DataFrame:
-    """What each choice gives: the best cells, the error of a typical answer, and what an observer may learn at most.
+    """Compare choices by their best cells, a typical answer's error, and the most that an observer may learn.
 
     Parameters
     ----------
     bounds, crs : of the map, as for `Domain`.
-    points : how many there are on the map, roughly; or {points of a user: number of such users}, with which it is known
-        what is kept of them. Both must be public figures.
+    points : how many there are on the map, roughly; or {points of a user: number of such users}, from which the points
+        kept of them follow. Both must be public figures.
     workload : what will be asked, or what makes it for a domain; squares of a twentieth of the map's shorter side
         when None.
     deltas : distances within which people are to be hidden.
     epsilons : budgets of pure ε.
     per_user : numbers of points that are kept of each user, who is protected as a whole; single points are when None.
-    limits : what is promised beyond δ, as for `Neighbourhood`; that any move costs 4 ε at most when None.
+    limits : promises beyond δ, as for `Neighbourhood`; that any move costs 4 ε at most when None.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def advise(
 
 @dataclass(frozen=True)
 class _Size:
-    """What does not depend on ε and the number of points, for one size of cells.
+    """Figures of one size of cells that depend neither on ε nor on the number of points.
 
     mechanism : the best one at ε = 1; which it is does not depend on ε.
     noise : its error, which is in proportion to points per user and 1/ε. cut : mean over the queries of `cut_shares`.
@@ -139,7 +139,7 @@ class _Size:
         return cls(mechanism, mechanism.rmse(queries), cut, _typical_area(queries, near.domain))
 
     def at(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
-        """What is expected for so many points at a budget."""
+        """Return the choice with its expected error for a number of points at a budget."""
         mechanism, users = self.mechanism.with_counting(counting).with_budget(Budget(epsilon)), counting.contributions
         placement = expected_spread(mechanism.domain, points, contributions=users) * self.cut
         return CellChoice(mechanism, self.noise * users / float(epsilon), math.sqrt(placement))
@@ -166,7 +166,7 @@ def _row(best: CellChoice, area: float, points: float, share: float, most: int) 
 
 
 def _typical_area(workload: Workload, domain: Domain) -> float:
-    """Median area (1-D: length) of what is asked, in units of the CRS."""
+    """Return the median area (1-D: length) of the queries, in units of the CRS."""
     import shapely
 
     if isinstance(workload, Regions):
@@ -235,7 +235,7 @@ def read_released_users(release: Release) -> dict[int, int]:
 
 
 def kept(users: Mapping[int, int], most: int) -> int:
-    """Points that are left when at most so many of each user are kept; `users` by their number of points.
+    """Return the points left when at most `most` of each user are kept; `users` by their number of points.
 
     >>> kept({1: 100, 7: 10}, 5)
     150

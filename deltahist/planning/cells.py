@@ -1,4 +1,4 @@
-"""How large the cells are to be: noise grows with their number, what is not known of places within them falls.
+"""Choice of cells: the error of noise grows with their number, the error of places within them falls.
 
 Derivation of the prior and how it does on data: docs/choosing.md.
 """
@@ -36,13 +36,13 @@ SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 def expected_placement(
     workload: Workload, domain: Domain, points: float, *, contributions: int = 1
 ) -> NDArray[np.float64]:
-    """Variance (m,) of what is not known of places within cells that queries cut, in points squared; no data are read.
+    """Return the variance (m,) from unknown places within cells that queries cut, in points squared; no data are read.
 
     It follows from a prior: two of the points share one of the map's M cells with chance M^−0.55, at every scale.
 
     Parameters
     ----------
-    workload : what is asked.
+    workload : the queries.
     points : how many there are on the map, roughly; a public figure.
     contributions : points per user that may all be at one place.
 
@@ -89,7 +89,7 @@ class CellChoice(OfMechanism):
 
     @classmethod
     def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
-        """What a mechanism is expected to do on a workload, boxes at any place when None, with so many points."""
+        """Return a mechanism's expected errors for a number of points on a workload; on boxes anywhere when None."""
         domain, users = mechanism.domain, mechanism.counting.contributions
         queries = random_boxes(_BOXES, domain) if workload is None else workload
         if isinstance(queries, AllRanges):  # of whole cells
@@ -159,7 +159,7 @@ def on_cells(
     sources: Any = None,
     limits: Any = None,
 ) -> Iterator[Neighbourhood]:
-    """The same neighbourhood on cells of 2 δ, δ ... δ/8, as long as there are at least two and at most `most`.
+    """Yield the neighbourhood on cells of 2 δ, δ ... δ/8, while they are at least two and at most `most`.
 
     >>> [near.domain.shape for near in on_cells((0, 0, 3, 3), 1)]
     [(2, 2), (3, 3), (6, 6), (12, 12), (24, 24)]

@@ -55,7 +55,7 @@ def frontier(
     limits: Sequence[float | Fraction | None] = LIMITS,
     **options: Any,
 ) -> list[FrontierPoint]:
-    """The best mechanisms for limits on what any move costs: the error against the cost, at one budget within δ.
+    """Return the best mechanisms for limits on any move's cost: error against cost, at one budget within δ.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def frontier(
 
 
 def _under(near: Neighbourhood, limit: Fraction | None) -> Neighbourhood:
-    """The neighbourhood with a limit for any move; limits of shorter ones are no larger."""
+    """Return the neighbourhood with a limit for any move; limits of shorter moves are no larger."""
     nearer = [each for each in near.profile if not each.any]
     if limit is None:
         return near.with_limits(nearer)
@@ -119,13 +119,13 @@ def _under(near: Neighbourhood, limit: Fraction | None) -> Neighbourhood:
 
 
 def _promising(candidate: Candidate, near: Neighbourhood, workload: Workload) -> Candidate:
-    """The same strategy with noise for another promise."""
+    """Return the candidate with noise for another promise."""
     mechanism = replace(candidate.mechanism, neighbourhood=near)
     return replace(candidate, mechanism=mechanism, rmse=mechanism.rmse(workload))
 
 
 def _at(rival: Candidate, limit: Fraction, workload: Workload) -> Candidate:
-    """The rival at the budget that a limit allows any move."""
+    """Return the rival at the budget that a limit allows any move."""
     budget = rival.mechanism.budget
     mechanism = rival.mechanism.with_budget(budget.of(budget.amount * limit**rival.mechanism.norm))
     return replace(rival, mechanism=mechanism, rmse=mechanism.rmse(workload))

@@ -52,7 +52,7 @@ class Candidate(OfMechanism):
 
     @property
     def strategy(self) -> Strategy:
-        """What is measured."""
+        """Return the strategy that is measured."""
         return self.mechanism.strategy
 
     @property
@@ -108,7 +108,7 @@ def plan(
 
 
 def measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
-    """What a workload's error is taken over: all ranges when None, and many boxes are thinned out."""
+    """Return the workload over which error is measured: all ranges when None; many boxes are thinned out."""
     if workload is None:
         return all_ranges(near.domain)
     return workload.thinned(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
@@ -122,9 +122,9 @@ def _ranked(
     counting: Preprocessing,
     without: Collection[type[Strategy]] = (),
 ) -> list[Candidate]:
-    """Candidates for a workload, ranked by their error on what stands for it, under the usual cap if none is said.
+    """Return candidates for a workload, ranked by error on `measured`; under the usual cap without limits.
 
-    Strategies of the kinds `without` are none.
+    Strategies of the kinds `without` are left out.
     """
     near = near.capped()
     kinds = [(1, Budget(budget.epsilon))] if budget.unit == "epsilon" else []
@@ -147,7 +147,7 @@ def _ranked(
 def _candidates(
     near: Neighbourhood, workload: Workload, norm: int, kinds: tuple[type[Strategy], ...]
 ) -> tuple[tuple[str, Strategy], ...]:
-    """The candidates of some kinds for Laplace (norm 1) or Gaussian noise, which no budget changes: they are kept."""
+    """Return candidates of some kinds for Laplace (norm 1) or Gaussian noise; cached, as no budget changes them."""
     return tuple(found for kind in kinds for found in kind.candidates(near, workload, norm))
 
 
@@ -163,12 +163,12 @@ def mechanism_for(
     counting: Preprocessing = POINTS,
     behind: set[type[Strategy]] | None = None,
 ) -> Mechanism:
-    """The mechanism that `publish` takes for the same words; no data is looked at.
+    """Return the mechanism that `publish` takes for the same parameters; no data is looked at.
 
     Parameters
     ----------
-    near, strategy, epsilon, rho, probability, noise, workload : as in `publish`. Where the strategy is chosen and
-        nothing is said of moves beyond δ, the mechanism's neighbourhood has the usual cap (`Neighbourhood.capped`).
+    near, strategy, epsilon, rho, probability, noise, workload : as in `publish`. Where the strategy is chosen and no
+        limits for moves beyond δ are given, the mechanism's neighbourhood has the usual cap (`Neighbourhood.capped`).
     counting : how rows will become counts.
     behind : kinds of strategies that were far behind on larger cells, and are not tried; kinds that are so here are
         added.
@@ -226,9 +226,9 @@ def crossovers(
     workload: Workload | None = None,
     **options: Any,
 ) -> list[tuple[Neighbourhood, list[Candidate]]]:
-    """The best candidate of each noise for neighbourhoods that differ in δ: where one overtakes the other.
+    """Return the best candidate of each noise for neighbourhoods that differ in δ: where one overtakes the other.
 
-    Options are those of `plan`. The candidates of a neighbourhood are ranked, the best one first.
+    Options are as for `plan`. The candidates of a neighbourhood are ranked, the best one first.
     """
     return [(near, best_of_each_noise(near, workload, **options)) for near in nears]
 
@@ -236,7 +236,7 @@ def crossovers(
 def best_of_each_noise(
     near: Neighbourhood, workload: Workload | None = None, **options: Any
 ) -> list[Candidate]:
-    """The best candidate of `plan` for each noise, the best one first."""
+    """Return the best candidate of `plan` for each noise, the best one first."""
     best: dict[str, Candidate] = {}
     for candidate in plan(near, workload, **options):
         best.setdefault(candidate.noise, candidate)
@@ -253,13 +253,13 @@ def expected_error(
     contributions: int = 1,
     continuous: bool = False,
 ) -> NDArray[np.float64]:
-    """Variance of the answer to each query, in points squared; no data is looked at.
+    """Return the variance of the answer to each query, in points squared; no data is looked at.
 
     The short way to `Mechanism.variance`.
 
     Parameters
     ----------
-    strategy, near, workload : what is measured, who may be confused with whom, what is asked.
+    strategy, near, workload : the measurement, who may be confused with whom, the queries.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
     contributions : points per user that move at once.
     continuous : figures of continuous noise of the same scale, to compare with papers.

@@ -18,16 +18,16 @@ _FARTHEST = 1e9
 
 
 def budget_for(mechanism: Mechanism, rmse: float, workload: Workload | None = None) -> Budget:
-    """The least budget, to a thousandth, at which a mechanism's expected error on a workload is at most `rmse`.
+    """Return the least budget, to a thousandth, at which a mechanism's expected error is at most `rmse`.
 
     A rule for when to stop refining (`dh.refine`): it asks public figures alone, so that stopping tells nothing
     about the data. Rounded up to four significant digits.
 
     Parameters
     ----------
-    mechanism : what is, or will be, published; its own budget does not matter, but for the unit.
+    mechanism : of the release, made or planned; its own budget does not matter, but for the unit.
     rmse : the target, root mean square error per query in points, by noise.
-    workload : what is asked; all ranges when None.
+    workload : the queries; all ranges when None.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def budget_for(mechanism: Mechanism, rmse: float, workload: Workload | None = No
 
 
 def _factor(guess: float, *, below: bool = False) -> Fraction:
-    """A step towards the target, and a little beyond it."""
+    """Return the factor of a step towards the target, and a little beyond it."""
     return Fraction(min(max(guess * 0.995, 1e-3), 0.995) if below else max(min(guess * 1.005, 1e3), 1.005))
 
 
@@ -84,7 +84,7 @@ def _at(mechanism: Mechanism, amount: Fraction) -> Mechanism:
 
 
 def _rounded_up(amount: Fraction) -> Fraction:
-    """The next number of four significant digits."""
+    """Round up to the next number of four significant digits."""
     unit = Fraction(10) ** (math.floor(math.log10(amount)) - 3)
     return -((-amount) // unit) * unit
 

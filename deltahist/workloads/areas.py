@@ -1,4 +1,4 @@
-"""Area and centroid of polygons in every cell of a grid, exactly and in time linear in their vertices and cells.
+"""Exact area and centroid of polygons in every cell, in time linear in their vertices and cells.
 
 The inside is what lies above the edges that go east, less what lies above those that go west (outer rings
 anticlockwise, holes clockwise). Edges are cut at the grid's lines. A piece within a cell then adds a trapezoid to
@@ -20,7 +20,7 @@ _AT_A_TIME = 1 << 17
 
 
 class Parts(NamedTuple):
-    """What polygons hold of cells: cells that they cut (k,), and rectangles of cells that they hold whole (r,).
+    """Parts of cells inside polygons: cells that they cut (k,), and rectangles of cells that they hold whole (r,).
 
     Of cells cut, `owner` is the polygon, `x` and `y` the cell; `area`, `along_x` and `along_y` are ∫ 1, ∫ (x − x₀) and
     ∫ (y − y₀) over the part inside, lengths in cells, (x₀, y₀) the cell's centre. Of rectangles, `whole` is the

@@ -44,7 +44,7 @@ class CellSums:
 
 
 class Cover(abc.ABC):
-    """What m queries hold of the cells; `cut` (m,) says which queries cut cells."""
+    """Parts of the cells inside m queries; `cut` (m,) says which queries cut cells."""
 
     cut: NDArray[np.bool_]
 
@@ -87,7 +87,7 @@ class RegionCover(Cover):
 
     @classmethod
     def of_rows(cls, rows: scipy.sparse.csr_array, shape: tuple[int, ...]) -> RegionCover:
-        """Queries (m, N) on a grid, every cell by itself."""
+        """Make the cover of queries (m, N) on a grid, every cell by itself."""
         owner, none = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), np.zeros((0, 2), dtype=np.int64)
         x, y = np.divmod(rows.indices, shape[1])
         return cls(rows.shape[0], shape, owner, x, y, rows.data, (), none[:, 0], none, none)
@@ -144,7 +144,7 @@ def counted(numbers: Index) -> Index:
 
 
 def explicit(work: Any) -> Any:
-    """Queries of a region's cover as rows (m, N); other queries as they are."""
+    """Return the queries of a region's cover as rows (m, N); other queries unchanged."""
     return work.rows if isinstance(work, RegionCover) else work
 
 

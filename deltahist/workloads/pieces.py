@@ -40,7 +40,7 @@ class Pieces:
 
     @classmethod
     def of(cls, low: NDArray[np.float64], high: NDArray[np.float64]) -> Self:
-        """The pieces of intervals (m,)."""
+        """Make the pieces of intervals (m,)."""
         first, behind = np.floor(low), np.ceil(high)
         if (first == low).all() and (behind == high).all():
             ones = np.ones(len(low))

@@ -42,7 +42,7 @@ class Regions:
         return self.cover(domain).rows
 
     def boxes(self) -> Boxes:
-        """A box for each region, as wide for its height as the region, of its area, where it is."""
+        """Return a box for each region: of its area, with the centre and proportions of its bounds."""
         import shapely
 
         corners = shapely.bounds(self.geometries)

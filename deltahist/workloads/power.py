@@ -43,7 +43,10 @@ def _frequencies(p: int) -> NDArray[np.float64]:
 
 
 def _all_lengths(n: int, omega: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over all intervals of n cells of |q̂|² = (1 − cos lω) / (1 − cos ω), through Fejér's kernel."""
+    """Return the mean of |q̂|² over all intervals of n cells, through Fejér's kernel.
+
+    For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
+    """
     out = np.full(len(omega), (n + 1) * (n + 2) / 6)
     half = omega[1:] / 2
     fejer = np.sin((n + 1) * half) ** 2 / np.sin(half) ** 2

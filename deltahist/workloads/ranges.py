@@ -38,7 +38,7 @@ class Boxes:
         return len(self.corners)
 
     def thinned(self, most: int) -> Boxes:
-        """At most so many of the boxes, evenly taken."""
+        """Return at most `most` of the boxes, evenly taken."""
         return self if len(self) <= most else Boxes(self.corners[:: -(-len(self) // most)])
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
@@ -73,7 +73,7 @@ class Boxes:
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """The queries as explicit rows (m, N) of area shares."""
+        """Return the queries as explicit rows (m, N) of area shares."""
         fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
         shares = [
             _interval_shares(*span, n) for span, n in zip(self.spans(domain), domain.shape, strict=True)
@@ -156,11 +156,11 @@ class AllRanges:
         return Boxes(np.column_stack([*low, *high]))
 
     def cover(self, domain: Domain) -> BoxCover:
-        """The ranges listed: they consist of whole cells."""
+        """Return the cover of the ranges listed, which consist of whole cells."""
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """The queries as explicit rows (m, N)."""
+        """Return the queries as explicit rows (m, N)."""
         same_domain(domain, self.domain)
         fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
         axes = [
@@ -234,7 +234,7 @@ def _interval_shares(low: NDArray[np.float64], high: NDArray[np.float64], n: int
 
 
 def same_domain(domain: Domain, own: Domain) -> None:
-    """Raise InputError unless all ranges are those of the domain in question."""
+    """Raise InputError unless all ranges belong to the domain in question."""
     if domain != own:
         raise InputError("all_ranges was made for another domain: make it from this one")
 

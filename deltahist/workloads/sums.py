@@ -34,7 +34,7 @@ def prefix_sums(*fields: NDArray[np.float64]) -> NDArray[np.float64]:
 def prefix_sums_of(
     shape: tuple[int, ...], number: int, fields: Callable[[slice], Sequence[NDArray[np.float64]]]
 ) -> NDArray[np.float64]:
-    """`prefix_sums` of so many fields of a shape that are made some rows at a time."""
+    """Return `prefix_sums` of `number` fields of a shape that are made some rows at a time."""
     out = np.zeros((*(n + 1 for n in shape), number))
     if len(shape) == 1:
         for place, field in enumerate(fields(slice(None))):
@@ -53,12 +53,12 @@ def prefix_sums_of(
 
 
 def box_sums(cells: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
-    """Sums of cells over boxes; a cut cell counts by its share."""
+    """Return the sums of cells over boxes; a cut cell counts by its share."""
     return sums_between(prefix_sums(cells)[..., 0], spans)
 
 
 def sums_between(total: NDArray[np.float64], spans: Sequence[Span]) -> NDArray[np.float64]:
-    """Sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
+    """Return sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
     flat = total.ravel()
     aligned = bool(aligned_spans(spans).all())
     if len(spans) == 1:

@@ -152,7 +152,7 @@ def _prices_by_pieces(
 
     None for few windows, or unless all pieces end with prices of full windows.
 
-    A window matters less the further away it is: those of the margins at the ends of a piece serve the others alone.
+    A window matters less the further away it is: windows in the margins at a piece's ends serve the others alone.
     The result is near the best, and counts only with a certificate.
     """
     number = len(limits.first)
