@@ -1,6 +1,6 @@
 """Databases of ledgers: a SQLite file, or a schema of a PostgreSQL database, by path or URL.
 
-`Database` is what both have in common; how each of them locks, writes and checks stands in its own class.
+`LedgerDatabase` is what both have in common; how each of them locks, writes and checks stands in its own class.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from deltahist.errors import DamagedFile, InputError
 VERSION = 1
 
 
-def database(where: str | Path) -> Database:
+def database(where: str | Path) -> LedgerDatabase:
     """Return the database at a path or a URL; nothing is opened.
 
     Raises InputError on a URL of another kind, or one that cannot be read; no message shows a password.
@@ -72,10 +72,10 @@ def database(where: str | Path) -> Database:
             f"ledger is a URL of {kind!r}: it must be a file (a path, or sqlite:///city.ledger) or a database "
             "(postgresql://user@host/database)"
         )
-    return PostgreSQL(rest)
+    return PostgreSQLSchema(rest)
 
 
-class Database(ABC):
+class LedgerDatabase(ABC):
     """The database of one ledger, whose transactions are serial, whole and durable.
 
     Attributes
@@ -169,7 +169,7 @@ _PAUSE = 0.01
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-class SQLite(Database):
+class SQLite(LedgerDatabase):
     """A ledger in a file, with a connection for each transaction: nothing is shared with forks or threads.
 
     A change is on the disk before `change` ends (rollback journal, synchronous EXTRA).
@@ -361,7 +361,7 @@ _SETTINGS = {"search_path": SCHEMA, "synchronous_commit": "on"}
 _LOCK = text("SELECT pg_advisory_xact_lock(:lock)").bindparams(lock=_CHANGING)
 
 
-class PostgreSQL(Database):
+class PostgreSQLSchema(LedgerDatabase):
     """A ledger in the schema `deltahist` of a database, at what follows postgresql:// in a URL.
 
     A change holds one lock of the database from its first look until it is committed, and is on the server's disk
@@ -393,7 +393,7 @@ class PostgreSQL(Database):
         self.place = shown.render_as_string()
 
     def __repr__(self) -> str:
-        return f"PostgreSQL({self.place!r})"
+        return f"PostgreSQLSchema({self.place!r})"
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""

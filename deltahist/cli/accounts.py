@@ -15,7 +15,7 @@ from deltahist.cli.options import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
-    from deltahist.budgets.databases import Database
+    from deltahist.budgets.databases import LedgerDatabase
     from deltahist.budgets.window import Account
     from deltahist.releases import BaseRelease
 
@@ -121,7 +121,7 @@ class AccountOptions:
         return given[0] if given else None
 
     @property
-    def _database(self) -> Database:
+    def _database(self) -> LedgerDatabase:
         """Where the ledger is, or will be."""
         from deltahist.budgets.databases import database
 

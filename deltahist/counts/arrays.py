@@ -144,7 +144,7 @@ class Tally:
         return self._flat.reshape(self.domain.shape)
 
 
-class Places:
+class PointPlaces:
     """Places of points, kept one by one, that grow by batches of points.
 
     Parameters

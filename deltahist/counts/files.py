@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._progress import progress
-from deltahist.counts.arrays import Places, Tally, named_rows, user_bound
+from deltahist.counts.arrays import PointPlaces, Tally, named_rows, user_bound
 from deltahist.counts.conditions import Condition
 from deltahist.counts.outside import Outside, check_outside, finite_rows
 from deltahist.counts.private import Private, Unshown
@@ -195,7 +195,7 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     InputError
         As `count_file` does.
     """
-    places = Places(lambda columns: domain.lattice(columns[0])[:, 0])
+    places = PointPlaces(lambda columns: domain.lattice(columns[0])[:, 0])
     read = read_rows(Path(path), domain, places, Reading(**how))
     # `Domain.lattice` gives back the steps of these coordinates.
     points = np.asarray(domain.low[0] + places.places() * domain.step[0], dtype=np.float64)
@@ -205,7 +205,7 @@ def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
 def read_rows(
     path: Path,
     domain: Domain,
-    tally: Tally | Places,
+    tally: Tally | PointPlaces,
     how: Reading,
     *,
     time: str | int | None = None,
@@ -308,7 +308,7 @@ def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Prep
         If one of them could not be counted.
     """
     reading, seen = Reading(**how), Outside(domain)
-    nowhere = Places(lambda columns: np.full(len(columns[0]), -1))
+    nowhere = PointPlaces(lambda columns: np.full(len(columns[0]), -1))
     found = [read_rows(path, domain, nowhere, reading, seen=seen).counting for path in paths]
     if reading.outside is None:
         seen.refuse_many()

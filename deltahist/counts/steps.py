@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts.arrays import Places, locate_cells
+from deltahist.counts.arrays import PointPlaces, locate_cells
 from deltahist.counts.files import Reading, read_rows
 from deltahist.counts.private import Private, Unshown
 from deltahist.counts.readers import STDIN, Batch
@@ -122,7 +122,7 @@ def count_steps(
             f"there are {steps:,} steps of {domain.size:,} cells: too many for one table; use fewer"
         )
     fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
-    keys = Places(lambda columns: locate_cells(columns, domain))
+    keys = PointPlaces(lambda columns: locate_cells(columns, domain))
     places = StepPlaces(clock, steps)
     read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=places, due=due)
     found = np.sort(keys.places())

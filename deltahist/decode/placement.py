@@ -67,7 +67,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Places:
+class CellIndices:
     """Cells by their places along each axis (k,)."""
 
     places: tuple[NDArray[np.int64], ...]
@@ -87,7 +87,7 @@ class Places:
 
 
 #: Some cells of a map.
-Chosen: TypeAlias = Rows | Places
+Chosen: TypeAlias = Rows | CellIndices
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,7 @@ class _Halves:
             ends: quarters[tuple(2 * place + end for place, end in zip(clear, ends, strict=True))]
             for ends in itertools.product((0, 1), repeat=ndim)
         }
-        slopes = _slopes(self.sums, math.sqrt(whole), Places(clear))
+        slopes = _slopes(self.sums, math.sqrt(whole), CellIndices(clear))
         differences, noise = [], []
         for axis in range(ndim):
             half = tuple(width // 2 if a == axis else width for a in range(ndim))

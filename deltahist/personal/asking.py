@@ -28,7 +28,7 @@ from deltahist.counts.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.aggregates import Aggregate, Count, Histogram, Mean, Sum
 from deltahist.personal.answers import Answer, Answers, QuantileAnswer
-from deltahist.personal.quantiles import Quantile
+from deltahist.personal.quantiles import QuantileAggregate
 from deltahist.personal.query import OWNER, Expression, Query
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ class Records(Query):
         rho: float | Fraction | None = None,
         key: str | None = None,
     ) -> QuantileAnswer:
-        """Draw a quantile of a value within a public range (`Quantile`). Records without the value are not used."""
-        return self.ask(Quantile(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
+        """Draw a quantile of a value within a public range. Records without the value are not used."""
+        return self.ask(QuantileAggregate(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
 
     def publish(
         self,

@@ -27,7 +27,7 @@ _MOST_COSTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Quantile(ValueAggregate):
+class QuantileAggregate(ValueAggregate):
     """A quantile of a value: of the places between its bounds, those with fewer records amiss are likelier.
 
     Neither the values nor their number are known. In ρ it costs ε²/2 (docs/privacy/personal.md, section 4).
@@ -42,7 +42,7 @@ class Quantile(ValueAggregate):
         As `ValueAggregate`; unless q is a number from 0 to 1 of at most six decimals; on a budget too small to draw
         with.
 
-    >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
+    >>> QuantileAggregate("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
     5000001
     """
 
@@ -86,7 +86,8 @@ class Quantile(ValueAggregate):
         return QuantileAnswer(f"{name} of {self.label}", float(low + place * self.step), amiss, self.unit, self.amount)
 
     def describe(self) -> dict[str, Any]:
-        return super().describe() | {"q": str(self.share)}
+        # Ledgers keep this text: it stays the same, whatever the class is called.
+        return super().describe() | {"question": "quantile", "q": str(self.share)}
 
     def from_json(self, kept: dict[str, Any]) -> QuantileAnswer:
         return QuantileAnswer.from_json(kept)

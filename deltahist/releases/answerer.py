@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
-from deltahist.decode.placement import Chosen, Places, Rows, unplaced
+from deltahist.decode.placement import CellIndices, Chosen, Rows, unplaced
 from deltahist.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
 from deltahist.workloads.cover import AXES, Weight
 from deltahist.workloads.sums import prefix_sums, prefix_sums_of
@@ -181,7 +181,7 @@ class _Estimates:
         return found, whole, touched, np.where(cover.cut, self._joined(apart, len(found)), 0.0)
 
     def _by_cells(self, cover: RegionCover) -> tuple[Field, Field, Field, Field]:
-        inside, cut = self._inside(cover), Places((cover.x, cover.y))
+        inside, cut = self._inside(cover), CellIndices((cover.x, cover.y))
         if not len(cover.owner):
             return inside, inside, inside, np.zeros(len(inside))
         own, *others = self._fields(cut)

@@ -5,7 +5,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode.placement import Places, Rows, _slopes, _sums_of_two, learn_clumping
+from deltahist.decode.placement import CellIndices, Rows, _slopes, _sums_of_two, learn_clumping
 
 DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
 NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
@@ -87,7 +87,7 @@ def test_slopes_leave_the_density_positive():
 def test_single_cells_have_the_slopes_of_whole_rows():
     cells = np.random.default_rng(6).normal(3, 5, (9, 7))
     some = np.indices(cells.shape).reshape(2, -1)
-    asked = (Rows(slice(None)), Rows(slice(3, 5)), Places(tuple(some)))
+    asked = (Rows(slice(None)), Rows(slice(3, 5)), CellIndices(tuple(some)))
     for every, rows, places in zip(*(_slopes(cells, 0.3, chosen) for chosen in asked), strict=True):
         assert np.array_equal(rows, every[3:5])
         assert np.array_equal(places, every.ravel())
