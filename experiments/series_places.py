@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import shapely
+from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
+from deltahist.decode.placement import Placement, Rows, unplaced
 from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
+from deltahist.workloads.cover import CellSums, Cover
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 from experiments.districts import projected, regions
 
@@ -75,11 +78,11 @@ def measured(
         found = dh.answer(dh.Series(DAYS, 0, days - 1, dict(enumerate(releases))), work)
         asked, _ = tree.query(np.array(shapes, dtype=object), predicate="intersects")
         off = np.abs(found["estimate"] - np.bincount(asked, minlength=len(shapes))).to_numpy()
-        each = [part.variance(cover) for _, part in summed.placement.parts]
+        each = [variance_within_cells(part, cover) for part in summed.placement.parts]
         ways = {
             "by chance": np.sum(each, axis=0),
             "as one error": np.sum(np.sqrt(each), axis=0) ** 2,
-            "of the sum": summed.placement.learnt.variance(cover),
+            "of the sum": variance_within_cells(summed.placement.learnt, cover),
             "stated": found["placement_error"].to_numpy() ** 2,
         }
         row: dict[str, Any] = {
@@ -94,6 +97,12 @@ def measured(
             row |= {name: float((off <= 1.96 * error).mean())}
             row |= {f"{name}, width": float(np.sqrt((error**2).mean() / (off**2).mean()))}
         yield row
+
+
+def variance_within_cells(placement: Placement, cover: Cover) -> NDArray[np.float64]:
+    """Return the variance (m,) of what is not known of where in their cells the points of queries lie."""
+    (spread,) = placement.spreads(Rows(slice(None)))
+    return unplaced(*cover.sums(CellSums(spread), (0, "share"), (0, "square")))
 
 
 def run(out: Path, small: bool, file: Path | None = None) -> Found:
