@@ -120,7 +120,7 @@ def _read_users(file: Path) -> dict[int, int]:
 
 
 def _render(found: pd.DataFrame, unit: str, asked: PlanOptions, guessed: bool) -> str:
-    """Words and a table."""
+    """Return the advice in words, followed by a table."""
     rows = [_row(row, unit) for row in found.to_dict("records")]
     people = bool(found["points_per_user"].any())
     heads = ("δ", "ε", "K", "kept", "cell", "error of a count", "50% sure becomes", "any move costs")

@@ -1,6 +1,6 @@
 """Databases that hold private records: DuckDB in this process, PostgreSQL by its address.
 
-An engine is a subclass of `Engine` with its own `Session`, listed in `ENGINES`; nothing else knows of it. A database
+An engine is a subclass of `Engine` with its own `Session`, listed in `ENGINES`. A database
 that fails on private rows may quote them. Its message is never shown: each kind of failure has one fixed text.
 """
 
@@ -50,7 +50,7 @@ def open_engine(where: Any) -> Engine:
 class Session:
     """One transaction in a database.
 
-    Engines define `_statement`, `_run`, `_plan`, `_execute` and `_append`; their failures are reported here.
+    Engines define `_statement`, `_run` and `_append`; their failures are reported here.
     """
 
     def __init__(self, connection: Any, engine: Engine) -> None:

@@ -71,7 +71,7 @@ class Metric:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """Those of a grid, at the end of a stack's."""
+        """The axes of a grid, the last ones of a stack of grids."""
         return tuple(range(-len(self.grid), 0))
 
     @property

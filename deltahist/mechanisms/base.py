@@ -214,11 +214,10 @@ class BaseMechanism(abc.ABC):
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
         """Return the largest cost of a move over a distance: exactly, and by the bound ⌈distance/δ⌉.
 
-        The distance is in ground units, or "2km". The exact cost is the mechanism's own (`cost_under`), in the units of
-        the budget. A path of ⌈distance/δ⌉
-        moves within δ gives the bound: that many ε, or its square times ρ; infinite where a failure probability grows
-        to one on the way. Limits of the neighbourhood bound it as well, alone or together. Over an infinite distance
-        it is any move at all.
+        The distance is in ground units, or "2km"; an infinite one stands for any move. The exact cost is the
+        mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉ moves within δ gives the
+        bound: that many ε, or its square times ρ. The bound is infinite where a failure probability grows to one on
+        the way. Limits of the neighbourhood bound the cost as well, alone or together.
 
         Raises InputError if the distance is not above zero.
         """

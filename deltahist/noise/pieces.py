@@ -233,7 +233,7 @@ def precision(planes: int) -> float:
 
 
 def real(x: Any) -> NDArray[np.float64]:
-    """As float64: for bounds, whatever the precision of what they bound."""
+    """Return an array as float64: bounds need no more, whatever the precision of the bounded numbers."""
     return np.asarray(x, dtype=np.float64)
 
 

@@ -212,7 +212,7 @@ class JointPlacement:
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Those of the releases, then that of their sum."""
+        """Return the fields of each release, then the field of their sum."""
         return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
 
     def joined(self, apart: Sequence[Field]) -> Field:

@@ -1,4 +1,4 @@
-"""cli/asking.py and cli/advising.py: what will be asked decides on strategy and cells, before a row is read."""
+"""cli/choosing.py and cli/advise.py: what will be asked decides on strategy and cells, before a row is read."""
 
 import json
 

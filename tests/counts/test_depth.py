@@ -1,4 +1,4 @@
-"""counts/depth.py: brackets that stand open at once, whatever stands in strings and wherever the text is cut."""
+"""counts/inputs.py: brackets that stand open at once, whatever stands in strings and wherever the text is cut."""
 
 import io
 import json

@@ -189,7 +189,7 @@ class _Scenarios:
 
     @property
     def first(self) -> Array:
-        """e (R,)."""
+        """Amount of the present step, in each problem (R,)."""
         return self.x[0, :, 0]
 
     def _safe(self) -> Array:

@@ -1,7 +1,7 @@
 """Ways to publish a quantile: what each one costs, which error is expected of it, and which noise it asks for.
 
-A new way is a `Method` of this file, and a line of `METHODS`. Notation and proofs: docs/quantiles.md and
-docs/privacy/quantiles.md.
+A new way is a `Method` of this file, and a line of `METHODS`; a new heavy-tailed law also stands in `noise/heavy.py`.
+Notation and proofs: docs/quantiles.md and docs/privacy/quantiles.md.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Channel:
 
     @property
     def channel(self) -> Channel:
-        """Itself."""
+        """The channel itself, as a threshold has one."""
         return self
 
     @property
