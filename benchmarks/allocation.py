@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-from deltahist.budgets.allocation import Independent, allocate_offline, allocate_online
+from deltahist.accounts.allocation import Independent, allocate_offline, allocate_online
 
 
 def main() -> None:

@@ -216,7 +216,7 @@ def plan(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
 
 def allocation(folder: Path, steps: int) -> Iterator[tuple[float, ...]]:
     """Share a budget among steps of uniform weights, δ = 30."""
-    from deltahist.budgets.allocation import allocate_offline
+    from deltahist.accounts.allocation import allocate_offline
 
     weights = np.random.default_rng(1).random(steps)
     yield _spent(lambda: allocate_offline(weights, length=30, epsilon=1.0))

@@ -35,7 +35,7 @@ ACCOUNT, AMOUNT = "city", Fraction(1, 1000)
 PAID = Fraction(4, 5)
 #: Clients that are made anew, one for each kill, by a process that has loaded all that they need.
 _SPAWN = multiprocessing.get_context("forkserver")
-_SPAWN.set_forkserver_preload(["deltahist.budgets.databases", "psycopg"])
+_SPAWN.set_forkserver_preload(["deltahist.accounts.databases", "psycopg"])
 
 
 @dataclass(frozen=True)

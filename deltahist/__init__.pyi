@@ -5,18 +5,16 @@ from . import (
     noise as noise,
     plots as plots,
     strategies as strategies,
-    workloads as workloads,
 )
+from .accounts import allocation as allocation
+from .accounts.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
+from .accounts.ledger import Ledger as Ledger
+from .accounts.window import Account as Account, Window as Window
 from .answers import answer as answer, answer_each as answer_each
 from .budget import Budget as Budget
-from .budgets import allocation as allocation
-from .budgets.allocation import allocate_offline as allocate_offline, allocate_online as allocate_online
-from .budgets.ledger import Ledger as Ledger
-from .budgets.window import Account as Account, Window as Window
 from .checks import check_strategy as check_strategy
-from .counts import count as count, count_file as count_file
-from .counts.databases import count_table as count_table
-from .domain import Domain as Domain
+from .counting import count as count, count_file as count_file
+from .counting.databases import count_table as count_table
 from .errors import (
     BudgetExceeded as BudgetExceeded,
     DamagedFile as DamagedFile,
@@ -39,7 +37,6 @@ from .kinds.diffusion import (
 from .kinds.rappor import Rappor as Rappor
 from .mechanisms import Mechanism as Mechanism
 from .mechanisms.calibration import sensitivity as sensitivity
-from .neighbourhood import Neighbourhood as Neighbourhood
 from .personal.database import Database as Database
 from .personal.people import People as People
 from .planning import (
@@ -62,5 +59,8 @@ from .releases import (
     Release as Release,
     Series as Series,
 )
+from .space import workloads as workloads
+from .space.domain import Domain as Domain
+from .space.neighbourhood import Neighbourhood as Neighbourhood
+from .space.workloads import Boxes as Boxes
 from .strategies import Strategy as Strategy, register as register
-from .workloads import Boxes as Boxes

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import check_level, interval
-from deltahist.domain import Domain
-from deltahist.domain.fitting import boxes_in_degrees, fit
-from deltahist.domain.geometries import LONGITUDE_LATITUDE
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.series import PeriodDifference
 from deltahist.releases.sums import Summed, together
-from deltahist.workloads import RegionCover, Regions, Workload, boxes, regions
+from deltahist.space.domain import Domain
+from deltahist.space.fitting import boxes_in_degrees, fit
+from deltahist.space.geometries import LONGITUDE_LATITUDE
+from deltahist.space.workloads import RegionCover, Regions, Workload, boxes, regions
 
 if TYPE_CHECKING:
     import geopandas as gpd

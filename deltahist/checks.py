@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from deltahist.decode import Decoder, decoder
 from deltahist.errors import InputError
 from deltahist.mechanisms.calibration import explicit_edge_cost
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Law
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import all_ranges
 from deltahist.strategies.base import Group, Strategy
 from deltahist.strategies.registry import from_description
-from deltahist.workloads import all_ranges
 
 #: Cells up to which a strategy is compared with its matrix, and its cost with the definition over all edges.
 _MOST_CELLS = 2048

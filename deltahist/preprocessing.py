@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deltahist.domain.operations import Projection
 from deltahist.errors import InputError, one_of, whole
+from deltahist.space.operations import Projection
 
 #: Records of people whose own budget did not suffice.
 UNPAID = "people who cannot pay"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from deltahist.domain.crs import scales, unit_of, words
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import UNPAID
+from deltahist.space.crs import scales, unit_of, words
+from deltahist.space.neighbourhood import Neighbourhood
 
 if TYPE_CHECKING:
     from deltahist.mechanisms.base import BaseMechanism

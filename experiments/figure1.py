@@ -15,8 +15,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import deltahist as dh
+from deltahist.space.workloads import range_gram
 from deltahist.strategies.cuts import augment
-from deltahist.workloads import range_gram
 from experiments._common import BLUE, RED, Found, command, figure, save, write_csv
 
 Corner = tuple[int, int]

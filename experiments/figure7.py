@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deltahist.budgets.allocation import allocate_offline
+from deltahist.accounts.allocation import allocate_offline
 from experiments._common import BLUE, ORANGE, Found, command, figure, save, write_csv
 
 NUMBERS = (10, 20, 30, 50, 75, 100, 150, 200)

@@ -16,8 +16,8 @@ import numpy as np
 
 import deltahist as dh
 from deltahist.decode import box_sums
+from deltahist.space.workloads import Boxes
 from deltahist.strategies import Flow
-from deltahist.workloads import Boxes
 from experiments._common import BLUE, GREEN, ORANGE, Found, command, figure, print_table, save, write_csv
 from experiments._shifted import Shifted, averaged
 from experiments._squares import SEED, STAND_INS, Floats, Squares, StandIn

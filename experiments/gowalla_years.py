@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.counts.steps import count_steps
+from deltahist.counting.steps import count_steps
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import Clock
 from experiments._common import (

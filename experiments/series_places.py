@@ -20,7 +20,7 @@ import deltahist as dh
 from deltahist.decode.placement import Placement, Rows, unplaced
 from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
-from deltahist.workloads.cover import CellSums, Cover
+from deltahist.space.workloads.cover import CellSums, Cover
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 from experiments.districts import projected, regions
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.workloads import range_gram
+from deltahist.space.workloads import range_gram
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, print_table, save, write_csv
 
 DOMAIN = dh.Domain((0, 1), (4,))

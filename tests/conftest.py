@@ -22,7 +22,7 @@ _AUDITS = Path(__file__).parent / "audits"
 
 #: Where single tests take seconds: they start first, so that no worker is left alone with them at the end.
 _LONG = (
-    "audits", "experiments", "mechanisms", "budgets/test_stress.py", "budgets/test_window.py", "cli/test_commands.py",
+    "audits", "experiments", "mechanisms", "accounts/test_stress.py", "accounts/test_window.py", "cli/test_commands.py",
 )  # fmt: skip
 _TESTS = Path(__file__).parent
 

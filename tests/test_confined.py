@@ -20,7 +20,7 @@ import shapely
 
 import deltahist as dh
 import deltahist._confined as process
-from deltahist.domain.geometries import read_geometries
+from deltahist.space.geometries import read_geometries
 
 PLANE = dh.Domain((0, 0, 10, 10), (10, 10))
 METRES = dh.Domain((600_000, 4_500_000, 600_010, 4_500_010), (10, 10), crs="EPSG:32618")

@@ -8,7 +8,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.counts.private import Private
+from deltahist.counting.private import Private
 from deltahist.mechanisms.sequence import Step
 from deltahist.preprocessing import UNPAID, Clock, Preprocessing
 from deltahist.releases.page import render_page

@@ -15,8 +15,8 @@ from deltahist.cli.options import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
-    from deltahist.budgets.databases import LedgerDatabase
-    from deltahist.budgets.window import Account
+    from deltahist.accounts.databases import LedgerDatabase
+    from deltahist.accounts.window import Account
     from deltahist.releases import BaseRelease
 
 #: Of the units of budgets.
@@ -107,7 +107,7 @@ class AccountOptions:
             for paid in account.payments:
                 console.note(f"account {paid.words}: the charge stays, although nothing came of it")
             if fresh and not account.payments:
-                from deltahist.budgets.ledger import Ledger
+                from deltahist.accounts.ledger import Ledger
 
                 Ledger(self.ledger).close_if_unused(self.account)
             raise
@@ -123,14 +123,14 @@ class AccountOptions:
     @property
     def _database(self) -> LedgerDatabase:
         """Where the ledger is, or will be."""
-        from deltahist.budgets.databases import database
+        from deltahist.accounts.databases import database
 
         assert self.ledger is not None
         return database(self.ledger)
 
     def _rules(self) -> dict[str, Any]:
         """Return the rules of the ledger's accounts; none where there is no ledger."""
-        from deltahist.budgets.ledger import Ledger
+        from deltahist.accounts.ledger import Ledger
 
         return Ledger(self.ledger).accounts() if self.ledger is not None and self._database.exists() else {}
 
@@ -144,7 +144,7 @@ class AccountOptions:
 
     def _open(self, unit: str) -> Account:
         """Open the account with the limit of the options, or with its own."""
-        from deltahist.budgets.window import Account
+        from deltahist.accounts.window import Account
 
         assert self.account is not None
         rule = self._rule()

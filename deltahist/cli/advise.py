@@ -73,8 +73,8 @@ def advise(
       deltahist advise --bounds 563000,4480000,613000,4532000 --project EPSG:32618 --max-per-user 1,5,20 \\
           --points-per-user activity.csv --protect visit
     """
-    from deltahist.domain import Domain
     from deltahist.planning import advice
+    from deltahist.space.domain import Domain
 
     console.check_target(out, *asked.files(), *filter(None, [users]))
     if asked.ranges:

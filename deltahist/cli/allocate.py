@@ -53,7 +53,7 @@ def allocate(
     """
     import numpy as np
 
-    from deltahist.budgets.allocation import Independent, allocate_offline, allocate_online
+    from deltahist.accounts.allocation import Independent, allocate_offline, allocate_online
 
     budget = spending.keywords()
     unit, limit = next(iter(budget.items()))
@@ -115,7 +115,7 @@ def _read_weights(file: Path) -> tuple[list[str], Any]:
     """Names of the steps and their weights."""
     import numpy as np
 
-    from deltahist.budgets.allocation.problem import check_weights
+    from deltahist.accounts.allocation.problem import check_weights
 
     rows = read_rows(file, "weights")
     if not rows or "weight" not in rows[0]:

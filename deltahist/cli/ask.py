@@ -64,7 +64,7 @@ class _PeopleOptions:
 
     def _check_there(self) -> None:
         """Raise InputError if there is no database, or nobody can have joined; before either is made."""
-        from deltahist.budgets.ledger import Ledger
+        from deltahist.accounts.ledger import Ledger
 
         file = self.database.removeprefix("duckdb:///")
         if "://" not in file and not Path(file).is_file():

@@ -15,11 +15,11 @@ from deltahist.cli.places import Coordinates, MapOptions
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.domain import Domain
     from deltahist.mechanisms import Mechanism
-    from deltahist.neighbourhood import Neighbourhood
     from deltahist.planning import CellChoice
-    from deltahist.workloads import Workload
+    from deltahist.space.domain import Domain
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
     Queries: TypeAlias = Callable[[Domain], Workload]
 
@@ -59,8 +59,8 @@ class WorkloadOptions:
         The function takes domains with other cells, too.
         """
         from deltahist import workloads
-        from deltahist.domain.fitting import fit
-        from deltahist.domain.geometries import read_shapes
+        from deltahist.space.fitting import fit
+        from deltahist.space.geometries import read_shapes
 
         given = [
             name

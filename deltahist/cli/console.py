@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.domain import Domain
     from deltahist.mechanisms import BaseMechanism
+    from deltahist.space.domain import Domain
 
 
 #: What steers a terminal, and has no place in a line.
@@ -52,7 +52,7 @@ def facts(**values: str) -> str:
 
 def about_map(domain: Domain) -> dict[str, str]:
     """Cells, bounds and map, for `facts`."""
-    from deltahist.domain.crs import words
+    from deltahist.space.crs import words
 
     bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
     cells = f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells}"

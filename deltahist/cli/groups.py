@@ -17,11 +17,11 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     import geopandas as gpd
 
-    from deltahist.counts import Located
-    from deltahist.domain import Domain
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.counting import Located
     from deltahist.preprocessing import Preprocessing
     from deltahist.releases import BaseRelease
+    from deltahist.space.domain import Domain
+    from deltahist.space.neighbourhood import Neighbourhood
 
 # Panels of the help, below the options of a usual run.
 PRIVACY, MAP, ROWS, PLAN = "More on privacy", "More on the map", "Rows", "Planned for what will be asked"
@@ -111,8 +111,8 @@ class Users(TableOptions):
 
     def points(self, source: Path, near: Neighbourhood, **columns: Any) -> Located:
         """Read the points of a line; figures about them are for the publisher."""
-        from deltahist.counts import points_file
-        from deltahist.counts.files import choice_notes
+        from deltahist.counting import points_file
+        from deltahist.counting.files import choice_notes
 
         located = points_file(source, near.domain, **columns, **self.reading())
         console.note(f"{located.rows:,} rows read, {located.kept:,} points")
@@ -145,7 +145,7 @@ class RowOptions(Users):
 
         self.check_users()
         if self.where is not None:  # before anything takes long
-            from deltahist.counts.conditions import Condition
+            from deltahist.counting.conditions import Condition
 
             Condition.of(self.where)
         dropped = ["points outside"] if self.outside == "drop" else []
@@ -176,7 +176,7 @@ class Zones:
 
     def read(self, domain: Domain) -> gpd.GeoDataFrame | None:
         """Read the regions, with their names in front; None if there are none."""
-        from deltahist.domain.geometries import named, read_geometries
+        from deltahist.space.geometries import named, read_geometries
 
         if self.regions is None:
             return None

@@ -17,8 +17,8 @@ from deltahist.cli.options import argument, flag, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.budgets.ledger import Ledger
-    from deltahist.budgets.standing import Standing
+    from deltahist.accounts.ledger import Ledger
+    from deltahist.accounts.standing import Standing
 
 _Where = Annotated[
     str, argument("LEDGER", "A file that `publish --ledger` or `stream --state` made, or a postgresql:// URL.")
@@ -129,8 +129,8 @@ def export(
 
 def _open_ledger(where: str) -> Ledger:
     """Open a ledger that exists: looking at one makes none."""
-    from deltahist.budgets.databases import database
-    from deltahist.budgets.ledger import Ledger
+    from deltahist.accounts.databases import database
+    from deltahist.accounts.ledger import Ledger
 
     if not Ledger.exists(where):
         raise InputError(f"ledger {database(where).place!r} does not exist")

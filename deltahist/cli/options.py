@@ -22,7 +22,7 @@ import typer
 from deltahist.errors import InputError, shortened, typed
 
 if TYPE_CHECKING:
-    from deltahist.domain import Domain
+    from deltahist.space.domain import Domain
 
 #: No coordinate of any map is larger; beyond, floats cannot tell cells apart.
 _FARTHEST = 1e12
@@ -281,7 +281,7 @@ def limits(texts: Sequence[str] | None, option: str) -> list[Any] | None:
     >>> limits(["2km:2", "any:4"], "--limit"), limits(["any:none"], "--limit")
     ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [])
     """
-    from deltahist.neighbourhood.profile import ANY, PROPORTIONAL
+    from deltahist.space.profile import ANY, PROPORTIONAL
 
     if not texts:
         return None
@@ -319,7 +319,7 @@ def _limit(
     text: str, option: str, rule: str, read: Callable[[str, str], float | str]
 ) -> tuple[float | str, Fraction]:
     """Read a limit, in space or in time: how far it holds, as `read` reads it, or "any"; and times the budget."""
-    from deltahist.neighbourhood.profile import ANY
+    from deltahist.space.profile import ANY
 
     distance, _, factor = (part.strip() for part in text.rpartition(":"))
     if not distance or not factor:
@@ -339,7 +339,7 @@ def read_boxes(
     """Return boxes of options and of a file as (m, 2 d) array, and the name of each."""
     import numpy as np
 
-    from deltahist.domain.geometries import read_box_file
+    from deltahist.space.geometries import read_box_file
 
     wanted = 2 * domain.ndim
     names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]

@@ -15,8 +15,8 @@ from deltahist.cli.options import corners, flag, length, limits, of_moves, optio
 from deltahist.errors import BYTES_PER_CELL, InputError, OutsideBounds, fits_memory
 
 if TYPE_CHECKING:
-    from deltahist.domain import Domain
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.space.domain import Domain
+    from deltahist.space.neighbourhood import Neighbourhood
 
 #: Value of --crs for plain numbers.
 _PLAIN = "none"
@@ -49,7 +49,7 @@ class Coordinates:
 
     def of_box(self, bounds: tuple[float, ...]) -> tuple[tuple[float, ...], str | None]:
         """Return corners and CRS of the map: --bounds themselves, or with --project auto a map of those degrees."""
-        from deltahist.domain.crs import extent_of, looks_like_degrees
+        from deltahist.space.crs import extent_of, looks_like_degrees
 
         if self.project == "auto":
             if not looks_like_degrees(bounds):
@@ -74,8 +74,8 @@ class Coordinates:
         Raises InputError if the points are in degrees, or seem to be, and no option projects them; the message has the
         options to use.
         """
-        from deltahist.domain.crs import are_degrees, looks_like_degrees
-        from deltahist.domain.operations import read_crs
+        from deltahist.space.crs import are_degrees, looks_like_degrees
+        from deltahist.space.operations import read_crs
 
         if self.crs == _PLAIN:
             if self.project is not None:
@@ -117,7 +117,7 @@ class Coordinates:
     @staticmethod
     def _auto(bounds: tuple[float, ...]) -> str:
         """Return the options of a map that suits bounds in degrees."""
-        from deltahist.domain.crs import extent_of
+        from deltahist.space.crs import extent_of
 
         try:
             extent = extent_of(bounds)
@@ -217,9 +217,9 @@ class MapOptions:
 
     def nears(self, coordinates: Coordinates) -> Iterator[Neighbourhood]:
         """Return the neighbourhood on cells that may be chosen, from large to small, with room in memory."""
-        from deltahist.domain.domain import CellTooLarge
         from deltahist.planning import on_cells
         from deltahist.planning.cells import SIDES, length_times
+        from deltahist.space.domain import CellTooLarge
 
         try:
             near = self._near(coordinates, self.delta)
@@ -245,7 +245,7 @@ class MapOptions:
 
     def _suggest(self, kind: str, coordinates: Coordinates) -> str:
         """Return what to change for each cause that can be found; nothing for others."""
-        from deltahist.domain.crs import extent_on
+        from deltahist.space.crs import extent_on
 
         box, crs = self._cells(coordinates)[1].of_box(self.bounds)
         plain = "" if crs is not None else " (with --cell and --delta in the same units)"
@@ -269,10 +269,10 @@ class MapOptions:
         return ""
 
     def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
-        from deltahist.domain import Domain
-        from deltahist.domain.geometries import read_sources
-        from deltahist.neighbourhood import Neighbourhood
-        from deltahist.neighbourhood.sources import is_far
+        from deltahist.space.domain import Domain
+        from deltahist.space.geometries import read_sources
+        from deltahist.space.neighbourhood import Neighbourhood
+        from deltahist.space.sources import is_far
 
         box, crs = coordinates.of_box(self.bounds)
         if crs is not None:
@@ -294,7 +294,7 @@ class MapOptions:
 
     def _cells(self, coordinates: Coordinates) -> tuple[float | str, Coordinates]:
         """Return the side of a cell, as given or δ / K, and the coordinates with the map's CRS: --grid tells both."""
-        from deltahist.domain import length_times
+        from deltahist.space.grids import length_times
 
         if self.grid is None:
             if self.cell is not None:
@@ -322,7 +322,7 @@ class PaidPlace(MapOptions):
 
 def _grid(text: str) -> tuple[str, float | str]:
     """Return the CRS of a grid and the side of its cells."""
-    from deltahist.domain.operations import read_crs
+    from deltahist.space.operations import read_crs
 
     crs, _, step = text.rpartition("/")
     if not crs or not step:
@@ -337,8 +337,8 @@ def _on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | Non
 
     Raises InputError if they are surely degrees, all of them smaller than a cell, and there is no grid.
     """
-    from deltahist.domain.crs import extent_on, looks_like_degrees
-    from deltahist.domain.grids import has_unit, metres
+    from deltahist.space.crs import extent_on, looks_like_degrees
+    from deltahist.space.grids import has_unit, metres
 
     cell = metres(side) if isinstance(side, str) and has_unit(side) else side
     if not looks_like_degrees(box) or isinstance(cell, str) or max(box[2] - box[0], box[3] - box[1]) >= cell:

@@ -15,8 +15,8 @@ from deltahist.cli.places import Coordinates, MapCrs, MapOptions
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
     from deltahist.planning import Candidate
+    from deltahist.space.neighbourhood import Neighbourhood
 
 _NOT_ALL = "plus what is not measured"
 
@@ -61,8 +61,8 @@ def plan(
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --frontier --picture frontier.png
     """
-    from deltahist.neighbourhood.profile import USUAL_CAP
     from deltahist.preprocessing import Preprocessing
+    from deltahist.space.profile import USUAL_CAP
 
     if frontier and deltas is not None:
         raise InputError("--frontier is given with --deltas: it must be one of them")

@@ -12,7 +12,7 @@ from deltahist.cli.options import flag, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.domain import Domain
+    from deltahist.space.domain import Domain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class _PictureOptions:
 
     def keywords(self, domain: Domain, regions: bool) -> dict[str, Any]:
         """Return keywords of `save_picture`."""
-        from deltahist.domain.geometries import read_geometries
+        from deltahist.space.geometries import read_geometries
 
         per = self.per if regions or self.per == "area" else "cell"
         layers = [read_geometries(file, domain, "--context") for file in self.context or ()]

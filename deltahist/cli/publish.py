@@ -27,7 +27,7 @@ from deltahist.cli.places import Coordinates, PaidPlace
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.counts import Counted
+    from deltahist.counting import Counted
     from deltahist.kinds import SortedRelease
     from deltahist.mechanisms import Mechanism
     from deltahist.releases import Release
@@ -148,7 +148,7 @@ def publish(
           --user id --max-per-user 5 --dry-run --write-config city.toml --out city.parquet
       deltahist publish visits.csv --config city.toml
     """
-    from deltahist.counts import count_file
+    from deltahist.counting import count_file
     from deltahist.publishers import publish as publish_counts
     from deltahist.publishers.publication import check_protection
 
@@ -242,7 +242,7 @@ def _publish_sorted(
 
 def _note_rows(counted: Counted, outside: str | None) -> None:
     """Figures about the data that stay on this side."""
-    from deltahist.counts.files import choice_notes
+    from deltahist.counting.files import choice_notes
 
     console.note(f"{counted.rows:,} rows read, {counted.kept:,} points counted")
     for text in choice_notes(counted):

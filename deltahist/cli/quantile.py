@@ -56,10 +56,10 @@ def quantile(
       deltahist quantile trips.parquet --x metres --q 0.9 --bounds 0,50000 --delta 500 --rho 0.1 --compare
       deltahist quantile log.tsv.gz --x 2 --q 0.5 --bounds -90,90 --delta 0.01 --epsilon 0.5 --out median.json
     """
-    from deltahist.domain import Domain
     from deltahist.kinds.quantile.release import check_method, check_quantile
-    from deltahist.neighbourhood import Neighbourhood
     from deltahist.publishers.quantile import publish_quantile
+    from deltahist.space.domain import Domain
+    from deltahist.space.neighbourhood import Neighbourhood
 
     budget = spending.keywords()
     accounts.check(budget, out=out)

@@ -16,8 +16,8 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.domain import Domain
     from deltahist.releases import BaseRelease, Series
+    from deltahist.space.domain import Domain
 
 #: Columns of answers, in a frame or by their names.
 Table: TypeAlias = "pd.DataFrame | dict[str, Any]"
@@ -58,8 +58,8 @@ class QueryOptions(Zones):
         import numpy as np
 
         from deltahist import workloads
-        from deltahist.domain.fitting import boxes_in_degrees, fit
-        from deltahist.domain.geometries import LONGITUDE_LATITUDE
+        from deltahist.space.fitting import boxes_in_degrees, fit
+        from deltahist.space.geometries import LONGITUDE_LATITUDE
 
         zones = self.read(domain)
         if zones is not None:
@@ -207,7 +207,7 @@ def query(
     """
     from deltahist.answers import answer, answers
     from deltahist.decode import check_level
-    from deltahist.workloads import Workload
+    from deltahist.space.workloads import Workload
 
     check_level(level)
     chosen = _form(form, out)
@@ -294,8 +294,8 @@ def _corners(domain: Domain) -> list[str]:
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
-    from deltahist.domain.geometries import LONGITUDE_LATITUDE
     from deltahist.releases.tables import SHAPED
+    from deltahist.space.geometries import LONGITUDE_LATITUDE
 
     # Boxes in degrees have their shapes with them.
     shapes = frame.pop("geometry") if "geometry" in frame else None

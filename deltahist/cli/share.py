@@ -64,7 +64,7 @@ class _DataOptions(Coordinates):
 
     def map(self) -> str | None:
         """Return the CRS of the places; None for plain numbers. Refuse columns that are called like degrees."""
-        from deltahist.domain.operations import read_crs
+        from deltahist.space.operations import read_crs
 
         if not self.places:
             return None
@@ -85,7 +85,7 @@ class _DataOptions(Coordinates):
 
     def read(self, source: Path, user: str, mechanism: DiffusionMechanism, table: TableOptions) -> pd.DataFrame:
         """Read the data, with the mechanism's columns and the users as index."""
-        from deltahist.counts.files import read_owners
+        from deltahist.counting.files import read_owners
 
         x, y = (self.x, self.y) if self.places else (self.value or self.bit, None)
         crs = None if self.crs == _PLAIN else self.crs
@@ -234,7 +234,7 @@ def _with_everybody(mechanism: DiffusionMechanism, data: pd.DataFrame) -> Diffus
 
 def _refuse_degrees(data: pd.DataFrame) -> None:
     """Raise InputError if places without a CRS look like degrees; the message is for the holder of the data."""
-    from deltahist.domain.crs import are_degrees, utm_code
+    from deltahist.space.crs import are_degrees, utm_code
 
     low, high = data.min(), data.max()
     if are_degrees((low[0], low[1], high[0], high[1]), "x", "y"):

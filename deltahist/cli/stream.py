@@ -212,7 +212,7 @@ def _render_limits(plan: Stream, letter: str) -> str:
 
 
 def _summary(plan: Stream, out: Path, tally: dict[str, int], limit: str) -> str:
-    from deltahist.budgets.databases import database
+    from deltahist.accounts.databases import database
 
     letter = "ε" if plan.budget.unit == "epsilon" else "ρ"
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""

@@ -25,7 +25,7 @@ from deltahist.decode.moments import Moments, check_level, interval
 from deltahist.decode.placement import Placement, placement
 from deltahist.decode.posterior import Posterior, posterior
 from deltahist.decode.projection import ProjectedCells, nonnegative
-from deltahist.workloads.sums import aligned_spans, box_sums, prefix_sums, sums_between
+from deltahist.space.workloads.sums import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
     "Decoder",

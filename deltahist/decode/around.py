@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.workloads.cover import RegionCover, counted
+from deltahist.space.workloads.cover import RegionCover, counted
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]

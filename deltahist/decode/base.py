@@ -28,7 +28,7 @@ from deltahist.decode.moments import (
     evaluate,
 )
 from deltahist.privacy import Law
-from deltahist.workloads import AllRanges, Boxes, Span
+from deltahist.space.workloads import AllRanges, Boxes, Span
 
 if TYPE_CHECKING:
     from deltahist.strategies.base import Strategy

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.workloads import Span
-from deltahist.workloads.pieces import Edges, Pieces
-from deltahist.workloads.sums import prefix_sums, sums_between
+from deltahist.space.workloads import Span
+from deltahist.space.workloads.pieces import Edges, Pieces
+from deltahist.space.workloads.sums import prefix_sums, sums_between
 
 #: Numbers in a table that is kept, at most (half a gigabyte).
 MOST_KEPT = 1 << 26

@@ -14,12 +14,12 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, rows_of
 from deltahist.errors import InputError
 from deltahist.privacy import Law
-from deltahist.workloads import AllRanges, Boxes, Span, range_gram
+from deltahist.space.workloads import AllRanges, Boxes, Span, range_gram
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-    from deltahist.domain import Domain
+    from deltahist.space.domain import Domain
     from deltahist.strategies.base import Strategy
 
 #: Cells up to which matrices are explicit.

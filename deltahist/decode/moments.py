@@ -17,12 +17,12 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.forms import Feature, Joint
-from deltahist.domain import Domain
 from deltahist.errors import InputError, is_number
 from deltahist.privacy import Law
-from deltahist.workloads import AllRanges, Boxes, RegionCover, Span
-from deltahist.workloads.cover import explicit
-from deltahist.workloads.sums import box_sums
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span
+from deltahist.space.workloads.cover import explicit
+from deltahist.space.workloads.sums import box_sums
 
 if TYPE_CHECKING:
     from deltahist.decode.base import Decoder

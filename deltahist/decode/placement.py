@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.moments import Moments
-from deltahist.domain import Domain
-from deltahist.workloads import Boxes
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import Boxes
 
 #: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
 _OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5

@@ -18,8 +18,8 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.metric import Metric, Precision
-from deltahist.workloads import Span
-from deltahist.workloads.sums import box_sums
+from deltahist.space.workloads import Span
+from deltahist.space.workloads.sums import box_sums
 
 Field = NDArray[np.float64]
 #: Rounds at most, and how far, in standard errors, cells by themselves may lie from cells together when they end ...

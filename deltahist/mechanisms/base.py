@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.domain import Domain
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms.sequence import Chain, Step
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import Preprocessing
 from deltahist.privacy import Guarantee, Law
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.statement import list_facts, summarize_limits, write_statement
 from deltahist.strategies.base import Members
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from deltahist.budget import Budget
 from deltahist.errors import InputError, one_of, whole
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import ROUNDED, Guarantee, Law, gaussian_epsilon
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy, whole_shares
 
 #: Variance, in steps of its lattice, that the noise of a chain's first release has at least (`noise/process.py`).

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, decoder
-from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.mechanisms.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
 from deltahist.mechanisms.sequence import Chain, Step
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
 from deltahist.strategies.base import Members, Strategy
 from deltahist.strategies.registry import from_description, named
-from deltahist.workloads import AllRanges, Regions, Workload, boxes
 
 #: δ must be at least so many times as long as what the way to the map tears apart.
 _MOST_JUMPS = 100

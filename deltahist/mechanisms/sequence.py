@@ -9,8 +9,8 @@ from typing import Any
 
 from deltahist.budget import Budget
 from deltahist.errors import InputError, whole
-from deltahist.neighbourhood.profile import Limit, describe_limits, limits_of, read_lasting
 from deltahist.preprocessing import Clock
+from deltahist.space.profile import Limit, describe_limits, limits_of, read_lasting
 
 #: Longest chain that is read from a file.
 _LONGEST = 10_000

@@ -18,8 +18,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist.accounts.rules import ceil_nano, read_amount
 from deltahist.budget import Budget
-from deltahist.budgets.rules import ceil_nano, read_amount
 from deltahist.decode import interval
 from deltahist.decode.moments import Moments
 from deltahist.errors import InputError, as_printed, finite, positive

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.budgets.ledger import KeyedRequest, check_text
-from deltahist.budgets.purses import Turn
-from deltahist.budgets.rules import Cost, ceil_nano
-from deltahist.counts.engines import carried_tables, raise_alone, sql_of
+from deltahist.accounts.ledger import KeyedRequest, check_text
+from deltahist.accounts.purses import Turn
+from deltahist.accounts.rules import Cost, ceil_nano
+from deltahist.counting.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.aggregates import Aggregate, Count, Histogram, Mean, Sum
 from deltahist.personal.answers import Answer, Answers, QuantileAnswer
@@ -32,10 +32,10 @@ from deltahist.personal.quantiles import QuantileAggregate
 from deltahist.personal.query import OWNER, Expression, Query
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
     from deltahist.releases import Release
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
     from deltahist.strategies.base import Strategy
-    from deltahist.workloads import Workload
 
 #: Records of one person whose square is more than any limit pays for.
 _MANY = 1 << 31

@@ -13,9 +13,9 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counts.engines import Engine, Session, open_engine, quote, unbound
-from deltahist.counts.kinds import DTYPES, as_arrow, kind_of, readable_columns
-from deltahist.counts.texts import check_column
+from deltahist.counting.engines import Engine, Session, open_engine, quote, unbound
+from deltahist.counting.kinds import DTYPES, as_arrow, kind_of, readable_columns
+from deltahist.counting.texts import check_column
 from deltahist.errors import InputError, one_of, whole
 from deltahist.personal.query import OWNER, Query, check_names, free_name
 

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.budgets.rules import ceil_nano
-from deltahist.counts.private import Private
-from deltahist.counts.texts import check_column
-from deltahist.domain.operations import Operation
+from deltahist.accounts.rules import ceil_nano
+from deltahist.counting.private import Private
+from deltahist.counting.texts import check_column
 from deltahist.errors import NANO, InputError
 from deltahist.mechanisms import Mechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.personal.aggregates import Aggregate, Columns
 from deltahist.personal.query import Expression, Query
 from deltahist.planning import mechanism_for
@@ -26,8 +24,10 @@ from deltahist.preprocessing import UNPAID, Preprocessing
 from deltahist.publishers.histogram import check_public, publish
 from deltahist.releases import Release
 from deltahist.releases.base import from_bytes
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.operations import Operation
+from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import Workload
 
 if TYPE_CHECKING:
     from deltahist.personal.register import Place

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
-from deltahist.counts.expressions import make_safe
-from deltahist.counts.kinds import (
+from deltahist.counting.expressions import make_safe
+from deltahist.counting.kinds import (
     DTYPES,
     LARGEST,
     SMALLEST,
@@ -22,7 +22,7 @@ from deltahist.counts.kinds import (
     kind_of,
     unify,
 )
-from deltahist.counts.texts import check_column, read_text
+from deltahist.counting.texts import check_column, read_text
 from deltahist.errors import InputError, whole
 
 #: The hidden column: the number of the person whose record it is.

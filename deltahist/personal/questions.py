@@ -116,9 +116,9 @@ class Question:
 
 
 def _publish_map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
-    from deltahist.domain import Domain
-    from deltahist.domain.operations import read_crs
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.space.domain import Domain
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.operations import read_crs
 
     bounds, cell = taken.pop("bounds"), taken.pop("cell")
     crs, project = taken.pop("crs", None), taken.pop("project", None)

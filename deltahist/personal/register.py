@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.budgets.purses import Purses, Turn
-from deltahist.domain.operations import read_crs
+from deltahist.accounts.purses import Purses, Turn
 from deltahist.errors import InputError
 from deltahist.personal.database import Database
+from deltahist.space.operations import read_crs
 
 #: Facts of the account: which database it is for, the key of the digests, and the state of both.
 _DATABASE, _KEY, _STATE = "database", "key", "state"

@@ -14,15 +14,15 @@ import numpy as np
 
 from deltahist._progress import progress
 from deltahist.budget import Budget
-from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.cells import CellChoice, cut_shares, expected_spread, on_cells
 from deltahist.planning.ranking import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Regions, Workload, random_squares
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import AllRanges, Regions, Workload, random_squares
 
 if TYPE_CHECKING:
     import pandas as pd

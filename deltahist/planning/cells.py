@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.placement import unplaced
-from deltahist.domain import Domain, length_times
-from deltahist.domain.domain import CellTooLarge
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.ranking import mechanism_for
+from deltahist.space.domain import CellTooLarge, Domain
+from deltahist.space.grids import length_times
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, CellSums, Workload, random_boxes
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import AllRanges, CellSums, Workload, random_boxes
 
 #: Two of a map's points share one of M cells with chance M^−0.55: people gather along roads and at centres, on 1.1
 #: dimensions of the plane's two.

@@ -11,9 +11,9 @@ from typing import Any
 from deltahist._progress import progress
 from deltahist.errors import InputError, as_printed, is_number
 from deltahist.mechanisms.base import OfMechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning.ranking import Candidate, best_of_each_noise, measured_on, plan
-from deltahist.workloads import Workload
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import Workload
 
 #: Limits of any move, in ε, that are compared; None is no limit.
 LIMITS: tuple[float | None, ...] = (1, 1.5, 2, 3, 4, 6, 8, None)

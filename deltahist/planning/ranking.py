@@ -15,11 +15,11 @@ from deltahist.budget import Budget
 from deltahist.errors import InputError, one_of
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import POINTS, Preprocessing
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import named, strategies
-from deltahist.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 
 #: Boxes of a longer workload are thinned out to this many.
 _MOST_QUERIES = 50_000

@@ -9,7 +9,7 @@ from fractions import Fraction
 from deltahist.budget import Budget
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms import Mechanism
-from deltahist.workloads import Workload, all_ranges
+from deltahist.space.workloads import Workload, all_ranges
 
 #: The budget found is at most this much larger than the least one.
 _NEAR = 1e-3

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
 from deltahist.plots.ground import figure_of, is_wide, sides
+from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

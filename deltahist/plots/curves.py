@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
-from deltahist.neighbourhood import Neighbourhood
-from deltahist.neighbourhood.profile import some_below
 from deltahist.plots.ground import check_picture, figure_of, new_figure, own_axes, write_figure
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.profile import some_below
 from deltahist.statement import choose_limits, length, list_limits
 
 if TYPE_CHECKING:

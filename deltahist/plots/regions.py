@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.domain.geometries import named
 from deltahist.errors import InputError, one_of
 from deltahist.plots.colours import ColourScale, add_bar, classed_scale, is_dark
 from deltahist.plots.ground import (
@@ -25,6 +24,7 @@ from deltahist.plots.ground import (
     region_areas,
     unit_of_area,
 )
+from deltahist.space.geometries import named
 
 if TYPE_CHECKING:
     import geopandas as gpd

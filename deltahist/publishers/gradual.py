@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.accounts.window import Account, amounts_for
 from deltahist.budget import Budget
-from deltahist.budgets.window import Account, amounts_for
 from deltahist.errors import InputError
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism

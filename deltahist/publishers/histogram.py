@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budgets.rules import floor_nano
-from deltahist.budgets.window import Account, amounts_for
+from deltahist.accounts.rules import floor_nano
+from deltahist.accounts.window import Account, amounts_for
 from deltahist.checks import check_foreign, check_groups
-from deltahist.counts.private import find_preprocessing
+from deltahist.counting.private import find_preprocessing
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.calibration import sensitivity
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
 from deltahist.publishers.publication import (
     check_protection,
@@ -26,9 +25,10 @@ from deltahist.publishers.publication import (
     refuse_choices,
 )
 from deltahist.releases import Release
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.registry import is_own
-from deltahist.workloads import Workload
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52

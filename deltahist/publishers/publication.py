@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.budgets.window import Account
-from deltahist.counts.private import Private, find_preprocessing
+from deltahist.accounts.window import Account
+from deltahist.counting.private import Private, find_preprocessing
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp

@@ -7,16 +7,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.accounts.window import Account, amounts_for
 from deltahist.budget import Budget
-from deltahist.budgets.window import Account, amounts_for
-from deltahist.counts.private import find_preprocessing
+from deltahist.counting.private import find_preprocessing
 from deltahist.errors import InputError
 from deltahist.kinds.quantile import PointsAround, Quantile, QuantileMechanism
 from deltahist.kinds.quantile.methods import SIGMA, Noise, PlaceNoise
 from deltahist.kinds.quantile.points import lattice_steps
 from deltahist.kinds.quantile.release import check_quantile
 from deltahist.kinds.sorted.mechanism import check_all_there
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.noise.entropy import source
 from deltahist.noise.heavy import rounded
 from deltahist.noise.places import draw_place
@@ -28,6 +27,7 @@ from deltahist.publishers.publication import (
     publish_measured,
     refuse_choices,
 )
+from deltahist.space.neighbourhood import Neighbourhood
 
 
 def publish_quantile(

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from deltahist.accounts.window import Account, amounts_for
 from deltahist.budget import Budget
-from deltahist.budgets.window import Account, amounts_for
-from deltahist.counts.private import find_preprocessing
+from deltahist.counting.private import find_preprocessing
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
 from deltahist.kinds.sorted.mechanism import check_membership, on_a_line, places_for
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers.gradual import begin
 from deltahist.publishers.publication import (
     check_protection,
@@ -21,6 +20,7 @@ from deltahist.publishers.publication import (
     publish_measured,
     refuse_choices,
 )
+from deltahist.space.neighbourhood import Neighbourhood
 
 
 def publish_sorted(

@@ -11,22 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from deltahist.accounts.ledger import Ledger, differences
+from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
-from deltahist.budgets.ledger import Ledger, differences
-from deltahist.budgets.window import Account, Window
-from deltahist.counts import count_file
-from deltahist.counts.files import choice_notes, look_through
-from deltahist.counts.private import Private
-from deltahist.counts.steps import check_folders, count_steps, step_files
+from deltahist.counting import count_file
+from deltahist.counting.files import choice_notes, look_through
+from deltahist.counting.private import Private
+from deltahist.counting.steps import check_folders, count_steps, step_files
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.mechanisms.sequence import Step
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
 from deltahist.publishers.histogram import publish
 from deltahist.publishers.publication import check_protection
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
 #: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps

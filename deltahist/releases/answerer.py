@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import CellIndices, Chosen, Rows, unplaced
-from deltahist.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
-from deltahist.workloads.cover import AXES, Weight
-from deltahist.workloads.sums import prefix_sums, prefix_sums_of
+from deltahist.space.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
+from deltahist.space.workloads.cover import AXES, Weight
+from deltahist.space.workloads.sums import prefix_sums, prefix_sums_of
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import Release

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
 from deltahist.budget import Payment
-from deltahist.domain import Domain
 from deltahist.errors import DamagedFile, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.tables import UNBIASED, cells_frame, dataset, geo_frame
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.statement import judge, write_statement
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-    from deltahist.workloads import Workload
+    from deltahist.space.workloads import Workload
 
 #: Version of all release files.
 VERSION = 1

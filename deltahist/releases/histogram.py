@@ -22,7 +22,6 @@ from deltahist.decode import (
     placement,
     posterior,
 )
-from deltahist.domain import Domain
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
@@ -30,8 +29,9 @@ from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.tables import CALIBRATED, NEAREST
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import Boxes
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import Boxes
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48

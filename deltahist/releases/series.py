@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory
 from deltahist.preprocessing import Clock, seconds
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Summed, check_apart
+from deltahist.space.domain import Domain
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
 _OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain")

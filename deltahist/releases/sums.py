@@ -26,12 +26,12 @@ from deltahist.decode import (
 )
 from deltahist.decode.moments import Asked, Moments
 from deltahist.decode.placement import Chosen, block_variance, place_points
-from deltahist.domain import Domain
 from deltahist.errors import InputError
 from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.histogram import Release, nonnegative_words
 from deltahist.releases.tables import UNBIASED
+from deltahist.space.domain import Domain
 from deltahist.strategies.base import Strategy
 
 Field = NDArray[np.float64]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
-from deltahist.domain.geometries import LONGITUDE_LATITUDE, way_to_map
-from deltahist.domain.grids import cell_codes, has_codes
-from deltahist.domain.operations import Operation
 from deltahist.errors import InputError
+from deltahist.space.domain import Domain
+from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
+from deltahist.space.grids import cell_codes, has_codes
+from deltahist.space.operations import Operation
 
 if TYPE_CHECKING:
     import geopandas as gpd

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.decode.general import general_decoder
-from deltahist.domain import Domain
 from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
+from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
     import scipy.sparse
     from scipy.sparse.linalg import LinearOperator
 
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 
 #: What indexes an array of draws, or of released values.

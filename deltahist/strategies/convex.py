@@ -28,13 +28,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import AllRanges, Workload, range_gram
 from deltahist.strategies.gaussian import Ascent, bound_levels
-from deltahist.workloads import AllRanges, Workload, range_gram
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.space.neighbourhood import Neighbourhood
 
 #: Steps after which the optimisation ends, and the certified gap that is still of use then.
 MOST_STEPS = 200

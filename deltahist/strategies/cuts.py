@@ -12,14 +12,14 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import AllRanges, Workload, range_gram
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.grids import Identity
-from deltahist.workloads import AllRanges, Workload, range_gram
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.space.neighbourhood import Neighbourhood
 
 #: Greedy choice keeps a dense N × N matrix and looks at every candidate: small domains only.
 MOST_CELLS = 1024

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.space.neighbourhood import Neighbourhood
 
 
 

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import BlockPower, Feature, Times
 from deltahist.decode.moments import Terms
-from deltahist.domain import Domain
 from deltahist.errors import InputError, whole
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import Span
+from deltahist.space.workloads.sums import aligned_spans
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
-from deltahist.workloads import Span
-from deltahist.workloads.sums import aligned_spans
 
 if TYPE_CHECKING:
     import scipy.sparse
 
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 #: Strategies that do not determine the cells need a pseudo-inverse each, which is slow on more cells.
 _MOST_DENSE = 256

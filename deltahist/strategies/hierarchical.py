@@ -16,16 +16,16 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import BlockPower, PublicTotal, sums_of_both
 from deltahist.decode.general import MOST_DENSE, DenseDecoder
 from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, Terms, rows_of
-from deltahist.domain import Domain
 from deltahist.errors import whole
 from deltahist.privacy import Law
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import AllRanges, Span
 from deltahist.strategies.base import Strategy, numbers_of, read_shares
 from deltahist.strategies.grids import Grids, Starts, spread_blocks, sum_blocks
-from deltahist.workloads import AllRanges, Span
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 #: Branching numbers that planning tries for hierarchies.
 BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)

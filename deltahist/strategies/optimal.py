@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.decode.general import DenseDecoder
-from deltahist.domain import Domain
 from deltahist.errors import InputError, positive
+from deltahist.space.domain import Domain
 from deltahist.strategies.base import Strategy, refuse_pure
 from deltahist.strategies.convex import (
     Certificate,
@@ -30,8 +30,8 @@ from deltahist.strategies.convex import (
 from deltahist.strategies.gaussian import pack, unpack
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 #: Every step of the optimisation decomposes matrices of up to this size.
 MOST_CELLS = 2000

@@ -20,17 +20,17 @@ from deltahist.decode.forms import (
     weighted,
 )
 from deltahist.decode.moments import Terms
-from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import Span
+from deltahist.space.workloads.pieces import Pieces
+from deltahist.space.workloads.sums import aligned_spans
 from deltahist.strategies.base import Strategy
-from deltahist.workloads import Span
-from deltahist.workloads.pieces import Pieces
-from deltahist.workloads.sums import aligned_spans
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 #: Tables over pairs of cell edges are made up to this many cells along an axis, for errors in closed form.
 MOST_TABLED = 4096

@@ -8,9 +8,9 @@ from fractions import Fraction
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
 #: Entry points by which installed packages make their strategies known.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
+from deltahist.space.domain import Domain
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 from deltahist.strategies.product import MOST_TABLED, Factor, Product
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 
 @dataclass(frozen=True)

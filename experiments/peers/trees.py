@@ -12,8 +12,8 @@ from deltahist import Domain, Neighbourhood
 from deltahist.budget import Budget
 from deltahist.mechanisms import Mechanism
 from deltahist.noise import discrete_laplace
+from deltahist.space.workloads import all_ranges
 from deltahist.strategies import Hierarchical
-from deltahist.workloads import all_ranges
 from experiments.peers.noise import SENSITIVITY, any_move
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from deltahist.domain import Domain
 from deltahist.mechanisms import calibration, histogram as mechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram, publication
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
 from deltahist.strategies.base import Strategy
 from tests.audits.harness import Draw, design, mechanism_of, worst_pairs

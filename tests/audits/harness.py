@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.mechanisms import Mechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import histogram, publication
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy, whole_shares
 
 #: Probability that an audit rejects a mechanism that keeps its promise (99.9% confidence).

@@ -16,10 +16,10 @@ import pytest
 import shapely
 from examples import quiet
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.publishers import histogram, publication
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
 from tests.audits.cases import BUGS
 from tests.audits.harness import edge_costs

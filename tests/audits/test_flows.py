@@ -14,9 +14,9 @@ import pytest
 
 from deltahist.budget import Budget
 from deltahist.mechanisms import Mechanism, calibration, histogram as mechanism
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.flow.entry import HUB_STRIPS, Hubs

@@ -8,8 +8,8 @@ import pytest
 import shapely
 from examples import quiet
 
-from deltahist.domain import Domain
 from deltahist.mechanisms.calibration import sensitivity
+from deltahist.space.domain import Domain
 from tests.audits.test_exact import NAMES, some_case
 
 DOMAINS = [

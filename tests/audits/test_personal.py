@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.budgets import purse_log, purses
+from deltahist.accounts import purse_log, purses
 from deltahist.personal import aggregates
 from deltahist.privacy import Law
 from deltahist.publishers.publication import draw

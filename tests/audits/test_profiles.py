@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from deltahist.mechanisms import calibration, histogram as mechanism
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Identity
 from tests.audits.cases import BUGS, end_to_end, line
 from tests.audits.harness import ERROR, audit, gaussian, pure, refuted, report, worst_pairs

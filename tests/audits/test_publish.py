@@ -8,8 +8,8 @@ most 0.1% per audit.
 import numpy as np
 import pytest
 
-from deltahist.domain import Domain
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Identity
 from tests.audits.cases import BUGS, COPIES, MECHANISMS, SOURCES, build, end_to_end, plan_audit
 from tests.audits.harness import audit, gaussian, pure, refuted, report, through_publish, worst_pairs

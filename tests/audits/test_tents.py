@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from deltahist.mechanisms import calibration, histogram as mechanism
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Tents
 from tests.audits.cases import line, scaled_noise, square
 from tests.audits.harness import Finding, at_once, audit, edge_costs, pure, refuted, report, worst_pairs

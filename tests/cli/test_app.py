@@ -91,7 +91,7 @@ def test_a_table_of_numbers_waits_for_little_of_scipy_and_arrow(folder):
     pd.read_csv(folder / "p.csv").to_parquet(folder / "p.parquet", index=False)
     line = [*PLACE, "--bounds", "0,0,70,70"]  # smaller maps are decoded by general matrices
     found = loaded(folder, "publish", "p.parquet", "--x", "x", "--y", "y", *line, "--out", "auto.parquet")
-    others = {"pyarrow.compute", "deltahist.counts.databases", "deltahist.publishers.gradual"}
+    others = {"pyarrow.compute", "deltahist.counting.databases", "deltahist.publishers.gradual"}
     assert not ((PARTS | others) - {"scipy.sparse"}) & found
 
 

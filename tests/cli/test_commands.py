@@ -295,7 +295,7 @@ def test_regions_are_projected(folder, tmp_path, capsys, crs, form):
 
 
 def _regions(shapes):
-    from deltahist.workloads import regions
+    from deltahist.space.workloads import regions
 
     return regions(shapes)
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import deltahist as dh
-from deltahist.budgets import databases
+from deltahist.accounts import databases
 from deltahist.cli import main
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.domain.crs import extent_of
+from deltahist.space.crs import extent_of
 
 CITY, ISLANDS = "-74.3,40.45,-73.6,40.95", "170,-50,-170,-30"
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.budgets.ledger import Ledger
+from deltahist.accounts.ledger import Ledger
 from deltahist.cli import main
 from deltahist.cli.stream import read_amounts
 from deltahist.planning import on_cells, plan_cells
@@ -429,7 +429,7 @@ def test_sixty_points_do_not_go_out_as_those_of_three_users(folder, capsys):
 
 def test_users_are_bounded_in_every_batch_and_step_together(folder, monkeypatch):
     """A user whose rows are spread over many batches keeps K of them in a step, not K of each batch."""
-    from deltahist.counts import readers
+    from deltahist.counting import readers
 
     monkeypatch.setattr(readers, "CHUNK", 7)
     rows = 400

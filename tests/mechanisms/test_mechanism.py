@@ -9,11 +9,11 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.domain.operations import Projection
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
 from deltahist.mechanisms.calibration import calibrate, rho_at
 from deltahist.preprocessing import Preprocessing
+from deltahist.space.operations import Projection
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)

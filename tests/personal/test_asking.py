@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.budgets.accounts import Accounts
-from deltahist.budgets.purses import Turn
-from deltahist.counts import engines
+from deltahist.accounts.purses import Turn
+from deltahist.accounts.tables import Accounts
+from deltahist.counting import engines
 from deltahist.personal import aggregates, asking
 from deltahist.personal.answers import Answer
 from deltahist.personal.people import People

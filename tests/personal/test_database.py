@@ -9,7 +9,7 @@ import pandas as pd
 import psycopg
 import pytest
 
-from deltahist.counts import engines
+from deltahist.counting import engines
 from deltahist.errors import InputError
 from deltahist.personal.database import Database
 from deltahist.personal.query import OWNER

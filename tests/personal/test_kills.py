@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.budgets.ledger import Ledger
-from deltahist.budgets.purses import Purses
+from deltahist.accounts.ledger import Ledger
+from deltahist.accounts.purses import Purses
 
 EPSILON = Fraction(1, 1000)
 #: What each person has: for Bob, who has two records, it is over after a few questions.

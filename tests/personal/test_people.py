@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 import deltahist as dh
-from deltahist.budgets import databases
-from deltahist.budgets.ledger import Ledger
+from deltahist.accounts import databases
+from deltahist.accounts.ledger import Ledger
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
 from deltahist.personal.register import Register

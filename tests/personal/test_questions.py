@@ -6,8 +6,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.domain.operations import Operation
 from deltahist.personal.questions import Question
+from deltahist.space.operations import Operation
 
 NIGHT = """
 table = "visit"

@@ -9,7 +9,7 @@ import deltahist as dh
 from deltahist.planning import CellChoice, mechanism_for
 from deltahist.planning.advice import kept, read_users
 from deltahist.preprocessing import Preprocessing
-from deltahist.workloads import random_squares
+from deltahist.space.workloads import random_squares
 
 BOX = (0, 0, 40, 40)
 

@@ -8,8 +8,8 @@ import pytest
 import deltahist as dh
 from deltahist.planning import CellChoice, expected_placement, on_cells, plan_cells
 from deltahist.planning.cells import CLUMPING
+from deltahist.space.workloads import random_boxes
 from deltahist.strategies.flow import tuning
-from deltahist.workloads import random_boxes
 
 MAP = dh.Domain((0, 0, 64, 64), (64, 64))
 

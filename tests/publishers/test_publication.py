@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.budgets.ledger import Ledger
+from deltahist.accounts.ledger import Ledger
 from deltahist.publishers import gradual, publication, quantile
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.budgets.ledger import Ledger
+from deltahist.accounts.ledger import Ledger
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import publication
 from deltahist.publishers.stream import Stream

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse
 
 import deltahist as dh
+from deltahist.space.workloads import range_gram
 from deltahist.strategies.cuts import augment, box_sets
-from deltahist.workloads import range_gram
 
 FOUR = dh.Domain((0, 1), (4,))
 

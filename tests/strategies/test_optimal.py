@@ -14,10 +14,10 @@ from profiles import dearest, limited, promised, random_limits
 
 import deltahist as dh
 from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.space.workloads import range_gram
 from deltahist.strategies import Spectral, convex
 from deltahist.strategies.convex import EdgeBounds, exact_gram, workload_gram
 from deltahist.strategies.optimal import Optimal
-from deltahist.workloads import range_gram
 
 
 def neighbourhood(shape, cells, sources=None, limits=None):

@@ -11,10 +11,10 @@ from profiles import dearest, limited, random_limits
 
 import deltahist as dh
 from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.space.workloads.power import power
 from deltahist.strategies import Optimal, Spectral, from_description
 from deltahist.strategies.spectral import multipliers
 from deltahist.strategies.spectral.torus import convolve, spread, squared_distance
-from deltahist.workloads.power import power
 
 
 def cases(number, seed):

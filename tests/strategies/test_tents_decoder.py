@@ -11,8 +11,8 @@ import deltahist as dh
 from deltahist.decode import DenseDecoder, box_sums
 from deltahist.decode.forms import PublicTotal
 from deltahist.decode.moments import SOLVED
+from deltahist.space.workloads import range_gram
 from deltahist.strategies import Tents
-from deltahist.workloads import range_gram
 
 
 def mechanisms(number, seed, most=9):

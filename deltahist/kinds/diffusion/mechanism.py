@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.domain import Domain
-from deltahist.domain.crs import extent_on, unit_of
-from deltahist.domain.operations import read_crs
 from deltahist.errors import NANO, InputError, as_printed, positive
 from deltahist.kinds.diffusion.distances import Distances, distances_of
 from deltahist.kinds.diffusion.levels import PrivacyLevels
 from deltahist.kinds.diffusion.network import Network
 from deltahist.mechanisms.base import stamp
 from deltahist.privacy import Guarantee
+from deltahist.space.crs import extent_on, unit_of
+from deltahist.space.domain import Domain
+from deltahist.space.operations import read_crs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,8 +21,8 @@ from deltahist.budget import Budget
 from deltahist.errors import InputError
 from deltahist.kinds.sorted.mechanism import hidden_move, length_ratio, noise_law
 from deltahist.mechanisms.base import bound_of
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.privacy import Guarantee, Law, gaussian_curve
+from deltahist.space.neighbourhood import Neighbourhood
 
 if TYPE_CHECKING:
     from deltahist.kinds.quantile.points import PointsAround

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.domain import Domain
 from deltahist.errors import InputError, positive, whole
 from deltahist.kinds.quantile.release import check_quantile, rank_of
 from deltahist.kinds.sorted.mechanism import on_a_line
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 
 #: Points on each side of the quantile that are looked at first.
 _NEAR = 4096

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
-from deltahist.domain import Domain
 from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.kinds.quantile.methods import METHODS, Method, Spread, ranked
 from deltahist.kinds.sorted.mechanism import check_all_there
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, stamp
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 
 if TYPE_CHECKING:
     from fractions import Fraction

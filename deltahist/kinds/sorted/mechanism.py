@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
-from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.mechanisms.calibration import scale_noise
 from deltahist.mechanisms.sequence import Chain
-from deltahist.neighbourhood import Neighbourhood
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
 
 #: Share of a group by which a rank in it is off where points come in clumps.
 _CLUMPED = 0.2

@@ -18,7 +18,7 @@ from deltahist.kinds.sorted.decoder import Isotonic, below
 from deltahist.kinds.sorted.mechanism import MOST_SUM, SortedMechanism, variance_within
 from deltahist.mechanisms.base import stamp
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
-from deltahist.workloads import Regions, Workload
+from deltahist.space.workloads import Regions, Workload
 
 if TYPE_CHECKING:
     import pandas as pd

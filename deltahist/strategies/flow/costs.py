@@ -20,7 +20,7 @@ from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS
 from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, hats, sums_on
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.strategies.flow.strategy import Flow
 
 #: Further than any move.

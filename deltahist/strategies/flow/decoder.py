@@ -14,6 +14,9 @@ from deltahist.decode.around import surroundings
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import Bilinear, BlockPower, Feature, Forms, Mixed, Overlap, Quadratic
 from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Asked, Moments, Terms
+from deltahist.space.workloads import AllRanges, Boxes, RegionCover
+from deltahist.space.workloads.cover import explicit
+from deltahist.space.workloads.sums import prefix_sums, sums_between
 from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow.errors import HubErrors, HubVariance, RimErrors
 from deltahist.strategies.flow.lines import (
@@ -28,9 +31,6 @@ from deltahist.strategies.flow.lines import (
 )
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.product import MOST_TABLED
-from deltahist.workloads import AllRanges, Boxes, RegionCover
-from deltahist.workloads.cover import explicit
-from deltahist.workloads.sums import prefix_sums, sums_between
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow.strategy import Flow

@@ -28,10 +28,10 @@ from deltahist.decode.forms import (
     weighted,
 )
 from deltahist.decode.moments import Terms
+from deltahist.space.workloads import Span
+from deltahist.space.workloads.pieces import Pieces
 from deltahist.strategies.flow.entry import HubLine, Hubs, joint
 from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, Lines, sums_before
-from deltahist.workloads import Span
-from deltahist.workloads.pieces import Pieces
 
 #: Parts of a sum of products that are smaller than this, against the largest, are rounding.
 _ROUNDING = 1e-12

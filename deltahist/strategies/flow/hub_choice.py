@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.forms import BlockPower
+from deltahist.space.workloads import Boxes, Span, Workload
 from deltahist.strategies.flow import tuning
 from deltahist.strategies.flow.entry import HubGrid, HubLine
 from deltahist.strategies.flow.lines import sums_before
 from deltahist.strategies.flow.tuning import in_blocks, lowest, noise_of
-from deltahist.workloads import Boxes, Span, Workload
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
+    from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.strategies.flow.strategy import Flow
 
 #: Boxes that stand for the workload where hubs are chosen; numbers that products of waves over them may take.

@@ -14,8 +14,8 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
-from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
+from deltahist.space.domain import Domain
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
 from deltahist.strategies.flow import hub_choice, tuning
 from deltahist.strategies.flow.costs import Kind, Prices, Routes
@@ -35,8 +35,8 @@ from deltahist.strategies.flow.tuning import SUMS, usual_shares
 from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 _ONE = 1 << BITS
 T = TypeVar("T")

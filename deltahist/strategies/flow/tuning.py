@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.forms import BlockPower
-from deltahist.domain import Domain
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Boxes, Regions, Span, Workload
 from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS
 from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, hats, sums_before, sums_on
-from deltahist.workloads import AllRanges, Boxes, Regions, Span, Workload
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow.strategy import Flow

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.space.workloads.power import power
 from deltahist.strategies.gaussian import Ascent, bound_levels, least_arrival
 from deltahist.strategies.spectral.torus import cosines, multiplicities, quarter_of
-from deltahist.workloads.power import power
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 #: Multipliers are found on a torus of at most this many cells a side, unless δ is long; finer ones start from them.
 _COARSE = 256

@@ -17,8 +17,11 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import PublicTotal
 from deltahist.decode.metric import Metric, shrink_long_waves
 from deltahist.decode.moments import Asked, Moments
-from deltahist.domain import Domain
 from deltahist.errors import InputError, fits_memory, whole
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import AllRanges, Boxes, Span
+from deltahist.space.workloads.pieces import Pieces
+from deltahist.space.workloads.power import power
 from deltahist.strategies.base import Strategy, refuse_pure
 from deltahist.strategies.gaussian import moves_within_delta, pack, unpack
 from deltahist.strategies.spectral.multipliers import Multipliers, solve
@@ -31,13 +34,10 @@ from deltahist.strategies.spectral.torus import (
     spread,
     squared_distance,
 )
-from deltahist.workloads import AllRanges, Boxes, Span
-from deltahist.workloads.pieces import Pieces
-from deltahist.workloads.power import power
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 #: Largest error of the kernel's spectrum from rounding its entries to whole numbers.
 _ROUNDING = 1e-2

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from deltahist.decode.forms import BlockPower
 from deltahist.errors import InputError
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import AllRanges, Boxes, Regions, Span, Workload
+from deltahist.space.workloads.ranges import same_domain
 from deltahist.strategies.flow.tuning import lowest
 from deltahist.strategies.tents.lattice import (
     MOST_TENTS,
@@ -25,8 +27,6 @@ from deltahist.strategies.tents.lattice import (
     largest_square,
     lattice,
 )
-from deltahist.workloads import AllRanges, Boxes, Regions, Span, Workload
-from deltahist.workloads.ranges import same_domain
 
 #: Boxes that stand for the workload.
 _BOXES = 1000

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
-from deltahist.neighbourhood import Neighbourhood
+from deltahist.space.neighbourhood import Neighbourhood
 
 #: Tents along an axis at most: their waves are found by dense linear algebra.
 MOST_TENTS = 4128

@@ -18,9 +18,11 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import BlockPower
 from deltahist.decode.metric import Metric, shrink_long_waves
 from deltahist.decode.moments import Asked, Moments
-from deltahist.domain import Domain
 from deltahist.errors import InputError, one_of, whole
 from deltahist.privacy import Law
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import AllRanges, Boxes, Span
+from deltahist.space.workloads.cover import explicit
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.tents.choice import best_tents
 from deltahist.strategies.tents.lattice import (
@@ -32,12 +34,10 @@ from deltahist.strategies.tents.lattice import (
     largest_square,
     lattice,
 )
-from deltahist.workloads import AllRanges, Boxes, Span
-from deltahist.workloads.cover import explicit
 
 if TYPE_CHECKING:
-    from deltahist.neighbourhood import Neighbourhood
-    from deltahist.workloads import Workload
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 #: Answers are numbers of 64 bits, with room for noise.
 _MOST_ANSWER = 1 << 62

@@ -1,0 +1,241 @@
+"""Counting for a map inside a database: the cell of a point by the formula of `Domain.lattice`, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deltahist.counting.arrays import Tally, user_bound
+from deltahist.counting.engines import Engine, Session, open_engine, unbound
+from deltahist.counting.expressions import make_safe
+from deltahist.counting.kinds import DTYPES, is_endless, kind_of, readable_columns
+from deltahist.counting.outside import Outside, check_outside
+from deltahist.counting.private import Private
+from deltahist.counting.readers import refuse_place
+from deltahist.counting.texts import check_column, read_text
+from deltahist.errors import InputError
+from deltahist.preprocessing import Preprocessing
+from deltahist.space.domain import Domain
+
+#: Part of a lattice step by which a point may be moved to the lower edge: far too little to change its step.
+_NEAR = 2.0**-20
+_SAMPLE = 10_000
+
+
+def count_table(
+    table: str,
+    domain: Domain,
+    *,
+    database: str | Path | Any,
+    x: str,
+    y: str | None = None,
+    where: str | None = None,
+    outside: str | None = None,
+    user: str | None = None,
+    max_per_user: int | None = None,
+    key: bytes | None = None,
+) -> Private:
+    """Count the points of a table in each cell, in the database that holds it.
+
+    Parameters
+    ----------
+    table : a table or view, "visits" or "part.visits".
+    domain : Domain
+    database : a DuckDB file ("city.duckdb"), an address ("postgresql://user@host/city"), or an open DuckDB connection.
+    x, y : columns of coordinates, in the domain's CRS; x alone in 1-D.
+    where : a condition on columns besides these, "kind = 'bus' and extract(hour from time) >= 22" (docs/queries.md).
+    outside, max_per_user, key : as for `count`.
+    user : the column that says whose a point is.
+
+    Returns
+    -------
+    Private : what `count` gives for the same points.
+
+    Raises
+    ------
+    InputError
+        On NULL, NaN or infinite coordinates or missing users (with how many), no such table or column, a condition that
+        cannot be taken or asks for coordinates, or a database that does not answer.
+    OutsideBounds
+        If many points lie outside, unless `outside` says what becomes of them.
+
+    >>> import duckdb
+    >>> city = duckdb.connect()
+    >>> _ = city.execute("CREATE TABLE visits AS SELECT * FROM (VALUES (0.1, 0.1), (0.1, 0.2), (0.7, 0.9)) AS v (x, y)")
+    >>> count_table("visits", Domain((0, 0, 1, 1), (2, 2)), database=city, x="x", y="y").tolist()
+    [[2, 0], [0, 1]]
+    """
+    check_outside(outside)
+    bound = user_bound(user is not None, max_per_user, key)
+    how = Preprocessing(
+        max_per_user or 1, user is not None, ("points outside",) if outside == "drop" else (), None, where
+    )
+    tally = Tally(domain)
+    engine = open_engine(database)
+    try:
+        records = unbound(table, engine.schema(table))
+        places = _places(records, domain, x, y)
+        if user is not None:
+            check_column(user, records.columns)
+        values = {f"v{axis}": column for axis, column in enumerate(places)}
+        points = _chosen(records, how.where, {x, y}, engine).select(
+            **values, **({} if user is None else {"user": records[user]})
+        )
+        columns = [points[name] for name in values]
+        good = _all([_finite(column) for column in columns])
+        inside = _all(
+            [
+                column.between(_number(low), _number(high))
+                for column, low, high in zip(columns, domain.low, domain.high, strict=True)
+            ]
+        )
+        cell = cell_of(domain, *columns)
+        if outside == "drop":
+            import ibis
+
+            cell = ibis.cases((inside, cell), else_=_whole(-1))
+        with engine.snapshot() as look:
+            _check(look, points, good, inside, domain, outside, None if user is None else points["user"])
+            if bound is None:
+                found = points.select(cell=cell).group_by("cell").agg(points=lambda each: each.count())
+                rows = look.fetch(found)
+                cells, number = (rows[name].to_numpy() for name in ("cell", "points"))
+            else:
+                rows = look.fetch(points.select("user", cell=cell))
+                bound.add(rows["user"].combine_chunks(), rows["cell"].to_numpy())
+                cells, number = np.unique(bound.cells(), return_counts=True)
+        tally.add_counts(cells[cells >= 0], number[cells >= 0])
+    finally:
+        engine.close()
+    return Private.of(tally.counts(), how, domain)
+
+
+def cell_of(domain: Domain, *columns: Any) -> Any:
+    """Return the flat cell of points as an Ibis expression, int64, bit for bit as `Domain.flat_cells` does.
+
+    Parameters
+    ----------
+    columns : Ibis columns of coordinates, float64, one per axis.
+
+    Returns
+    -------
+    Ibis expression; NULL where a coordinate is NULL, NaN or infinite. No coordinate makes it fail.
+
+    >>> import ibis
+    >>> points = ibis.table({"x": "float64"}, name="points")
+    >>> cell_of(Domain((0, 1), (4,)), points.x).type()
+    Int64(nullable=True)
+    """
+    import ibis
+
+    flat = None
+    for axis, column in enumerate(columns):
+        low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
+        # Points beyond the edges come to them first, or to a little inside: floats can then neither overflow, nor be
+        # smaller than a float can be, which PostgreSQL takes for errors.
+        near, far = low + step * _NEAR, high + (high - low)
+        at = ibis.least(ibis.greatest(column, _number(near)), _number(far))
+        place = ((at - _number(low)) * _number(1.0 / step) + _number(0.5)).floor()
+        place = ibis.least(place, _whole(domain.lattice_shape[axis] - 1))
+        cell = (place.cast("float64") / _number(float(domain.steps[axis]))).floor()
+        flat = cell if flat is None else flat * _whole(domain.shape[axis]) + cell
+    return ibis.cases((_all([_finite(column) for column in columns]), flat))
+
+
+def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
+    """Return the columns of coordinates, as floats."""
+    names = [x] if y is None else [x, y]
+    if len(names) != domain.ndim:
+        raise InputError(
+            f"x is {x!r} and y is {y!r}: the domain has {domain.ndim} axes, and a column for each is needed"
+        )
+    out = []
+    for name in names:
+        check_column(name, records.columns)
+        kind = records[name].type()
+        if not kind.is_numeric() or is_endless(kind):
+            raise InputError(
+                f"column {name!r} is of type {kind}: coordinates are numbers, in the CRS of the "
+                f"domain ({domain.crs or 'none'}); add columns that are projected, or use count_file, which projects"
+            )
+        out.append(records[name].cast("float64"))
+    return out
+
+
+def _chosen(records: Any, where: str | None, places: set[str | None], engine: Engine) -> Any:
+    """Return the records that meet the condition."""
+    if where is None:
+        return records
+    import ibis
+
+    kinds = readable_columns(records, engine)
+    given = ibis.table(
+        {name: DTYPES[str(kind_of(column.type()))] for name, column in kinds.items()}, name="records"
+    )
+    made = make_safe(read_text(where, given), given, kinds)
+    if made.kind != "truth":
+        raise InputError(f"where is {where!r}, of the kind {made.kind!r}: a condition is true or false")
+    for column in sorted(made.columns):
+        refuse_place(f"where is {where!r}", column, column in places)
+    return records.filter(made.value)
+
+
+def _check(
+    look: Session, points: Any, good: Any, inside: Any, domain: Domain, outside: str | None, user: Any
+) -> None:
+    """Raise the errors of `count` about points outside, without coordinates, or without users."""
+    columns = [name for name in points.columns if name != "user"]
+    named = (
+        None if user is None else user.notnull() if not user.type().is_string() else user.nullif("").notnull()
+    )
+    if user is not None and user.type().is_floating():
+        named = _finite(user)
+    sums = {"rows": points.count(), "good": _times(good), "off": _times(good & ~inside)}
+    if named is not None:
+        sums["named"] = _times(named)
+    rows, kept, off, *known = (value[0].as_py() for value in look.fetch(points.aggregate(**sums)).columns)
+    if outside is None and off:
+        seen = Outside(domain)
+        some = look.fetch(points.filter(good & ~inside).select(*columns).limit(_SAMPLE))
+        sample = [some[name].to_numpy() for name in columns]
+        seen.look(sample, sample)
+        seen.points, seen.outside = kept, off
+        seen.refuse_many()
+    if kept < rows:
+        raise InputError(
+            f"{rows - kept:,} of {rows:,} points have NaN or infinite coordinates: all must be finite"
+        )
+    if known and known[0] < rows:
+        raise InputError(f"{rows - known[0]:,} of {rows:,} points have no user: each must have one")
+
+
+def _times(condition: Any) -> Any:
+    """Count the rows that meet a condition."""
+    return condition.count(where=condition)
+
+
+def _finite(column: Any) -> Any:
+    largest = float(np.finfo(np.float64).max)
+    return column.between(_number(-largest), _number(largest)).fill_null(False)
+
+
+def _all(conditions: list[Any]) -> Any:
+    out = conditions[0]
+    for each in conditions[1:]:
+        out = out & each
+    return out
+
+
+def _number(value: float) -> Any:
+    """Return a float that every database reads as the same bits."""
+    import ibis
+
+    return ibis.literal(repr(float(value))).cast("float64")
+
+
+def _whole(value: int) -> Any:
+    import ibis
+
+    return ibis.literal(value).cast("int64")

@@ -1,0 +1,400 @@
+"""Expressions on records that no record can make fail, and that mean the same in every database.
+
+An error that depends on what records hold would tell about them: whole numbers that overflow, a division by zero, the
+root of a negative number, text that is no number. So expressions of Ibis are made anew, operation by operation: what
+could fail is guarded, by giving it NULL where it would, and what cannot be guarded, or is not the same everywhere, is
+refused. No guard relies on the order in which a database evaluates the parts of an expression.
+
+Numbers are floats, zero or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from deltahist.counting.kinds import (
+    LARGEST,
+    MOST_NODES,
+    SMALLEST,
+    WORDS,
+    SafeExpression,
+    as_time,
+    clip,
+    combine,
+    constant,
+    convert,
+    kind_of,
+    too_long_error,
+    unify,
+)
+from deltahist.errors import InputError
+
+#: Factors are of these sizes, so that no product is too large, or too small, for a float.
+_FACTOR = (1e-150, 1e150)
+#: Whole numbers up to here are floats, and the other way round.
+_EXACT = 2.0**53
+_WHOLE = 2.0**63
+
+_COMPARISONS = {"Equals": "eq", "NotEquals": "ne", "Less": "lt", "LessEqual": "le", "Greater": "gt"}
+_COMPARISONS["GreaterEqual"] = "ge"
+_BY_DAY = {
+    "ExtractYear": "year", "ExtractQuarter": "quarter", "ExtractMonth": "month", "ExtractDay": "day",
+    "ExtractDayOfYear": "day_of_year",
+}  # fmt: skip
+_BY_CLOCK = {"ExtractHour": "hour", "ExtractMinute": "minute", "ExtractSecond": "second"}
+_CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+
+_RANDOM = "it gives something else each time"
+_OTHERS = "it looks at other records, and a record must be derived from one record alone"
+_LIBRARY = "its last digits differ between databases"
+_WHY = {
+    **dict.fromkeys(("RandomScalar", "RandomUUID", "TimestampNow", "DateNow", "RowID"), _RANDOM),
+    **dict.fromkeys(("WindowFunction", "ScalarSubquery", "InSubquery", "ExistsSubquery"), _OTHERS),
+    **dict.fromkeys(("Exp", "Ln", "Log", "Log2", "Log10", "Power", "Sin", "Cos", "Tan", "Atan2"), _LIBRARY),
+    "Round": "halves are rounded in different ways; write floor(x + 0.5)",
+    "StringConcat": "texts could grow beyond what a database holds",
+    "IsNan": "a NaN is missing; ask whether it is null",
+    "IsInf": "an infinite number is missing; ask whether it is null",
+}
+_RULE = (
+    "there are comparisons, and, or, not, + - * /, whole % constant, floor, ceil, abs, sqrt, case, coalesce, nullif, "
+    "lower, upper, length, substr, like, parts of times, and truncated times"
+)
+
+
+def make_safe(expression: Any, given: Any, records: Any) -> SafeExpression:
+    """Turn an expression on a table `given` into one on `records`, of the same columns, that cannot fail.
+
+    Raises
+    ------
+    InputError
+        If it asks for something else than what one record says, or for what could fail or is not the same in every
+        database; the message names the operation and the reason.
+
+    >>> import ibis
+    >>> visits = ibis.table({"stay": "float64"}, name="visits")
+    >>> make_safe(1 / visits.stay > 2, visits, visits).columns
+    frozenset({'stay'})
+    >>> make_safe(visits.stay > visits.stay.mean(), visits, visits)
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.InputError: the query asks for Mean: it looks at other records, and a record must be derived...
+    """
+    try:
+        out = _Maker(given, records).of(expression.op())
+    except RecursionError:
+        raise too_long_error() from None
+    if out.kind == "number":
+        out = clip(out, SMALLEST, LARGEST)
+    return out
+
+
+class _Maker:
+    """Makes expressions anew, operation by operation."""
+
+    def __init__(self, given: Any, records: Any) -> None:
+        import ibis.expr.operations as ops
+
+        self.ops, self.given, self.records = ops, given.op(), records
+        self._made: dict[Any, SafeExpression] = {}
+
+    def of(self, op: Any) -> SafeExpression:
+        """Return a safe expression for an operation."""
+        if op not in self._made:
+            name = type(op).__name__
+            # A function of the user's own may have any name.
+            known = getattr(self.ops, name, None) is type(op)
+            make = _MAKERS.get(name) if known else None
+            if make is None:
+                why = _WHY.get(
+                    name, _OTHERS if isinstance(op, self.ops.Reduction | self.ops.Analytic) else None
+                )
+                why = why or "it could fail for some records, or is not the same in every database"
+                raise InputError(f"the query asks for {name}: {why}; {_RULE}")
+            self._made[op] = make(self, op)
+        return self._made[op]
+
+    def each(self, ops: Sequence[Any]) -> list[SafeExpression]:
+        """Return safe expressions for several operations."""
+        return [self.of(op) for op in ops]
+
+    def number(self, op: Any) -> SafeExpression:
+        """Return a safe number for an operation."""
+        return convert(self.of(op), "number")
+
+    def field(self, op: Any) -> SafeExpression:
+        if op.rel != self.given:
+            raise InputError(
+                f"the query asks for {op.name!r} of another table: {_OTHERS}; public tables come in by join"
+            )
+        value, kind = self.records[op.name], kind_of(op.dtype)
+        least, most = (1.0, _WHOLE) if kind == "whole" else (SMALLEST, LARGEST)
+        return SafeExpression(value, str(kind), frozenset((op.name,)), least, most)
+
+    def literal(self, op: Any) -> SafeExpression:
+        import ibis
+
+        value = op.value
+        if value is None:
+            return SafeExpression(ibis.null(), "null")
+        if op.dtype.is_timestamp() or op.dtype.is_date():
+            return constant(as_time(value, "time" if op.dtype.is_timestamp() else "date"))
+        if not (op.dtype.is_numeric() or op.dtype.is_boolean() or op.dtype.is_string()):
+            raise InputError(
+                f"the query has a constant of type {op.dtype}: it must be a number, text, a time or a date"
+            )
+        if op.dtype.is_decimal():
+            value = float(value)
+        return constant(value.item() if hasattr(value, "item") else value)
+
+    def compare(self, op: Any) -> SafeExpression:
+        parts = unify(self.each([op.left, op.right]))
+        name = type(op).__name__
+        self._ordered(parts[0].kind, name)
+        return combine(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
+
+    def between(self, op: Any) -> SafeExpression:
+        parts = unify(self.each([op.arg, op.lower_bound, op.upper_bound]))
+        self._ordered(parts[0].kind, "Between")
+        return combine(parts[0].value.between(parts[1].value, parts[2].value), "truth", parts)
+
+    def _ordered(self, kind: str, name: str) -> None:
+        if kind in ("truth", "text") and name not in ("Equals", "NotEquals"):
+            why = (
+                "databases order text in different ways"
+                if kind == "text"
+                else "true and false have no order"
+            )
+            raise InputError(
+                f"the query asks for {name} of {WORDS[kind]}: {why}; there are =, <>, in and like"
+            )
+
+    def among(self, op: Any) -> SafeExpression:
+        if len(op.options) >= MOST_NODES:
+            raise too_long_error()
+        parts = unify(self.each([op.value, *op.options]))
+        return combine(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
+
+    def logic(self, op: Any) -> SafeExpression:
+        one, other = parts = [self.truth(op.left), self.truth(op.right)]
+        both = one.value & other.value if type(op).__name__ == "And" else one.value | other.value
+        return combine(both, "truth", parts)
+
+    def truth(self, op: Any) -> SafeExpression:
+        """Return a safe truth for an operation."""
+        return convert(self.of(op), "truth")
+
+    def negation(self, op: Any) -> SafeExpression:
+        part = self.truth(op.arg)
+        return combine(~part.value, "truth", [part])
+
+    def missing(self, op: Any) -> SafeExpression:
+        part = self.of(op.arg)
+        return combine(
+            part.value.isnull() if type(op).__name__ == "IsNull" else part.value.notnull(), "truth", [part]
+        )
+
+    def add(self, op: Any) -> SafeExpression:
+        parts = [clip(self.number(each), _FACTOR[0], 1e299) for each in (op.left, op.right)]
+        left, right = (part.value for part in parts)
+        value = left + right if type(op).__name__ == "Add" else left - right
+        # What is left when numbers cancel out is no smaller than the last digit of the smaller one.
+        return combine(
+            value, "number", parts, min(p.least for p in parts) * 2.0**-53, sum(p.most for p in parts)
+        )
+
+    def multiply(self, op: Any) -> SafeExpression:
+        one, other = parts = self._factors(op)
+        return combine(
+            one.value * other.value, "number", parts, one.least * other.least / 2, one.most * other.most * 2
+        )
+
+    def divide(self, op: Any) -> SafeExpression:
+        one, other = parts = self._factors(op)
+        value = one.value / other.value.nullif(constant(0.0).value)
+        return combine(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
+
+    def _factors(self, op: Any) -> list[SafeExpression]:
+        return [clip(self.number(each), *_FACTOR) for each in (op.left, op.right)]
+
+    def minus(self, op: Any) -> SafeExpression:
+        part = self.number(op.arg)
+        if part.constant is not None:
+            return constant(-part.constant)
+        return combine(constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
+
+    def size(self, op: Any) -> SafeExpression:
+        part = self.number(op.arg)
+        return combine(part.value.abs(), "number", [part], part.least, part.most)
+
+    def root(self, op: Any) -> SafeExpression:
+        import ibis
+
+        part = self.number(op.arg)
+        value = ibis.cases((part.value >= 0, part.value)).sqrt()
+        return combine(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
+
+    def floor(self, op: Any) -> SafeExpression:
+        part = self.of(op.arg)
+        return (
+            part
+            if part.kind == "whole"
+            else self._floor(convert(part, "number"), type(op).__name__ == "Ceil")
+        )
+
+    def _floor(self, part: SafeExpression, up: bool = False) -> SafeExpression:
+        part = clip(part, SMALLEST, _EXACT)
+        value = part.value.ceil() if up else part.value.floor()
+        return combine(value.cast("int64"), "whole", [part], 1.0, _EXACT)
+
+    def floor_divide(self, op: Any) -> SafeExpression:
+        return self._floor(self.divide(op))
+
+    def remainder(self, op: Any) -> SafeExpression:
+        left, right = parts = self.each([op.left, op.right])
+        if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
+            raise InputError(
+                "the query asks for a remainder (%): it is one of a whole number (floor makes one) by a whole constant "
+                "above 0 and below 2^31"
+            )
+        return combine(left.value % right.value, "whole", parts, 1.0, right.most)
+
+    def first(self, op: Any) -> SafeExpression:
+        parts = unify(self.each(op.arg))
+        import ibis
+
+        return self._either(ibis.coalesce(*(part.value for part in parts)), parts, [])
+
+    def null_if(self, op: Any) -> SafeExpression:
+        parts = unify(self.each([op.arg, op.null_if_expr]))
+        return self._either(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
+
+    def _either(
+        self, value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]
+    ) -> SafeExpression:
+        """Return a value that is one of the results."""
+        least, most = min(p.least for p in results), max(p.most for p in results)
+        return combine(value, results[0].kind, [*results, *others], least, most)
+
+    def if_else(self, op: Any) -> SafeExpression:
+        return self._case([self.truth(op.bool_expr)], [op.true_expr, op.false_null_expr])
+
+    def case(self, op: Any) -> SafeExpression:
+        return self._case([self.truth(each) for each in op.cases], [*op.results, op.default])
+
+    def simple_case(self, op: Any) -> SafeExpression:
+        conditions = []
+        for each in op.cases:
+            pair = unify(self.each([op.base, each]))
+            conditions.append(combine(pair[0].value == pair[1].value, "truth", pair))
+        return self._case(conditions, [*op.results, op.default])
+
+    def _case(self, conditions: Sequence[SafeExpression], results: Sequence[Any]) -> SafeExpression:
+        import ibis
+
+        parts = unify(self.each(results))
+        branches = [(one.value, then.value) for one, then in zip(conditions, parts, strict=False)]
+        return self._either(ibis.cases(*branches, else_=parts[-1].value), parts, conditions)
+
+    def cast(self, op: Any) -> SafeExpression:
+        import ibis
+
+        part, kind = self.of(op.arg), kind_of(op.to)
+        if part.kind == "truth" and kind == "whole":
+            whole = ibis.cases((part.value, constant(1).value), (~part.value, constant(0).value))
+            return combine(whole, "whole", [part] * 2, 1.0, 1.0, more=4)
+        if part.kind == "time" and kind == "date":
+            return self.day(op)
+        if kind is None or (kind == "whole" and not op.to.is_int64()):
+            raise InputError(
+                f"the query asks for a cast to {op.to}: it must be to int64, float64, string or a time"
+            )
+        return convert(part, kind)
+
+    def day(self, op: Any) -> SafeExpression:
+        part = convert(self.of(op.arg), "time")
+        return combine(part.value.date(), "date", [part])
+
+    def part_of_time(self, op: Any) -> SafeExpression:
+        name, part = type(op).__name__, self.of(op.arg)
+        if name in _BY_CLOCK or part.kind not in ("date", "time"):
+            part = convert(part, "time")
+        method = {**_BY_DAY, **_BY_CLOCK}.get(name)
+        value = part.value.day_of_week.index() if method is None else getattr(part.value, method)()
+        return combine(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
+
+    def truncate(self, op: Any) -> SafeExpression:
+        part, unit = convert(self.of(op.arg), "time"), op.unit.short
+        if unit not in ("Y", "Q", "M", "W", "D", "h", "m", "s"):
+            raise InputError(
+                f"the query truncates times to {unit!r}: it must be one of Y, Q, M, W, D, h, m, s"
+            )
+        return combine(part.value.truncate(unit), "time", [part])
+
+    def text(self, op: Any) -> SafeExpression:
+        """Return safe text for an operation."""
+        return convert(self.of(op), "text")
+
+    def letters(self, op: Any) -> SafeExpression:
+        # Databases agree on the letters A to Z only.
+        part = self.text(op.arg)
+        change = (_CAPITALS, _SMALL) if type(op).__name__ == "Lowercase" else (_SMALL, _CAPITALS)
+        return combine(part.value.translate(*change), "text", [part], more=3)
+
+    def length(self, op: Any) -> SafeExpression:
+        part = self.text(op.arg)
+        return combine(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
+
+    def piece(self, op: Any) -> SafeExpression:
+        part, start, length = self.text(op.arg), self.of(op.start), self.of(op.length) if op.length else None
+        if any(
+            not isinstance(each.constant, int) or not 0 <= each.constant < 1 << 30
+            for each in (start, length)
+            if each is not None
+        ):
+            raise InputError(
+                "the query asks for a piece of a text: where it starts, and its length, must be constants"
+            )
+        return combine(
+            part.value.substr(start.constant, None if length is None else length.constant), "text", [part]
+        )
+
+    def like(self, op: Any) -> SafeExpression:
+        return self._like(self.text(op.arg), self.of(op.pattern).constant, op.escape)
+
+    def holds(self, op: Any) -> SafeExpression:
+        what = {"StartsWith": "start", "EndsWith": "end", "StringContains": "needle"}[type(op).__name__]
+        text = self.of(getattr(op, what)).constant
+        plain = isinstance(text, str) and not set(text) & set("%_")
+        before, after = what != "start", what != "end"
+        return self._like(self.text(op.arg if what != "needle" else op.haystack),
+                          "%" * before + text + "%" * after if plain else None, None)  # fmt: skip
+
+    def _like(self, part: SafeExpression, pattern: Any, escape: Any) -> SafeExpression:
+        if not isinstance(pattern, str) or "\\" in pattern or escape is not None:
+            raise InputError(
+                f"the query compares text with the pattern {pattern!r}: it must be a constant, without a backslash or "
+                "an escape, which databases read in different ways"
+            )
+        return combine(part.value.like(pattern), "truth", [part], more=2)
+
+
+_MAKERS: Mapping[str, Callable[[_Maker, Any], SafeExpression]] = {
+    **dict.fromkeys(_COMPARISONS, _Maker.compare),
+    **dict.fromkeys((*_BY_DAY, *_BY_CLOCK, "DayOfWeekIndex"), _Maker.part_of_time),
+    **dict.fromkeys(("And", "Or"), _Maker.logic),
+    **dict.fromkeys(("Add", "Subtract"), _Maker.add),
+    **dict.fromkeys(("IsNull", "NotNull"), _Maker.missing),
+    **dict.fromkeys(("Floor", "Ceil"), _Maker.floor),
+    **dict.fromkeys(("Lowercase", "Uppercase"), _Maker.letters),
+    **dict.fromkeys(("StartsWith", "EndsWith", "StringContains"), _Maker.holds),
+    **dict.fromkeys(("TimestampTruncate", "DateTruncate"), _Maker.truncate),
+    "Alias": lambda maker, op: maker.of(op.arg),
+    "Field": _Maker.field, "Literal": _Maker.literal, "Between": _Maker.between, "InValues": _Maker.among,
+    "Not": _Maker.negation, "Multiply": _Maker.multiply, "Divide": _Maker.divide, "Negate": _Maker.minus,
+    "Abs": _Maker.size, "Sqrt": _Maker.root, "FloorDivide": _Maker.floor_divide, "Modulus": _Maker.remainder,
+    "Coalesce": _Maker.first, "NullIf": _Maker.null_if, "IfElse": _Maker.if_else, "SearchedCase": _Maker.case,
+    "SimpleCase": _Maker.simple_case, "Cast": _Maker.cast, "Date": _Maker.day, "StringLength": _Maker.length,
+    "Substring": _Maker.piece, "StringSQLLike": _Maker.like,
+}  # fmt: skip

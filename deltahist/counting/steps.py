@@ -1,0 +1,266 @@
+"""Counting step by step: a table with a time column becomes one grid of counts per step, in one pass."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.counting.arrays import PointPlaces, locate_cells
+from deltahist.counting.files import Reading, read_rows
+from deltahist.counting.private import Private, Unshown
+from deltahist.counting.readers import STDIN, Batch
+from deltahist.errors import InputError, fits_memory, one_of
+from deltahist.preprocessing import SINCE_1970, Clock, Preprocessing
+from deltahist.space.domain import Domain
+
+#: How many unreadable times are looked at to guess their format.
+_EXAMPLES = 1000
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stepped(Unshown):
+    """Points of a table by step and cell, sorted. All of it is for the trusted side only.
+
+    Parameters
+    ----------
+    keys : (m,) step · cells + cell, sorted.
+    domain : of the cells.
+    rows : read altogether. bad_rows, unmatched : of them unusable, and not chosen by `where`. before, after : of them
+        before the first step, and after the last.
+    upto : (steps,) rows in the steps up to and with each one, before users were bounded.
+    counting : how rows became counts.
+    trouble : a sentence on the times of bad rows; "" if all were read.
+    """
+
+    keys: NDArray[np.int64]
+    domain: Domain
+    rows: int
+    bad_rows: int
+    unmatched: int
+    before: int
+    after: int
+    upto: NDArray[np.int64]
+    counting: Preprocessing
+    trouble: str = ""
+
+    def counts(self, step: int) -> Private:
+        """Return the counts (domain.shape) of one step."""
+        size = self.domain.size
+        first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
+        counts = np.bincount(self.keys[first:last] - step * size, minlength=size)
+        return Private.of(counts.reshape(self.domain.shape), self.counting, self.domain)
+
+
+class StepPlaces:
+    """The steps of rows, the number of rows in each, and an example of times that cannot be read."""
+
+    def __init__(self, clock: Clock, steps: int) -> None:
+        self.clock, self.steps = clock, steps
+        self.seen = np.zeros(steps, dtype=np.int64)
+        self.before = self.after = self.unread = 0
+        self.first: tuple[int, str] | None = None
+        self.guesses: list[str] = []
+
+    def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        step, good = steps_of(batch.times, self.clock)
+        early, late = good & (step < 0), good & (step >= self.steps)
+        self.before += int(early.sum())
+        self.after += int(late.sum())
+        step = np.where(early | late | ~good, -1, step)
+        np.add.at(self.seen, step[step >= 0], 1)
+        self.unread += int((~good).sum())
+        if self.first is None and not good.all():
+            texts = [str(batch.times[int(i)].as_py() or "") for i in np.flatnonzero(~good)[:_EXAMPLES]]
+            self.first = start + 1 + batch.row(int(np.argmin(good))), texts[0]
+            self.guesses = guess_formats([text for text in texts if text.strip()]) if self.clock.every else []
+        return step, good
+
+    def trouble(self) -> str:
+        """Return an example for the person at the keyboard, its row, and the format that would read it."""
+        if self.first is None:
+            return ""
+        row, text = self.first
+        shown = f"is {text[:40]!r}" if text.strip() else "is missing"
+        out = f"; {self.unread:,} of them have no time that can be read: it {shown} in row {row:,}"
+        if self.guesses:
+            out += f" (then time_format={' or '.join(map(repr, self.guesses[:2]))})"
+        return out
+
+
+def count_steps(
+    path: str | Path,
+    domain: Domain,
+    clock: Clock,
+    steps: int,
+    *,
+    time: str | int,
+    due: int = 0,
+    **how: Any,
+) -> Stepped:
+    """Count a table's points in each of the first `steps` steps of a clock.
+
+    Parameters
+    ----------
+    path, domain, how : as for `count_file`; users are bounded within each step.
+    clock : of the steps. steps : how many there are; other rows are left out and counted.
+    time : the column of times.
+    due : the first step that is to be published; many points outside are refused only if they lie in these steps.
+
+    Raises
+    ------
+    InputError
+        As `count_file` does, and on times that cannot be read.
+    """
+    if steps * domain.size >= 1 << 62:
+        raise InputError(
+            f"there are {steps:,} steps of {domain.size:,} cells: too many for one table; use fewer"
+        )
+    fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
+    keys = PointPlaces(lambda columns: locate_cells(columns, domain))
+    places = StepPlaces(clock, steps)
+    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=places, due=due)
+    found = np.sort(keys.places())
+    rows = read.rows, read.bad_rows, read.unmatched, places.before, places.after
+    return Stepped(found, domain, *rows, np.cumsum(places.seen), read.counting, places.trouble())
+
+
+def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -> None:
+    """Raise InputError unless the input and the output folder go with each other, and are there."""
+    one_of(("error", "empty"), gaps=gaps)
+    if source != STDIN and not source.exists():
+        raise InputError(f"input {str(source)!r} does not exist")
+    if source.is_dir() == (time is not None):
+        raise InputError(
+            f"time is {time!r} with the folder {str(source)!r}: a folder has one file per step, so it must be left out"
+            if source.is_dir()
+            else f"time is missing with {str(source)!r}: a table needs the column of its times"
+        )
+    if time is None and clock.format is not None:
+        raise InputError(
+            f"time_format is {clock.format!r} with the folder {str(source)!r}: its files are named by their "
+            "steps, so it must be left out"
+        )
+    if out.exists() and (not out.is_dir() or (source.is_dir() and out.samefile(source))):
+        raise InputError(f"out is {str(out)!r}: it must be a folder, and not the input's")
+    if not out.exists() and not out.parent.is_dir():
+        raise InputError(f"output folder {str(out.parent)!r} does not exist: make it first")
+
+
+def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each step in a folder, by its name without the ending.
+
+    Raises InputError if two files belong to one step, or a file's name is no step and none after the last.
+    """
+    found: dict[str, Path] = {}
+    for file in _files(folder):
+        label = file.name.split(".")[0]
+        if label in found:
+            raise InputError(
+                f"files {found[label].name!r} and {file.name!r} are both for step {label}: there must be one"
+            )
+        found[label] = file
+    known = set(labels)
+    # Files of steps to come may wait; what sorts among the steps, or is no number or date, is a slip.
+    end = (len(labels[-1]), labels[-1])
+    strange = sorted(n for n in found if n not in known and ((len(n), n) <= end or not n[:1].isdigit()))
+    if strange:
+        raise InputError(
+            f"file {found[strange[0]].name!r} in {str(folder)!r} belongs to no step: names are the steps' dates or "
+            f"numbers, {labels[0]} to {labels[-1]} here"
+        )
+    return {label: file for label, file in found.items() if label in known}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith("."))
+
+
+# --- times from columns ---------------------------------------------------------------------------------------
+
+_DATES = (
+    "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d/%m/%y", "%m/%d/%y",
+    "%d.%m.%y", "%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%Y-%m-%d",
+)  # fmt: skip
+_HOURS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p", "%H.%M")
+_OTHERS = ("%a %b %d %H:%M:%S %z %Y", "%a, %d %b %Y %H:%M:%S %z")
+
+
+def steps_of(times: Any, clock: Clock) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the steps of an Arrow column of times, and which of them can be read."""
+    import pandas as pd
+
+    if clock.every == 0:
+        values = pd.to_numeric(times.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        good = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 1e15)
+        return np.where(good, values, clock.start).astype(np.int64) - clock.start, good
+    since, good = since_1970(times, clock.format)
+    return (np.where(good, since, clock.start) - clock.start) // clock.every, good
+
+
+def since_1970(times: Any, format: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the seconds since 1970 (UTC) of an Arrow column of times, and which rows can be read.
+
+    Raises InputError if it holds numbers and the format is none of numbers.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    kind = times.type
+    values = times.to_pandas()
+    if format in SINCE_1970 and not pa.types.is_temporal(kind):
+        figures = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        figures = np.floor(figures / (1000 if format == "unix-ms" else 1))
+        good = np.abs(figures) < 1e11  # beyond the year 5000, and where there is no number, false
+        return np.where(good, figures, 0).astype(np.int64), good
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        raise InputError(
+            "the time column holds numbers: with every= it must hold dates or date-times (ISO 8601), or seconds since "
+            "1970 with time_format='unix'; for step numbers give start= as a whole number"
+        )
+    texts = format is not None and not pa.types.is_temporal(kind)
+    read = pd.to_datetime(
+        values.str.strip() if texts else values,
+        utc=True,
+        errors="coerce",
+        format=format if texts else "ISO8601",
+    )
+    whole = pd.DatetimeIndex(read).tz_localize(None).to_numpy().astype("datetime64[s]")
+    good = ~np.isnat(whole)
+    return np.where(good, whole.astype(np.int64), 0), good
+
+
+def guess_formats(texts: Sequence[str]) -> list[str]:
+    """Return the formats in which all texts are times, the likelier first.
+
+    >>> guess_formats(["31/12/2010 08:15"]), guess_formats(["1/2/2010"])
+    (['%d/%m/%Y %H:%M'], ['%d/%m/%Y', '%m/%d/%Y'])
+    """
+    shown = [text.strip() for text in texts]
+    if not shown:
+        return []
+    for name, digits in (("unix", (9, 10)), ("unix-ms", (12, 13))):
+        if all(text.isdigit() and len(text) in digits for text in shown):
+            return [name]
+    return [format for format in _formats() if all(_reads(text, format) for text in shown)]
+
+
+def _formats() -> Iterable[str]:
+    for date, (mark, hour) in itertools.product(
+        _DATES, [("", ""), *itertools.product((" ", "T", ", "), _HOURS)]
+    ):
+        yield date + mark + hour
+    yield from _OTHERS
+
+
+def _reads(text: str, format: str) -> bool:
+    try:
+        datetime.datetime.strptime(text, format)
+    except ValueError:
+        return False
+    return True

@@ -1,9 +1,0 @@
-"""Counting: from records to counts. Private: nothing on the public side imports this.
-
-Counting inside databases (`databases`) is imported from its module: files do not wait for it.
-"""
-
-from deltahist.counts.arrays import count
-from deltahist.counts.files import Counted, Located, count_file, points_file
-
-__all__ = ["Counted", "Located", "count", "count_file", "points_file"]

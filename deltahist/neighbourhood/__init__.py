@@ -1,5 +1,0 @@
-"""Who may be confused with whom."""
-
-from deltahist.neighbourhood.neighbourhood import Neighbourhood
-
-__all__ = ["Neighbourhood"]

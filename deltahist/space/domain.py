@@ -1,0 +1,383 @@
+"""Domain: the public space, cut into cells, on one integer lattice."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.errors import InputError, finite, positive, whole
+from deltahist.space.grids import has_unit, number
+
+#: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
+#: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
+STEPS_PER_CELL = 1_000_000
+#: Largest lattice coordinate: int64 and the exact integers of float64 both hold it.
+_MOST_STEPS = 1 << 52
+#: Shortest lattice step: its inverse must be a float.
+_LEAST_STEP = 1e-290
+#: Relative difference of scale factors between versions of the projections' library that is no matter.
+_SCALE_DIGITS = 1e-6
+
+
+class CellTooLarge(InputError):  # noqa: N818
+    """A cell is larger than the whole map."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A box cut into equal cells, in one or two dimensions.
+
+    Every coordinate becomes an integer first: lattice step `floor((x - lo) / step + 1/2)`, clamped to the
+    box. A step belongs to one cell whole, so no point lies on the edge of a cell, and cells and moves are
+    compared in integers only.
+
+    Parameters
+    ----------
+    bounds : (lo, hi) in 1-D, (west, south, east, north) in 2-D, in units of the CRS.
+    shape : cells per axis, (n,) or (nx, ny); axis 0 is x.
+    crs : a *projected* coordinate reference system (anything that pyproj reads), or None for a plane
+        without units.
+    scale : largest ratio of map length to ground metres over the domain; worked out when not given (1
+        without a CRS). `from_cell` gives it, so that a cell and δ are converted with one figure.
+
+    Raises
+    ------
+    InputError
+        On reversed, empty or non-finite bounds, a geographic CRS, cells that differ in number from the
+        bounds' dimension, or a domain that crosses the antimeridian.
+
+    Examples
+    --------
+    >>> domain = Domain(bounds=(0, 0, 1, 1), shape=(10, 10))
+    >>> domain.cell
+    (0.1, 0.1)
+    >>> domain.locate([[0.3, 0.5]])        # 0.3 / 0.1 is 2.9999999999999996 in floats
+    array([[3, 5]])
+    """
+
+    bounds: tuple[float, ...]
+    shape: tuple[int, ...]
+    crs: str | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        bounds = tuple(float(finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
+        shape = tuple(
+            whole("cells per axis", shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object))
+        )
+        if self.crs is not None and not isinstance(self.crs, str):  # a number, or a CRS object of pyproj
+            number = isinstance(self.crs, int)
+            object.__setattr__(self, "crs", f"EPSG:{self.crs}" if number else self.crs.to_string())
+        object.__setattr__(self, "bounds", bounds)
+        object.__setattr__(self, "shape", shape)
+        if len(bounds) not in (2, 4) or len(shape) * 2 != len(bounds):
+            raise InputError(
+                f"bounds have {len(bounds)} numbers and shape {len(shape)}: "
+                "1-D takes bounds=(lo, hi), shape=(n,); 2-D takes bounds=(w, s, e, n), shape=(nx, ny)"
+            )
+        for lo, hi in zip(self.low, self.high, strict=True):
+            if not lo < hi:
+                raise InputError(
+                    f"bounds are {bounds}: {lo:g} must be less than {hi:g} "
+                    "(the order is west, south, east, north)"
+                )
+        sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
+        if not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300):
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: a cell's sides, {' and '.join(f'{s:.3g}' for s in sides)}, "
+                "must be of like size and within what floats hold"
+            )
+        if min(self.step) < _LEAST_STEP:
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: a lattice step of {min(self.step):.3g} is too short for "
+                "floats; use other units"
+            )
+        farthest = max(abs(b) for b in bounds)
+        if farthest >= 2**53 and np.spacing(farthest) > min(self.step):
+            raise InputError(
+                f"bounds are {bounds} with {shape} cells: coordinates of this size are rounded by "
+                f"{np.spacing(farthest):g}, more than a lattice step of {min(self.step):.3g}; subtract the lower bound "
+                "from the points and from the bounds first"
+            )
+        if max(self.lattice_shape) > _MOST_STEPS:
+            raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
+        if self.crs is None and self.scale not in (None, 1):
+            raise InputError(
+                f"scale is {self.scale!r} without a CRS: lengths on a plane are what they are; leave it out"
+            )
+        if self.crs is not None:
+            from deltahist.space.crs import check_projected, largest_scale, refuse_seams
+
+            check_projected(self)
+            needed = largest_scale(self)
+            if self.scale is None:
+                object.__setattr__(self, "scale", needed)
+            elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
+                raise InputError(
+                    f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground "
+                    "there, and a smaller figure would promise more than is kept; leave it out"
+                )
+            refuse_seams(self)
+
+    @classmethod
+    def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None) -> Domain:
+        """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
+
+        Parameters
+        ----------
+        bounds : as for Domain.
+        cell : side of a cell. With a CRS it is in ground metres (a number, or text such as "250m"): it is
+            multiplied by the projection's largest scale factor over the bounds. Without one it is a plain
+            number.
+
+        Raises
+        ------
+        InputError
+            If the cell is longer than all sides of the bounds, so that one cell would be the whole map.
+
+        Examples
+        --------
+        >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
+        Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
+        """
+        rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
+        side = rough.length(cell, name="cell")
+        if crs is not None:
+            # The whole cells may reach one cell further, where the scale may be larger.
+            wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
+            rough = cls(rough.bounds, rough.shape, crs, wider.scale)
+            side = rough.length(cell, name="cell")
+        extent = [hi - lo for lo, hi in zip(rough.low, rough.high, strict=True)]
+        if side > max(extent) * (1 + 1e-9):
+            sides = " × ".join(f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in map(rough.ground, extent))
+            raise CellTooLarge(
+                f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}, and a map of one cell "
+                "says nothing; take smaller cells (are the bounds in other units, such as km or degrees?)"
+            )
+        # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
+        shape = tuple(
+            max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True)
+        )
+        high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
+        return cls((*rough.low, *high), shape, crs, rough.scale)
+
+    @classmethod
+    def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
+        """Make a domain of square cells that covers bounds in degrees.
+
+        Parameters
+        ----------
+        bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
+        cell : side of a cell in ground metres, as for `from_cell`.
+        crs : a projected CRS, or "auto" for the one that suits: a UTM zone, EPSG:3035, or an equal-area map
+            (`deltahist.space.crs.extent_of` has the rule).
+
+        Raises
+        ------
+        InputError
+            If no map holds the bounds in one piece, or they leave the area of the CRS.
+
+        Examples
+        --------
+        >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
+        >>> domain.crs, domain.shape
+        ('EPSG:32618', (120, 113))
+        """
+        from deltahist.space.crs import extent_of, extent_on
+
+        extent = extent_of(bounds) if crs == "auto" else extent_on(bounds, crs)
+        return cls.from_cell(extent.bounds, cell, extent.crs)
+
+    @classmethod
+    def on_grid(cls, bounds: ArrayLike, step: float | str, crs: str | None = None) -> Domain:
+        """Make a domain of cells between multiples of a step on the map; the bounds are extended to whole cells.
+
+        Cells are alike in size *on the map*, so that maps on one grid fit together, and INSPIRE's grids are
+        `on_grid(bounds, "1km", "EPSG:3035")`. Ground metres are in δ alone: it is enlarged as ever.
+
+        Parameters
+        ----------
+        bounds : as for Domain.
+        step : side of a cell in units of the map (a number), or in the map's metres ("1km").
+
+        Raises
+        ------
+        InputError
+            If multiples of the step are not exact as floats (whole numbers and halves are, tenths are not).
+
+        Examples
+        --------
+        >>> Domain.on_grid((4_337_400, 2_689_100, 4_340_000, 2_690_500), "1km", "EPSG:3035").bounds
+        (4337000.0, 2689000.0, 4340000.0, 2691000.0)
+        """
+        from deltahist.space.grids import whole_cells
+
+        side = number(step, crs, "step")
+        if crs is not None and has_unit(step):
+            from deltahist.space.crs import metres_per_unit
+
+            side /= metres_per_unit(crs)
+        box, shape = whole_cells(np.ravel(np.asarray(bounds, dtype=object)).tolist(), side)
+        return cls(box, shape, crs)
+
+    @functools.cached_property
+    def grid(self) -> float | None:
+        """Side of the cells in units of the map, if their edges are exactly its multiples; else None."""
+        from deltahist.space.grids import common_step
+
+        return common_step(self.bounds, self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """1 or 2."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of cells N."""
+        return math.prod(self.shape)
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """Lower corner."""
+        return self.bounds[: len(self.bounds) // 2]
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        """Upper corner."""
+        return self.bounds[len(self.bounds) // 2 :]
+
+    @property
+    def cell(self) -> tuple[float, ...]:
+        """Side of a cell per axis, in units of the CRS."""
+        return tuple((hi - lo) / n for lo, hi, n in zip(self.low, self.high, self.shape, strict=True))
+
+    @functools.cached_property
+    def steps(self) -> tuple[int, ...]:
+        """Lattice steps along the side of a cell, per axis.
+
+        One step is the same length on both axes when the cell's sides have a simple ratio; otherwise the
+        two lengths agree to nine digits, and lengths are converted with the shorter one (to more steps).
+        """
+        cell = self.cell
+        if len(cell) == 1:
+            return (STEPS_PER_CELL,)
+        ratio = Fraction(cell[0] / cell[1]).limit_denominator(1000)
+        if ratio and abs(float(ratio) * cell[1] / cell[0] - 1) < 1e-9:
+            times = -(-STEPS_PER_CELL // min(ratio.numerator, ratio.denominator))
+            return (ratio.numerator * times, ratio.denominator * times)
+        shorter = min(cell) / 1e9
+        return (round(cell[0] / shorter), round(cell[1] / shorter))
+
+    @functools.cached_property
+    def lattice_shape(self) -> tuple[int, ...]:
+        """Lattice steps along the whole domain, per axis.
+
+        >>> Domain((0, 1), (4,)).lattice_shape == (4 * Domain((0, 1), (4,)).steps[0],)
+        True
+        """
+        return tuple(n * k for n, k in zip(self.shape, self.steps, strict=True))
+
+    @property
+    def step(self) -> tuple[float, ...]:
+        """Length of one lattice step per axis, in units of the CRS."""
+        return tuple(c / k for c, k in zip(self.cell, self.steps, strict=True))
+
+    @property
+    def unit(self) -> str:
+        """Unit of ground lengths: "m" with a CRS, "units" without."""
+        return "units" if self.crs is None else "m"
+
+    def length(self, value: float | str, *, name: str = "length") -> float:
+        """Return a ground length in units of the CRS: multiplied by the largest scale factor over the domain.
+
+        Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
+        """
+        return number(value, self.crs, name) * (self.scale or 1.0)
+
+    def ground(self, length: float) -> float:
+        """Return a length in units of the CRS as ground units of the largest scale; the inverse of `length`."""
+        return length / (self.scale or 1.0)
+
+    @property
+    def size_of_cells(self) -> str:
+        """Sides of a cell in words: "250 × 250 m" on the ground; on a grid the sides on the map, which are exact."""
+        if self.crs is None or self.grid is None:
+            return " × ".join(f"{self.ground(c):.6g}" for c in self.cell) + f" {self.unit}"
+        from deltahist.space.crs import unit_of
+
+        return " × ".join(f"{c:.10g}" for c in self.cell) + f" {unit_of(self.crs)} of the map"
+
+    def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
+        """Return the lattice steps of points, clamped to the domain. This one formula serves every engine.
+
+        Parameters
+        ----------
+        points : (m, ndim), or (m,) in 1-D, in units of the CRS.
+
+        Returns
+        -------
+        (m, ndim) int64.
+
+        Raises
+        ------
+        InputError
+            If a coordinate is NaN or infinite.
+        """
+        points = np.asarray(points, dtype=np.float64)
+        points = points.reshape(-1, 1) if self.ndim == 1 and points.ndim < 2 else points
+        if points.ndim != 2 or points.shape[1] != self.ndim:
+            raise InputError(f"points have shape {points.shape}: it must be (m, {self.ndim})")
+        if not np.isfinite(points).all():
+            bad = int((~np.isfinite(points)).any(axis=1).sum())
+            raise InputError(
+                f"{bad} of {len(points)} points have NaN or infinite coordinates: all must be finite"
+            )
+        out = np.empty(points.shape, dtype=np.int64)
+        for axis in range(self.ndim):
+            out[:, axis] = self._steps_along(axis, points[:, axis])
+        return out
+
+    def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return lattice steps along one axis, as whole floats, which are exact."""
+        with np.errstate(over="ignore"):  # what is too far away for a float is clamped as well
+            place = values - self.low[axis]
+            place *= 1.0 / self.step[axis]
+        place += 0.5
+        np.floor(place, out=place)
+        return np.clip(place, 0, self.lattice_shape[axis] - 1, out=place)
+
+    def flat_cells(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+        """Return the flat cells (m,) of points given as one finite column per axis, by the formula of `lattice`."""
+        flat = np.zeros(len(columns[0]), dtype=np.int64)
+        for axis, values in enumerate(columns):
+            place = self._steps_along(axis, values)
+            # Steps are whole and below 2^52, so that the quotient's floor is exact.
+            place /= self.steps[axis]
+            flat *= self.shape[axis]
+            flat += place.astype(np.int64)
+        return flat
+
+    def locate(self, points: ArrayLike) -> NDArray[np.int64]:
+        """Return the cell indices (m, ndim) of points, clamped to the domain."""
+        return self.lattice(points) // np.array(self.steps)
+
+    def edges(self, axis: int) -> NDArray[np.float64]:
+        """Return the coordinates of the n + 1 cell edges along an axis."""
+        return np.linspace(self.low[axis], self.high[axis], self.shape[axis] + 1)
+
+    def centres(self, axis: int) -> NDArray[np.float64]:
+        """Return the coordinates of the n cell centres along an axis."""
+        edges = self.edges(axis)
+        return (edges[1:] + edges[:-1]) / 2
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-ready public description; `Domain(**description)` makes the domain again."""
+        return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}

@@ -1,0 +1,377 @@
+"""Neighbourhood: who may be confused with whom, as a graph on the cells and one null vertex."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import warnings
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.errors import DeltaHistWarning, InputError, fits_memory, one_of
+from deltahist.space.domain import Domain
+from deltahist.space.profile import USUAL_CAP, Limit, Limits, describe_limits, limits_of, read_limits
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    from shapely.geometry.base import BaseGeometry
+
+#: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
+#: is part of the one lattice step by which the guarantee for raw coordinates falls short of δ.
+_ROUNDING = 0.05
+#: δ of up to this share of a cell above a whole number of cells lengthens moves for little.
+_NEEDLESS = 0.25
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """δ-neighbourhood: one entity moves by at most δ, or appears or vanishes within δ of a source.
+
+    Two cells are neighbours iff the gap between them is less than δ, in lattice steps: then, and only then,
+    can two points in them be within δ of each other (moves of exactly δ included, since no point lies on
+    the edge of a cell). A cell touches a source iff its gap to the source is less than δ; cells at the rim hold the
+    points outside the domain as well, and reach outwards without end.
+    Source: 2014, section 3 and the set N of section 5.2.
+
+    Parameters
+    ----------
+    domain : Domain
+    delta : δ as a ground length: a number (metres if the domain has a CRS, else the plane's units) or text
+        such as "500m".
+    sources : None (membership is fixed, the number of entities is public), "boundary", "left" or "right"
+        (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
+    limits : promises beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
+        within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity,
+        or "any", stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is
+        tabulated; of several the least holds. () promises nothing beyond δ; None leaves it to who chooses the strategy.
+
+    Raises
+    ------
+    InputError
+        If δ is not a finite number above zero or is smaller than a lattice step, a source does not fit the domain, or a
+        limit is below 1, not beyond δ, or falls with the distance.
+
+    Examples
+    --------
+    >>> near = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), delta=0.2)
+    >>> near.reach.tolist()        # most cells along y for 0, 1, 2 cells along x
+    [2, 2, 2]
+    >>> near.displacements().shape
+    (12, 2)
+    >>> far = Neighbourhood(Domain((0, 0, 1, 1), (10, 10)), 0.2, limits=[(0.5, 2), (math.inf, 4)])
+    >>> [(float(factor), int(relation.reach[0])) for factor, relation in far.relations]
+    [(1.0, 2), (2.0, 5), (4.0, 9)]
+    """
+
+    domain: Domain
+    delta: float | str
+    sources: str | BaseGeometry | None = None
+    limits: Limits | tuple[Limit, ...] | None = field(default=None, compare=False)
+    #: The limits beyond δ by increasing distance: what is promised, however it was said.
+    profile: tuple[Limit, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.delta, numbers.Real):  # of any library, kept as a number that JSON has
+            plain = int(self.delta) if isinstance(self.delta, numbers.Integral) else float(self.delta)
+            object.__setattr__(self, "delta", plain)
+        length = self.domain.length(self.delta, name="delta")
+        if length < max(self.domain.step):
+            raise InputError(
+                f"delta is {self.delta!r}: it is smaller than a lattice step ({max(self.domain.step):.3g}), "
+                "the shortest move there is (is it in the units of the domain?)"
+            )
+        if isinstance(self.sources, str):
+            allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
+            one_of(allowed, '"left" and "right" are for 1-D; else a shapely geometry', sources=self.sources)
+        elif self.sources is not None:
+            from deltahist.space.sources import check_geometry, is_far
+
+            check_geometry(self.sources, self.domain)
+            if is_far(self.sources, self.domain, self.radius):
+                warnings.warn(
+                    f"sources are all further than delta={self.delta!r} from the domain: whoever appears there is "
+                    "counted in the nearest cells of the rim (are they in another CRS?)",
+                    DeltaHistWarning,
+                    stacklevel=3,
+                )
+        profile = () if self.limits is None else read_limits(self.limits, self.domain, self.delta)
+        object.__setattr__(self, "profile", profile)
+        if self.limits is not None:
+            object.__setattr__(self, "limits", profile)
+        self._warn_of_long_moves()
+
+    @functools.cached_property
+    def radius(self) -> int:
+        """δ in whole lattice steps, rounded up."""
+        return self.steps_of(self.delta)
+
+    def steps_of(self, distance: float | str) -> int:
+        """Convert a distance (in the units of delta) to whole lattice steps, rounded up."""
+        # The shorter of two unequal steps gives the larger number: nothing is understated on either axis.
+        steps = self.domain.length(distance, name="distance") / min(self.domain.step)
+        return max(1, math.ceil(steps - _ROUNDING))
+
+    @property
+    def fixed_membership(self) -> bool:
+        """Whether nobody may appear or vanish, so that the number of entities is public."""
+        return self.sources is None
+
+    @functools.cached_property
+    def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
+        """Return each factor with its relation, without limits, by increasing distance: the one within δ first.
+
+        The cost of a strategy is the largest of its costs under these, each over its factor.
+        """
+        out = [(Fraction(1), self.without_limits())]
+        for limit in self.profile:
+            relation = self.anywhere() if limit.any else _quietly(self.domain, limit.distance, self.sources)
+            out.append((limit.factor, relation))
+        return tuple(out)
+
+    def factor_within(self, distance: float) -> Fraction | None:
+        """Return the factor of the budget promised for moves over a distance (ground units); None without limit."""
+        steps = self.steps_of(distance)
+        if steps <= self.radius:
+            return Fraction(1)
+        reached = (limit for limit in self.profile if limit.any or steps <= self.steps_of(limit.distance))
+        return next((limit.factor for limit in reached), None)
+
+    @functools.cached_property
+    def reach(self) -> NDArray[np.int64]:
+        """Closed form of the displacement set.
+
+        1-D: one number, the most cells that a move may cross over. 2-D: for dx = 0, 1, ... the largest dy
+        such that cells (dx, dy) apart are neighbours; it does not increase. Cut to the domain.
+        """
+        kx, radius = self.domain.steps[0], self.radius
+        # gap = (|d| - 1) k < radius
+        far_x = min(-(-radius // kx), self.domain.shape[0] - 1)
+        if self.domain.ndim == 1:
+            return _fixed(np.array([far_x], dtype=np.int64))
+        ky, ny = self.domain.steps[1], self.domain.shape[1]
+        out = []
+        for dx in range(far_x + 1):
+            gap = max(dx - 1, 0) * kx
+            # largest integer g with gap² + g² < radius²
+            most = math.isqrt(radius * radius - gap * gap - 1)
+            out.append(min(most // ky + 1, ny - 1))
+        return _fixed(np.array(out, dtype=np.int64))
+
+    @functools.cached_property
+    def frontier(self) -> NDArray[np.int64]:
+        """The displacements (m, ndim), none negative, that no other one exceeds on every axis."""
+        if self.domain.ndim == 1:
+            return _fixed(self.reach.reshape(1, 1))
+        keep = np.append(self.reach[1:] < self.reach[:-1], True)
+        dx = np.flatnonzero(keep)
+        return _fixed(np.column_stack([dx, self.reach[dx]]))
+
+    def displacements(self) -> NDArray[np.int64]:
+        """All displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
+        if self.domain.ndim == 1:
+            return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
+        fits_memory(
+            32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}"
+        )
+        first = np.column_stack([np.zeros(self.reach[0], dtype=np.int64), np.arange(1, self.reach[0] + 1)])
+        rest = [
+            np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
+            for dx, r in enumerate(self.reach.tolist())
+            if dx > 0
+        ]
+        return np.concatenate([first, *rest])
+
+    @functools.cached_property
+    def source_cells(self) -> NDArray[np.bool_]:
+        """Which cells (domain.shape, bool) touch a source: points within δ of one, also outside, are counted there."""
+        near = np.zeros(self.domain.shape, dtype=bool)
+        if self.sources is None:
+            return _fixed(near)
+        if not isinstance(self.sources, str):
+            from deltahist.space.sources import touched_cells
+
+            return _fixed(touched_cells(self.sources, self.domain, self.radius))
+        for axis, (n, k) in enumerate(zip(self.domain.shape, self.domain.steps, strict=True)):
+            deep = min(-(-self.radius // k), n)  # cells i with gap i k < radius
+            side = np.moveaxis(near, axis, 0)
+            if self.sources in ("boundary", "left"):
+                side[:deep] = True
+            if self.sources in ("boundary", "right"):
+                side[n - deep :] = True
+        return _fixed(near)
+
+    def edges(self) -> NDArray[np.int64]:
+        """Edges (M, 2) of the graph as flat cell indices; -1 stands for the null vertex.
+
+        Rows (u, v) are moves, u < v, followed by rows (-1, v), one per source cell.
+        """
+        shape = np.array(self.domain.shape)
+        moves = self.displacements()
+        number = int(np.prod(np.maximum(shape - np.abs(moves), 0), axis=1).sum())
+        fits_memory(64 * number, f"the list of {number:,} edges")
+        index = np.arange(self.domain.size).reshape(self.domain.shape)
+        parts = []
+        for move in moves.tolist():
+            here = tuple(slice(max(0, -d), n - max(0, d)) for d, n in zip(move, shape.tolist(), strict=True))
+            there = tuple(slice(max(0, d), n - max(0, -d)) for d, n in zip(move, shape.tolist(), strict=True))
+            parts.append(np.column_stack([index[here].ravel(), index[there].ravel()]))
+        entry = np.flatnonzero(self.source_cells)
+        parts.append(np.column_stack([np.full_like(entry, -1), entry]))
+        return np.concatenate(parts)
+
+    def incidence(self) -> scipy.sparse.csc_array:
+        """Incidence matrix E (N, M), int64: +1 where an edge ends, -1 where it starts; no row for ⊥."""
+        import scipy.sparse
+
+        edges = self.edges()
+        column = np.arange(len(edges))
+        moves = edges[:, 0] >= 0
+        rows = np.concatenate([edges[:, 1], edges[moves, 0]])
+        columns = np.concatenate([column, column[moves]])
+        values = np.concatenate(
+            [np.ones(len(edges), dtype=np.int64), -np.ones(int(moves.sum()), dtype=np.int64)]
+        )
+        return scipy.sparse.csc_array((values, (rows, columns)), shape=(self.domain.size, len(edges)))
+
+    def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
+        """Return the neighbourhood of the same moves with other sources."""
+        return _quietly(self.domain, self.delta, sources, self.limits)
+
+    def with_limits(self, limits: Limits | None) -> Neighbourhood:
+        """Return the neighbourhood of the same moves and sources with another promise beyond δ."""
+        return _quietly(self.domain, self.delta, self.sources, limits)
+
+    def without_limits(self) -> Neighbourhood:
+        """Return the neighbourhood that promises nothing beyond δ."""
+        return self if self.limits == () else self.with_limits(())
+
+    def capped(self) -> Neighbourhood:
+        """With the usual limit for any move at all where nothing was said of moves beyond δ.
+
+        >>> near = Neighbourhood(Domain((0, 1), (4,)), 0.25)
+        >>> [float(limit.factor) for limit in near.capped().profile], near.with_limits(()).capped().profile
+        ([4.0], ())
+        """
+        return self if self.limits is not None else self.with_limits([(math.inf, USUAL_CAP)])
+
+    def moves_within(self, distance: float) -> Neighbourhood:
+        """Return the relation of moves over `distance` (in the units of delta), with fixed membership."""
+        return _quietly(self.domain, distance, None, ())
+
+    def anywhere(self) -> Neighbourhood:
+        """Return the standard relation: entities move, and with sources also appear and vanish, anywhere."""
+        # The boundary is within the diameter of every cell.
+        return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
+
+    def appearing_anywhere(self) -> Neighbourhood:
+        """Return the relation of the same moves in which entities appear and vanish anywhere besides.
+
+        >>> near = Neighbourhood(Domain((0, 4), (4,)), 1)
+        >>> near.source_cells.tolist(), near.appearing_anywhere().source_cells.tolist()
+        ([False, False, False, False], [True, True, True, True])
+        """
+        import shapely
+
+        domain = self.domain
+        whole = (
+            shapely.LineString([(domain.low[0], 0), (domain.high[0], 0)])
+            if domain.ndim == 1
+            else shapely.box(*domain.bounds)
+        )
+        return _quietly(domain, self.delta, whole, self.limits)
+
+    @property
+    def delta_ground(self) -> float:
+        """δ as a number in ground units (metres, or the plane's units)."""
+        return self.domain.ground(self.domain.length(self.delta, name="delta"))
+
+    @property
+    def diameter(self) -> float:
+        """Longest distance between two points of the domain, in ground units of the largest scale."""
+        sides = (hi - lo for lo, hi in zip(self.domain.low, self.domain.high, strict=True))
+        return self.domain.ground(math.hypot(*sides))
+
+    @property
+    def delta_cells(self) -> tuple[float, ...]:
+        """δ in cells, per axis."""
+        return tuple(float(Fraction(self.radius, k)) for k in self.domain.steps)
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the neighbourhood as JSON, without its domain; public."""
+        sources = self.sources
+        if sources is not None and not isinstance(sources, str):
+            import shapely
+
+            sources = {"wkt": shapely.to_wkt(sources, rounding_precision=-1)}
+        out = {"delta": self.delta, "sources": sources}
+        return out | {"limits": describe_limits(self.profile)} if self.profile else out
+
+    @classmethod
+    def from_description(cls, domain: Domain, description: dict[str, Any]) -> Neighbourhood:
+        """Make the neighbourhood of a description that `describe` made."""
+        sources = description["sources"]
+        if isinstance(sources, dict):
+            import shapely
+
+            try:
+                sources = shapely.from_wkt(sources["wkt"])
+            except shapely.errors.GEOSException:
+                raise InputError("sources is a damaged geometry: it must be well-known text") from None
+        limits = limits_of(description["limits"]) if "limits" in description else None
+        return _quietly(domain, description["delta"], sources, limits)
+
+    def check_on_map(self) -> None:
+        """Raise InputError if δ is longer than any move on the map: there is nowhere else to be hidden."""
+        if self.delta_ground > self.diameter * (1 + 1e-9):
+            across, unit = f"{self.diameter:,.6g}", self.domain.unit
+            raise InputError(
+                f"delta is {self.delta!r}, but the map is only {across} {unit} across: nobody can be hidden among "
+                f"places that are not on it, and at {across} {unit} everybody may be anywhere on it already; take a "
+                "smaller δ, or larger bounds (are they in other units?)"
+            )
+
+    def _warn_of_long_moves(self) -> None:
+        # Cells per axis; the worst axis is named.
+        for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):
+            spare = cells - math.floor(cells)
+            if cells > 1 and 0 < spare <= _NEEDLESS:
+                here = self.domain.ground(side)
+                cure = f"cells of {here * cells / math.floor(cells):.6g}"
+                if self.domain.crs is not None and self.domain.grid is not None:  # whose cells are given
+                    cure = f"a delta of {_below(here * math.floor(cells)):.10g}"
+                warnings.warn(
+                    f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
+                    f"{math.floor(cells) + 1} cells; {cure} {self.domain.unit} would keep them at {math.floor(cells)}",
+                    DeltaHistWarning,
+                    stacklevel=4,
+                )
+                return
+
+
+def _below(length: float) -> float:
+    """Round a length down to five digits."""
+    digit = 10.0 ** (math.floor(math.log10(length)) - 4)
+    return math.floor(length / digit) * digit
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """Make an array read-only, since sensitivities are computed from it."""
+    array.flags.writeable = False
+    return array
+
+
+def _quietly(
+    domain: Domain,
+    delta: float | str,
+    sources: str | BaseGeometry | None,
+    limits: Limits | tuple[Limit, ...] | None = (),
+) -> Neighbourhood:
+    """Make a neighbourhood that nobody chose by hand, without advice about cell sizes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeltaHistWarning)
+        return Neighbourhood(domain, delta, sources, limits)

@@ -1,0 +1,236 @@
+"""Profiles: promises beyond δ, as limits on the cost of a change by its length in space, or in time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.errors import InputError, as_printed, whole
+from deltahist.space.domain import Domain
+
+#: What any move at all costs at most, in units of ε, where a strategy is chosen and nothing is said (docs/choosing.md).
+USUAL_CAP = Fraction(4)
+#: The profile ε r/δ, and a distance that no move exceeds.
+PROPORTIONAL, ANY = "proportional", "any"
+#: Cells whose distances are all told apart where a function is tabulated; beyond, distances within this share of each
+#: other are limited as the shortest of them.
+_TOLD_APART, _RATIO = 24, 1.02
+#: Limits that a profile may have.
+_MOST_LIMITS = 4096
+
+
+class Limit(NamedTuple):
+    """A limit: moves over at most a distance cost at most a factor times the cost within δ.
+
+    distance : ground length, as δ is given, or infinity for any move at all; in time a number of steps. factor : of ε;
+    of ρ its square counts for moves.
+    """
+
+    distance: float | str
+    factor: Fraction
+
+    @property
+    def any(self) -> bool:
+        """Whether it holds for moves of any length."""
+        return self.distance == math.inf
+
+
+#: What a profile may be given as: pairs, a function of the ground distance, "proportional", or several of these.
+Limits: TypeAlias = (
+    "Iterable[tuple[float | str, Any] | Callable[[float], Any] | str] | Callable[[float], Any] | str"
+)
+
+
+def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limit, ...]:
+    """Limits by increasing distance, of which none is idle; of several for one distance the least.
+
+    Raises
+    ------
+    InputError
+        On a distance that is not above δ or in another unit, a factor that is not a number of at least 1, or factors
+        that fall where the distance grows.
+    """
+    steps: list[tuple[float, Limit]] = []
+    tables: list[list[tuple[float, Limit]]] = []
+    within = domain.length(delta, name="delta")
+    if not callable(given) and not isinstance(given, Iterable):
+        raise InputError(f"limits is {given!r}: it must be a list of pairs (distance, factor)")
+    for each in [given] if callable(given) or isinstance(given, str) else given:
+        if isinstance(each, str):
+            if each != PROPORTIONAL:
+                raise InputError(
+                    f'limits holds {each!r}: it must be pairs (distance, factor), "proportional", or a function of the '
+                    "distance"
+                )
+            tables.append(_tabulated(lambda r: max(1.0, r / domain.ground(within)), domain, within))
+        elif callable(each):
+            tables.append(_tabulated(each, domain, within))
+        else:
+            steps.append(_pair(each, domain, delta))
+    return _least([_rising(steps, "move"), *tables])
+
+
+def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[Limit, ...]:
+    """Read limits for changes by their steps of time, whole numbers or infinity; as `read_limits`.
+
+    Raises
+    ------
+    InputError
+        On a number of steps that is not above the window's length, or a factor as for `read_limits`.
+    """
+    steps: list[tuple[float, Limit]] = []
+    for pair in given:
+        try:
+            last, factor = pair
+        except (TypeError, ValueError):
+            raise InputError(f"limits holds {pair!r}: it must be a pair (steps, factor)") from None
+        if last == ANY:
+            last = math.inf
+        if last != math.inf:
+            last = whole("or infinity", **{"the steps of a limit": last})
+        if length is None or last <= length:
+            raise InputError(
+                f"limits holds ({last}, {factor}): it must be about more steps than the window's "
+                f"{'own, which has no end' if length is None else f'{length:,}, within which the budget is promised'}"
+            )
+        steps.append((float(last), Limit(last, _factor(factor, f"of {last} steps"))))
+    return _least([_rising(steps, "change")])
+
+
+def _rising(steps: list[tuple[float, Limit]], what: str) -> list[tuple[float, Limit]]:
+    """Sort limits by length, and raise InputError if a longer one allows less, or one length has two factors."""
+    steps = sorted(steps, key=lambda step: step[0])
+    for (length, near), (same, far) in itertools.pairwise(steps):
+        if length == same and far.factor != near.factor:
+            raise InputError(
+                f"limits holds {_words(near)} and {_words(far)}: say one of them, which of the two is meant?"
+            )
+        if far.factor < near.factor:
+            raise InputError(
+                f"limits holds {_words(far)} after {_words(near)}: a longer {what} may not cost less than a shorter "
+                "one, which it could be made of (are the two exchanged?)"
+            )
+    return steps
+
+
+def _pair(given: Any, domain: Domain, delta: float | str) -> tuple[float, Limit]:
+    """Parse a limit, and return its length in units of the map with it."""
+    try:
+        distance, factor = given
+    except (TypeError, ValueError):
+        raise InputError(f"limits holds {given!r}: it must be a pair (distance, factor)") from None
+    endless = distance == ANY or (isinstance(distance, numbers.Real) and distance == math.inf)
+    length = math.inf if endless else domain.length(distance, name="the distance of a limit")
+    if endless:
+        distance = math.inf
+    elif isinstance(distance, numbers.Real):
+        distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
+    if length <= domain.length(delta, name="delta"):
+        raise InputError(
+            f"the distance of a limit is {distance!r}: it must be longer than delta={delta!r}, within which the budget "
+            "itself is promised (is it in the same unit?)"
+        )
+    return length, Limit(distance, _factor(factor, "for any move" if endless else f"at {distance!r}"))
+
+
+def _factor(value: Any, place: str) -> Fraction:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        raise InputError(f"the limit {place} is {value!r}: it must be a finite number of at least 1")
+    factor = as_printed(value)
+    if factor < 1:
+        raise InputError(
+            f"the limit {place} is {float(value):g}: it must be at least 1, since what is shorter costs up to the "
+            "budget (take a smaller budget for less)"
+        )
+    return factor
+
+
+def _words(limit: Limit) -> str:
+    return f"{float(limit.factor):g} times the budget " + (
+        "for any move" if limit.any else f"within {limit.distance}"
+    )
+
+
+def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -> list[tuple[float, Limit]]:
+    """Tabulate a function of the distance as limits: between cells at a distance, moves cost at most its value."""
+    sides = [side * some_below(n, 400) for side, n in zip(domain.cell, domain.shape, strict=True)]
+    apart = np.unique(np.hypot(*np.meshgrid(*sides)).ravel() if domain.ndim == 2 else sides[0])
+    kept: list[float] = []
+    for distance in apart[apart > delta * (1 - 1e-12)].tolist():
+        near = distance <= _TOLD_APART * max(domain.cell)
+        if not kept or distance > kept[-1] * (1 + 1e-9 if near else _RATIO):
+            kept.append(distance)
+    out: list[tuple[float, Limit]] = []
+    # Cells may be δ apart, or hold points that are just a little further apart than that.
+    for start, end in itertools.pairwise([delta, *kept, math.inf]):
+        if end - max(domain.step) <= start:
+            continue
+        place = domain.ground(start)
+        factor = _factor(function(place), f"at {place:.10g}")
+        if out and factor < out[-1][1].factor:
+            raise InputError(
+                f"limits falls to {float(factor):g} at {place:.10g}: a longer move may not cost less than a shorter "
+                "one, which it could be made of"
+            )
+        # A lattice step less: cells that are as far apart as `end` are for the next limit, whatever is rounded.
+        until = end - max(domain.step)
+        out.append((until, Limit(domain.ground(until), factor)))
+    return out
+
+
+def some_below(number: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` whole numbers below `number`: the first ones all, then at gaps in proportion to size."""
+    return np.asarray(np.unique(np.geomspace(1, number, most).round().astype(np.int64)) - 1)
+
+
+def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:
+    """Return the least of several profiles at every distance; limits that another one implies are left out."""
+    every = sorted(
+        (step for profile in profiles for step in profile), key=lambda step: (step[0], -step[1].factor)
+    )
+    out: list[Limit] = []
+    least = None
+    for _, limit in reversed(every):  # from the longest: what holds there holds for all shorter moves
+        if least is None or limit.factor < least:
+            least = limit.factor
+            out.append(limit)
+    if len(out) > _MOST_LIMITS:
+        raise InputError(f"limits has {len(out):,} steps: at most {_MOST_LIMITS:,}")
+    return tuple(reversed(out))
+
+
+def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
+    """JSON-ready: pairs of the distance, or "any", and the exact factor."""
+    return [[ANY if limit.any else limit.distance, str(limit.factor)] for limit in limits]
+
+
+def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
+    """Read the limits that `describe_limits` described, from an untrusted file.
+
+    Raises InputError on a profile of another kind, which a newer version may know.
+    """
+    known = isinstance(description, list) and len(description) <= _MOST_LIMITS
+    if known:
+        known = all(
+            isinstance(pair, list)
+            and len(pair) == 2
+            and isinstance(pair[0], int | float | str)
+            and isinstance(pair[1], str)
+            for pair in description
+        )
+    if not known:
+        raise InputError(
+            f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor (a profile of a newer "
+            "version?)"
+        )
+    try:
+        return [(far, Fraction(factor)) for far, factor in description]
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"limits is {str(description)[:80]!r}: its factors must be fractions") from None

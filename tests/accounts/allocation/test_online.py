@@ -1,0 +1,214 @@
+"""Online allocation: the stochastic program against cvxpy, windows that hold whatever comes, models, bad input."""
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.accounts.allocation import Independent, Markov, allocate_offline, allocate_online
+from deltahist.accounts.allocation.online import decide, draw_futures, limits_ahead
+from deltahist.accounts.allocation.problem import window_sums
+
+cp = pytest.importorskip("cvxpy")
+
+
+def plain(now, ahead, past, length, power):
+    """The stochastic program written out: (N, H − 1) futures share the first amount."""
+    first = cp.Variable()
+    later = cp.Variable(ahead.shape, nonneg=True)
+    error, limits = len(ahead) * now * cp.power(first, -power), []
+    for s, weights in enumerate(ahead):
+        row = [*past, first, *(later[s, j] for j in range(len(weights)))]
+        limits += [sum(row[max(0, k - length + 1) : k + 1]) <= 1 for k in range(len(past), len(row))]
+        error += sum(w * cp.power(later[s, j], -power) for j, w in enumerate(weights) if w)
+    cp.Problem(cp.Minimize(error), limits).solve(solver="CLARABEL")
+    return float(first.value)
+
+
+@pytest.mark.parametrize(
+    ("length", "power", "horizon"), [(4, 2.0, 9), (3, 1.0, 3), (5, 3.0, 4), (1, 2.0, 3), (7, 0.5, 10)]
+)
+def test_the_program_against_cvxpy(length, power, horizon):
+    rng = np.random.default_rng(length)
+    past = rng.dirichlet(np.ones(length))[1:] * 0.9
+    ahead = (rng.random((5, horizon - 1)) < 0.6) * rng.choice([1.0, 4.0], (5, horizon - 1))
+    limits = limits_ahead(past[None], length, horizon)
+    found = decide(np.array([2.0]), ahead.T[:, None, :], limits, length, power)[0]
+    assert found == pytest.approx(plain(2.0, ahead, past, length, power), abs=2e-3)
+
+
+def test_problems_at_once_are_the_problems_one_by_one():
+    rng = np.random.default_rng(3)
+    past = np.array([rng.dirichlet(np.ones(4))[1:] * u for u in (0.2, 0.6, 0.99)])
+    ahead = (rng.random((8, 3, 20)) < 0.5).astype(float)
+    now = np.array([1.0, 5.0, 0.01])
+    limits = limits_ahead(past, 4, 9)
+    together = decide(now, ahead, limits, 4, 2.0)
+    alone = [decide(now[[i]], ahead[:, [i]], limits[:, [i]], 4, 2.0)[0] for i in range(3)]
+    assert np.allclose(together, alone, atol=2e-3)
+
+
+def test_one_scenario_is_the_offline_optimum():
+    weights = np.array([1.0, 0, 1, 1, 0, 1, 1, 0, 0, 1])
+    model = lambda known, steps, scenarios, rng: np.tile(weights[len(known) :][:steps], (scenarios, 1))  # noqa: E731
+    spent = []
+    for step in range(10):
+        spent.append(
+            allocate_online(
+                spent, weights[: step + 1], length=3, epsilon=1.0, model=model, steps=10, scenarios=1
+            )
+        )
+    best = allocate_offline(weights, length=3, epsilon=1.0)
+    on = weights > 0
+    assert (np.array(spent)[on] ** -2.0).sum() == pytest.approx((best[on] ** -2.0).sum(), rel=0.01)
+
+
+@pytest.mark.parametrize("rule", ["all", "none", "alternating", "huge at last", "random"])
+@pytest.mark.parametrize("window", [1, 3, 5])
+def test_no_window_is_exceeded_whatever_the_weights(rule, window):
+    """Weights that the model never expected; exact sums in billionths."""
+    rng = np.random.default_rng(4)
+    weights = {
+        "all": np.ones(16),
+        "none": np.zeros(16),
+        "alternating": np.arange(16) % 2 * 1.0,
+        "huge at last": np.append(np.ones(15) * 1e-3, 1e9),
+        "random": rng.exponential(size=16) * (rng.random(16) < 0.5),
+    }[rule]
+    spent = []
+    for step in range(16):
+        spent.append(
+            allocate_online(
+                spent, weights[: step + 1], length=window, epsilon=0.3, model=Independent((0, 1), (0.9, 0.1)),
+                scenarios=20, steps=None if window == 3 else 16,
+            )
+        )  # fmt: skip
+        assert (spent[-1] == 0) == (weights[step] == 0)
+    units = np.rint(np.array(spent) * 1e9).astype(int)
+    assert window_sums(units, window).max() <= 300_000_000
+
+
+def test_more_expected_demand_means_less_now():
+    spend = [
+        allocate_online([], [1], length=4, epsilon=1.0, model=Independent((0, 1), (1 - p, p)), scenarios=300)
+        for p in (0.05, 0.5, 0.95)
+    ]
+    assert spend[0] > spend[1] > spend[2] > 0.25
+    sticky = Markov((0, 1), ((0.9, 0.1), (0.1, 0.9)))
+    fickle = Markov((0, 1), ((0.1, 0.9), (0.9, 0.1)))
+    first, second = (
+        allocate_online([], [1], length=2, epsilon=1.0, model=m, scenarios=300) for m in (sticky, fickle)
+    )
+    assert first < second
+
+
+def test_it_can_be_stopped_at_any_time():
+    import time
+
+    start = time.monotonic()
+    found = allocate_online(
+        [0.3], [1, 1], length=7, epsilon=1.0, model=Independent(), scenarios=10**7, seconds=0.2
+    )
+    assert time.monotonic() - start < 5
+    assert 0 < found <= 0.7
+
+
+def test_a_probability_is_a_model():
+    given = {"length": 4, "epsilon": 1.0, "scenarios": 50}
+    first = allocate_online([], [1], model=0.3, **given)
+    assert first == allocate_online([], [1], model=Independent((0, 1), (0.7, 0.3)), **given)
+    with pytest.raises(dh.InputError, match="numbers from 0"):
+        allocate_online([], [1], model=1.3, **given)
+
+
+def test_the_last_step_takes_what_is_left():
+    assert allocate_online([0.25, 0.5], [1, 1, 2], length=3, epsilon=1, model=Independent(), steps=3) == 0.25
+    assert allocate_online([0.5, 0.5], [1, 1, 2], length=3, epsilon=1, model=Independent(), steps=3) == 0.0
+
+
+@pytest.mark.slow
+def test_it_comes_near_the_best_policy():
+    """δ = 4, p = ½, 20 steps: within 4% of the best policy's expected error (300 draws: one standard error is 2%)."""
+    from experiments._policy import best_policy
+    from experiments.figure7 import error
+    from experiments.figure8 import online
+
+    rng = np.random.default_rng(5)
+    weights = (rng.random((300, 20)) < 0.5).astype(float)
+    spent = online(weights, 4, 0.5, 50, rng)
+    made = np.array([error(w, e) for w, e in zip(weights, spent, strict=True)])
+    best = best_policy(0.5, 20, 4, 36)[-1] * weights.sum() / (300 * 10)
+    assert made.mean() == pytest.approx(best, rel=0.04)
+
+
+def test_the_best_policy_on_two_steps():
+    """δ = 2, two steps: spend e now, and the rest if the second weight is 1: least e^−2 + p (1 − e)^−2 on the grid."""
+    from experiments._policy import best_policy
+
+    grid = np.arange(1, 20) / 20
+    first = 1 + 0.5 * 0  # alone: everything
+    found = best_policy(0.5, 2, 2, 20)
+    assert found[0] == pytest.approx(0.5 * first)
+    assert best_policy(0.5, 2, 2, 20, bound=True)[1] < found[1] < best_policy(0.5, 2, 2, 10)[1] + 1e-9
+    asked = np.min(np.append(grid**-2.0 + 0.5 * (1 - grid) ** -2.0, np.inf))
+    assert found[1] == pytest.approx(0.5 * asked + 0.5 * 0.5)
+
+
+def test_markov_chains_follow_their_transitions():
+    """Relative frequencies of 40,000 draws. False alarms: about 1 in 10⁴."""
+    model = Markov((0.0, 2.0), ((0.8, 0.2), (0.3, 0.7)))
+    drawn = model.sample(np.array([2.0]), 2, 40_000, np.random.default_rng(6))
+    assert (drawn[:, 0] == 2).mean() == pytest.approx(0.7, abs=0.01)
+    assert (drawn[drawn[:, 0] == 0, 1] == 2).mean() == pytest.approx(0.2, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda *a: np.ones((3, 3)), "draws shape"),
+        (lambda w, s, n, r: np.full((n, s), -1.0), "weights that the model draws are -1"),
+        (lambda w, s, n, r: np.full((n, s), np.nan), "nan"),
+        ("coin", "model is 'coin'"),
+    ],
+)
+def test_models_that_draw_something_else(model, message):
+    with pytest.raises(dh.InputError, match=message):
+        draw_futures(model, np.ones(1), 4, 5, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Independent((0, -1)), "values are -1"),
+        (lambda: Independent((0, 1), (0.5, 0.6)), "add up to 1"),
+        (lambda: Independent((0, 1), (1.0,)), "2 numbers"),
+        (lambda: Markov((0, 0), ((1, 0), (0, 1))), "different"),
+        (lambda: Markov((0, 1), ((1, 0),)), "transitions have 1 rows"),
+        (lambda: Markov((0, 1), ((1, 0), (0.5, 0.4))), "a row of transitions"),
+        (
+            lambda: Markov((0, 1), ((1, 0), (0, 1))).sample(np.array([5.0]), 1, 1, np.random.default_rng(0)),
+            "none of",
+        ),
+    ],
+)
+def test_bad_models(make, message):
+    with pytest.raises(dh.InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("past", "weights", "options", "message"),
+    [
+        ([], [], {}, "one weight more"),
+        ([0.1], [1], {}, "one weight more"),
+        ([], [-1], {}, "weights are -1"),
+        ([], [np.nan], {}, "weights are nan"),
+        ([2.0], [1, 1], {}, "past spends 2"),
+        ([], [1], {"length": 0}, "length is 0"),
+        ([], [1], {"scenarios": 0}, "scenarios is 0"),
+        ([], [1], {"seconds": 0}, "seconds is 0"),
+        ([0.1, 0.1], [1, 1, 1], {"steps": 2}, "steps is 2"),
+    ],
+)
+def test_bad_input(past, weights, options, message):
+    with pytest.raises(dh.InputError, match=message):
+        allocate_online(past, weights, **{"length": 3, "epsilon": 1.0, "model": Independent()} | options)

@@ -1,0 +1,50 @@
+"""What tests of the ledger and of its databases begin with."""
+
+import postgres
+import psycopg
+import pytest
+
+from deltahist.accounts import databases
+from deltahist.accounts.ledger import Ledger
+
+
+@pytest.fixture(scope="session")
+def one_database(tmp_path_factory):
+    """The address of a database that tests share, one after another."""
+    with postgres.new_database(tmp_path_factory.getbasetemp()) as url:
+        yield url
+
+
+@pytest.fixture
+def shared_url(one_database):
+    """The same, empty and with the settings of a new one."""
+    yield one_database
+    let_go()
+    with psycopg.connect(one_database, autocommit=True) as connection:
+        # What a process that was killed had begun would be waited for.
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND datname = current_database()"
+        )
+        connection.execute(f"DROP SCHEMA IF EXISTS {databases.SCHEMA}, hostile, public CASCADE")
+        connection.execute(f"CREATE SCHEMA public; ALTER DATABASE {connection.info.dbname} RESET ALL")
+
+
+def let_go():
+    """Close connections: those that come from now on have the settings of now."""
+    for engine in databases._ENGINES.values():
+        engine.dispose()
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def where(request, tmp_path):
+    """The path or the URL of a ledger that is not there yet, in every database."""
+    return tmp_path / "city.ledger" if request.param == "SQLite" else request.getfixturevalue("shared_url")
+
+
+@pytest.fixture
+def ledger(where):
+    ledger = Ledger(where)
+    ledger.account("city", {"length": 3})
+    ledger.store("city", "rows", 17)
+    return ledger

@@ -1,0 +1,158 @@
+"""Any course of events, in every database, against a plain model of what each account must have spent."""
+
+from fractions import Fraction
+
+import psycopg
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+import deltahist as dh
+from deltahist.accounts.ledger import Ledger
+
+NAMES, KEYS = st.sampled_from(["city", "town", "gauss"]), st.sampled_from(["May", "June", "é"])
+AMOUNTS = st.sampled_from([0.1, 0.25, Fraction(1, 3), Fraction(1, 7), 1e-9, 0.6, 1, 2])
+LIMITS = {"city": {"epsilon": 2}, "town": {"rho": 1}, "gauss": {"epsilon": 2, "probability": 1e-6}}
+STEPS = 3
+
+
+def nano(amount):
+    """Billionths, rounded up, of what a number prints as."""
+    return -int(-Fraction(str(amount)) * 10**9 // 1)
+
+
+class Course(RuleBasedStateMachine):
+    """What a ledger was asked, and what it must say."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+
+    @initialize()
+    def begin(self):
+        self.ledger = Ledger(self.where)
+        self.spent, self.failed, self.answers = {}, Fraction(0), {}
+        self.chains, self.days, self.draws = {}, {}, 0
+
+    @rule(name=NAMES)
+    def open(self, name):
+        self.ledger.open(name, **LIMITS[name])
+        self.spent.setdefault(name, 0)
+
+    @rule(name=NAMES)
+    def open_with_another_limit(self, name):
+        if name in self.spent:
+            with pytest.raises(dh.InputError, match="other parameters"):
+                self.ledger.open(name, epsilon=3)
+
+    @rule()
+    def reopen(self):
+        self.ledger = Ledger(self.where)
+
+    def pay(self, name, cost, ask, failing=Fraction(0)):
+        """What comes of it, or None where the model says that it is refused."""
+        if name not in self.spent:
+            with pytest.raises(dh.InputError, match="is not there"):
+                ask()
+            return None
+        limit = 10**9 * LIMITS[name].get("epsilon", 1)
+        if self.spent[name] + cost > limit or self.failed + failing > Fraction(1, 10**6):
+            with pytest.raises(dh.BudgetExceeded):
+                ask()
+            return None
+        out = ask()
+        self.spent[name] += cost
+        self.failed += failing
+        return out
+
+    @rule(name=NAMES, amount=AMOUNTS)
+    def charge(self, name, amount):
+        out = self.pay(name, nano(amount), lambda: self.ledger.charge(name, amount))
+        assert out is None or out == Fraction(nano(amount), 10**9)
+
+    @rule(name=NAMES, amount=AMOUNTS, key=KEYS, words=st.sampled_from([None, {"visits": 1}]), drawn=st.booleans())
+    def ask_with_a_key(self, name, amount, key, words, drawn):
+        def draw(charge):
+            self.draws += 1
+            return self.draws
+
+        def ask():
+            if drawn:
+                return self.ledger.answer(name, amount, draw, key=key, request=words)
+            return self.ledger.charge(name, amount, key=key, request=words)
+
+        before, asked = self.answers.get((name, key)), (nano(amount), words, drawn)
+        draws = self.draws
+        if before is None:
+            out = self.pay(name, nano(amount), ask)
+            assert self.draws == draws + (drawn and out is not None)
+            if out is not None:
+                self.answers[name, key] = (asked, out)
+        elif before[0] == asked:
+            assert ask() == before[1]
+            assert self.draws == draws
+        else:
+            with pytest.raises(dh.InputError, match="was used for another request"):
+                ask()
+
+    @rule(name=NAMES, amount=AMOUNTS, key=st.none() | KEYS)
+    def draw_in_vain(self, name, amount, key):
+        if name in self.spent and (name, key) not in self.answers:
+            with pytest.raises((ZeroDivisionError, dh.BudgetExceeded)):
+                self.ledger.answer(name, amount, lambda charge: 1 / 0, key=key)
+
+    @rule(amount=st.sampled_from([Fraction(1, 4), Fraction(1)]), failing=st.sampled_from([3, 7]))
+    def charge_with_a_probability(self, amount, failing):
+        failing = Fraction(failing, 10**7)
+        promise = dh.Guarantee(epsilon=amount, probability=failing)
+        self.pay("gauss", nano(amount), lambda: self.ledger.charge("gauss", promise), failing)
+
+    @rule(amount=AMOUNTS, chain=st.sampled_from("ab"), settled=st.booleans())
+    def refine(self, amount, chain, settled):
+        if "city" not in self.spent:
+            return
+        window = dh.Account.total(epsilon=2, ledger=self.ledger, name="city").window
+        paid, token = self.chains.get(chain, (0, None))
+        due = max(0, nano(amount) - paid)
+        if self.pay("city", due, lambda: window.charge_up_to(amount, chain, token, token)) is None:
+            return
+        if settled:
+            token, source = f"{token}+", token
+            window.settle(chain, token, source)
+        else:
+            token = self.chains.get(chain, (0, None))[1]
+        self.chains[chain] = (max(paid, nano(amount)), token)
+
+    @rule(amount=AMOUNTS, step=st.integers(0, 12))
+    def charge_a_day(self, amount, step):
+        window = dh.Window(STEPS, epsilon=1, ledger=self.ledger, name="days")
+        held = sum(each for at, each in self.days.items() if step - STEPS < at <= step)
+        if step < max(self.days, default=0):
+            with pytest.raises(dh.InputError, match="must not go back"):
+                window.charge(step, amount)
+        elif held + nano(amount) > 10**9:
+            with pytest.raises(dh.BudgetExceeded):
+                window.charge(step, amount)
+        else:
+            window.charge(step, amount)
+            self.days[step] = self.days.get(step, 0) + nano(amount)
+
+    @invariant()
+    def it_says_what_the_model_says(self):
+        assert self.ledger.problems() == []
+        found = {each.account: each for each in self.ledger.standings() if each.kind == "total"}
+        assert {name: each.spent * 10**9 for name, each in found.items()} == self.spent
+        assert "gauss" not in found or found["gauss"].failed == self.failed
+
+
+def test_any_course_of_events(request, where, tmp_path):
+    files = iter(range(10**6))
+
+    def fresh():
+        if where == tmp_path / "city.ledger":
+            return Course(tmp_path / f"{next(files)}.ledger")
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS deltahist CASCADE")
+        return Course(where)
+
+    run_state_machine_as_test(fresh, settings=settings(max_examples=12, stateful_step_count=25))

@@ -1,0 +1,475 @@
+"""Accounts that pay for releases: spans of steps by brute force, exact sums, publishers, chains, kills and company."""
+
+import contextlib
+import random
+import signal
+import sqlite3
+import tempfile
+import threading
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import deltahist as dh
+from deltahist.accounts.ledger import Ledger
+from deltahist.accounts.rules import ChainCharge, Rule
+from deltahist.budget import Payment
+from tests.accounts.processes import SERVER
+
+LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+CELLS = dh.strategies.Identity(LINE.domain)
+COUNTS, POINTS = np.arange(8), np.linspace(0.5, 7.5, 20)
+
+PUBLISHERS = {
+    "counts": lambda **how: dh.publish(COUNTS, LINE, CELLS, **how),
+    "sorted points": lambda **how: dh.publish_sorted(POINTS, LINE, **how),
+    "a quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
+    "a smooth quantile": lambda **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth-student", **how),
+}
+AMOUNTS = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.999999999, 1e-9, 1.0])
+SHARES = st.sampled_from([0.1, 0.25, 1 / 3, Fraction(1, 7), 0.5, 0.001, 1])
+
+
+def rounded_up(amount):
+    """What an amount is charged as: of what a number prints as, whole billionths."""
+    return Fraction(-int(-Fraction(str(amount)) * 10**9 // 1), 10**9)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 5),
+    st.lists(st.tuples(st.integers(1, 6), st.sampled_from([0, Fraction(1, 2), 1])), max_size=2),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 3), AMOUNTS), max_size=30),
+    st.booleans(),
+)
+def test_no_span_of_steps_exceeds_its_limit(length, more, total, asked, durable):
+    """Windows of several lengths, each with its limit: against all of them over all steps."""
+    limits, factor = [], Fraction(1)
+    for further, dearer in sorted(dict(more).items()):
+        factor += dearer
+        limits.append((length + further, factor))
+    limits += [(np.inf, factor + 1)] if total else []
+    every = [(length, Fraction(1)), *limits]
+    spent, step = {}, 0
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = f"{folder}/a" if durable and len(asked) < 6 else None
+        window = dh.Window(length=length, epsilon=1, limits=limits, ledger=ledger)
+        for ahead, amount in asked:
+            step += ahead
+            left = min(most - sum(v for s, v in spent.items() if step - n < s <= step) for n, most in every)
+            assert window.available(step) == left
+            assert window.spent(step) == sum(v for s, v in spent.items() if step - length < s <= step)
+            if rounded_up(amount) <= left:
+                assert window.charge(step, amount) == rounded_up(amount)
+                spent[step] = spent.get(step, 0) + rounded_up(amount)
+            else:
+                with pytest.raises(dh.BudgetExceeded, match="is left"):
+                    window.charge(step, amount)
+            assert window.last == max(spent, default=None)
+    for n, most in every:
+        starts = [-1] if n == np.inf else range(-n, step + n)
+        assert all(sum(v for s, v in spent.items() if first <= s < first + n) <= most for first in starts)
+
+
+def test_limits_are_kept_by_the_ledger_and_across_runs(tmp_path):
+    ledger = str(tmp_path / "a.ledger")
+    for step in range(1, 7):
+        dh.Window(2, 1, ledger=ledger, limits=[(4, Fraction(3, 2)), (np.inf, 2)]).charge(step, 0.3)
+    with pytest.raises(dh.BudgetExceeded, match=r"at step 7: all steps have spent 1\.8 of 2, 0\.2 is left"):
+        dh.Window(2, 1, ledger=ledger, limits=[(4, Fraction(3, 2)), (np.inf, 2)]).charge(7, 0.3)
+    with pytest.raises(dh.InputError, match="limits"):
+        dh.Window(2, 1, ledger=ledger)
+    with Ledger(ledger).transaction() as change:
+        change.charge("window", 7, 10**9)
+    found = " ".join(Ledger(ledger).problems())
+    assert "has spent 1.9 in 4 steps in a row, more than 1.5 times its limit" in found
+    assert "has spent 2.8 in all steps, more than 2 times its limit" in found
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_charges_are_kept_for_the_longest_limit(tmp_path, durable):
+    window = dh.Window(2, 1, ledger=str(tmp_path / "a.ledger") if durable else None, limits=[(4, 1)])
+    window.charge(1, 0.6)
+    window.charge(3, 0.4)
+    with pytest.raises(dh.BudgetExceeded, match=r"at step 4: steps 1 to 4 have spent 1 of 1, 0 is left"):
+        window.charge(4, 0.6)
+    window.charge(5, 0.6)
+    assert window._charges() == {3: 4 * 10**8, 5: 6 * 10**8}
+    short = dh.Window(length=5, rho=0.5, ledger=str(tmp_path / "a.ledger") if durable else None, name="short")
+    for step in range(0, 20, 2):
+        short.charge(step, short.equal)
+    assert (short.unit, short.equal, len(short._charges())) == ("rho", Fraction(1, 10), 3)
+
+
+def test_an_account_that_was_opened_anew_with_limits_is_not_spent_without_them(tmp_path):
+    """Whoever still has the window of before would forget charges that the limits are about."""
+    ledger = Ledger(str(tmp_path / "a.ledger"))
+    ledger.open("other", epsilon=1)
+    before = dh.Window(2, 1, ledger=ledger)
+    ledger.close_if_unused("window")
+    dh.Window(2, 1, ledger=ledger, limits=[(4, 1)]).charge(1, 1)
+    with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
+        before.charge(3, 1)
+    assert ledger.charges("window") == {1: 10**9}
+
+
+def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
+    assert dh.Window(7, 1, limits=[(28, 2)]).equal == Fraction(71428571, 10**9)
+    assert dh.Window(7, 1, limits=[(14, 2)]).equal == dh.Window(7, 1).equal
+    with pytest.raises(dh.InputError, match="would be spent after 28 steps, since an endless stream"):
+        _ = dh.Window(7, 1, limits=[(np.inf, 4)]).equal
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ([(7, 2)], "more steps than the window's 7, within which the budget is promised"),
+        ([(30, 0.5)], "the limit of 30 steps is 0.5: it must be at least 1"),
+        ([(30, 3), (60, 2)], "2 times the budget within 60 after 3 times the budget within 30"),
+        ([(30.5, 2)], r"30\.5: it must be a whole number"),
+        ([30], "limits holds 30: it must be a pair"),
+    ],
+)
+def test_bad_limits_are_refused_with_the_rule(limits, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.Window(7, 1, limits=limits)
+
+
+def test_the_limit_of_a_longer_run_is_rounded_down():
+    """A billionth more would be more than was promised."""
+    window = dh.Window(1, epsilon=Fraction(1, 10**9), limits=[(2, Fraction(3, 2))])
+    window.charge(0, Fraction(1, 10**9))
+    assert window.available(1) == 0
+
+
+def test_ten_times_a_tenth_is_one():
+    window = dh.Window(length=10, epsilon=1.0)
+    for step in range(1, 101):
+        assert window.charge(step, 0.1) == Fraction(1, 10)
+    with pytest.raises(dh.InputError, match="steps 91 to 100 have spent 1 of 1, 0 is left"):
+        window.charge(100, 1e-9)
+
+
+def test_it_goes_on_where_it_stopped(where):
+    first = dh.Window(length=3, epsilon=1, ledger=where)
+    first.charge(7, 0.6)
+    again = dh.Window(length=3, epsilon=1, ledger=Ledger(where))
+    assert again.last == 7
+    assert again.available(8) == Fraction(2, 5)
+    with pytest.raises(dh.InputError, match="steps must not go back"):
+        again.charge(6, 0.1)
+    other = dh.Window(length=3, epsilon=1, ledger=where, name="other")
+    assert other.charge(1, 1) == 1
+    assert again.available(10) == 1
+    with pytest.raises(dh.InputError, match="length was 3, is 4"):
+        dh.Window(length=4, epsilon=1, ledger=where)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 0}, "length is 0"),
+        ({"length": 2.5}, "length is 2.5"),
+        ({"epsilon": None}, "one of them"),
+        ({"rho": 1}, "one of them"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"epsilon": 1e-9}, "at least a billionth for each of 3 steps"),
+        ({"epsilon": 2}, "epsilon was 1, is 2"),
+        ({"epsilon": None, "rho": 1}, "rho was null"),
+        ({"about": {"delta": 5}}, "about"),
+    ],
+)
+def test_bad_and_other_parameters_are_refused(tmp_path, options, message):
+    dh.Window(length=3, epsilon=1, ledger=tmp_path / "l").charge(1, 0.5)
+    with pytest.raises(dh.InputError, match=message):
+        dh.Window(**{"length": 3, "epsilon": 1, "ledger": tmp_path / "l"} | options)
+    assert dh.Window(length=3, epsilon=1, ledger=tmp_path / "l").spent(1) == Fraction(1, 2)
+
+
+def test_a_ledger_cut_short_spends_nothing(tmp_path):
+    window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a")
+    window.charge(1, 0.5)
+    data = (tmp_path / "a").read_bytes()
+    (tmp_path / "a").write_bytes(data[: len(data) // 2])
+    with pytest.raises(dh.InputError, match="nothing was charged"):
+        window.charge(2, 0.1)
+    with pytest.raises(dh.InputError, match="cut short"):
+        dh.Window(length=3, epsilon=1, ledger=tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("step", "amount", "message"),
+    [(1.5, 0.1, "step is 1.5"), ("1", 0.1, "step is '1'"), (1, 0, "amount is 0"), (1, -1, "amount is -1"),
+     (1, float("nan"), "amount is nan"), (1, 2, "0 of 1, 1 is left"), (2**63, 0.1, "step is")],
+)  # fmt: skip
+def test_bad_charges_spend_nothing(step, amount, message):
+    window = dh.Window(length=3, epsilon=1)
+    with pytest.raises(dh.InputError, match=message):
+        window.charge(step, amount)
+    assert window.last is None
+
+
+# ---------------------------------------------------------------------------------- publishers
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(st.tuples(st.sampled_from(sorted(PUBLISHERS)), SHARES), max_size=10), st.booleans())
+def test_what_was_published_never_exceeds_the_limit(asked, durable):
+    with tempfile.TemporaryDirectory() as folder:
+        account = dh.Account.total(epsilon=1, ledger=f"{folder}/l" if durable else None, name="people")
+        published = Fraction(0)
+        for name, amount in asked:
+            left, payments = account.left, len(account.payments)
+            try:
+                release = PUBLISHERS[name](epsilon=amount, account=account)
+            except dh.BudgetExceeded:
+                assert rounded_up(amount) > left
+                assert (account.left, len(account.payments)) == (left, payments)
+                continue
+            published += release.epsilon
+            assert published <= account.spent == release.payment.spent <= 1
+            assert account.left == left - (account.spent - (1 - left))
+        assert published <= 1
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda account: dh.publish(COUNTS[:3], LINE, CELLS, 0.5, account=account),
+        lambda account: dh.publish(-COUNTS, LINE, CELLS, 0.5, account=account),
+        lambda account: dh.publish(COUNTS, LINE, CELLS, 50, account=account),
+        lambda account: dh.publish(COUNTS, LINE, CELLS, rho=0.5, account=account),
+        lambda account: dh.publish(COUNTS, LINE, epsilon=0.5, probability=1e-6, noise="gaussian", account=account),
+        lambda account: dh.publish_sorted([], LINE, 0.5, account=account),
+        lambda account: dh.publish_sorted([np.nan], LINE, 0.5, account=account),
+        lambda account: dh.publish_quantile(
+            POINTS, 0.5, LINE, 0.5, probability=1e-6, method="smooth-laplace", account=account
+        ),
+    ],
+)
+def test_what_is_refused_is_not_charged(tmp_path, refused):
+    account = dh.Account.total(epsilon=100, ledger=tmp_path / "l")
+    with pytest.raises(dh.InputError):
+        refused(account)
+    assert (account.spent, account.payments) == (0, [])
+
+
+def test_units_must_agree():
+    with pytest.raises(dh.InputError, match="keeps pure epsilon, and the release spends rho"):
+        PUBLISHERS["counts"](rho=1, account=dh.Account.total(epsilon=3))
+    with pytest.raises(dh.InputError, match="keeps rho, and the release spends epsilon"):
+        PUBLISHERS["counts"](epsilon=1, account=dh.Account.total(rho=3))
+    assert PUBLISHERS["counts"](rho=1, account=dh.Account.total(rho=3)).payment.unit == "rho"
+
+
+@pytest.mark.parametrize("name", PUBLISHERS)
+def test_the_release_says_who_keeps_the_sum(tmp_path, name):
+    account = dh.Account.total(epsilon=3, name="checkins")
+    PUBLISHERS[name](epsilon=1, account=account)
+    release = PUBLISHERS[name](epsilon=0.5, account=account)
+    release.save(tmp_path / "r")
+    again = dh.load(tmp_path / "r")
+    for each in (release, again):
+        assert each.payment == Payment("checkins", "epsilon", Fraction(3), Fraction(3, 2))
+        assert "Account             'checkins' has spent ε = 1.5 of 3, this release with it\n" in each.statement()
+        assert each.facts()["account"]["spent"] == "3/2"
+    alone = PUBLISHERS[name](epsilon=0.5)
+    assert "Account             none: nobody keeps the sum" in alone.statement()
+    assert alone.facts()["account"] is None
+    assert "Account" not in alone.mechanism.statement()
+
+
+def test_a_window_pays_for_a_step(tmp_path):
+    window = dh.Window(length=7, epsilon=1, ledger=tmp_path / "l", name="days")
+    release = PUBLISHERS["counts"](epsilon=0.25, account=dh.Account(window, 3))
+    assert window.spent(3) == Fraction(1, 4)
+    said = "'days' has spent ε = 0.25 of 1, this release with it, in the 7 steps that end with it"
+    assert said in release.statement()
+    with pytest.raises(dh.BudgetExceeded, match=r"at step 4: steps -2 to 4 have spent 0\.25"):
+        PUBLISHERS["counts"](epsilon=1, account=dh.Account(window, 4))
+
+
+def test_a_total_goes_on_and_stays_what_it_is(tmp_path):
+    dh.Account.total(epsilon=3, ledger=tmp_path / "l", name="a").window.charge(0, 2)
+    again = dh.Account.total(epsilon=3, ledger=tmp_path / "l", name="a")
+    assert (again.spent, again.left, again.limit) == (2, 1, 3)
+    for other in ({"epsilon": 4}, {"rho": 3}):
+        with pytest.raises(dh.InputError, match="opened with other parameters"):
+            dh.Account.total(**other, ledger=tmp_path / "l", name="a")
+    with pytest.raises(dh.InputError, match='kind was "total", is "window"'):
+        dh.Window(3, 3, ledger=tmp_path / "l", name="a")
+    with pytest.raises(dh.InputError, match="no share of it can be spent for ever"):
+        again.window.equal  # noqa: B018
+    with pytest.raises(dh.InputError, match="at least a billionth"):
+        dh.Account.total(epsilon=1e-10)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_later_step_takes_nothing_from_what_an_earlier_one_states(tmp_path, durable, monkeypatch):
+    """Whoever charges a later step meanwhile makes the window forget this one."""
+    window = dh.Window(2, 1, ledger=tmp_path / "l" if durable else None)
+    charge = dh.Window.charge_and_sum
+
+    def overtaken(self, step, amount):
+        found = charge(self, step, amount)
+        charge(self, 5, 0.1)
+        return found
+
+    monkeypatch.setattr(dh.Window, "charge_and_sum", overtaken)
+    assert PUBLISHERS["counts"](epsilon=0.5, account=dh.Account(window, 0)).payment.spent == Fraction(1, 2)
+
+
+@pytest.mark.parametrize("limit", [None, 100, 1])
+def test_an_account_that_was_closed_meanwhile_pays_nothing(where, limit):
+    """What is charged to none could be spent again under another limit."""
+    ledger = Ledger(where)
+    dh.Account.total(epsilon=1, ledger=ledger, name="other").window.charge(0, 1)
+    account = dh.Account.total(epsilon=1, ledger=ledger, name="a")
+    ledger.close_if_unused("a")
+    if limit is not None:
+        dh.Account.total(epsilon=limit, ledger=ledger, name="a")
+    if limit == 1:
+        assert account.window.charge(0, 1) == 1
+        return
+    with pytest.raises(dh.InputError, match="nothing was charged"):
+        account.window.charge(0, 1)
+    assert not ledger.charges("a")
+
+
+@pytest.mark.parametrize("change", [{"spent": "4"}, {"spent": "0"}, {"unit": "delta"}, {"steps": 0}, {"account": 7}])
+def test_a_file_cannot_say_more_than_the_limit(change):
+    good = Payment("a", "epsilon", Fraction(3), Fraction(1)).describe()
+    assert Payment.from_description(good).spent == 1
+    with pytest.raises(dh.InputError):
+        Payment.from_description(good | change)
+
+
+def test_a_copy_of_the_first_state_does_not_take_the_turn_of_the_last_one():
+    """A charge for what comes of the second state awaits it; the first has none before it, and is over."""
+    waiting = ChainCharge(1, "one", "two").after_charge(2, "two", "one", "c" * 32)
+    assert waiting == ChainCharge(2, "two", None)
+    for step in (waiting.after_settling, lambda *state: waiting.after_charge(3, *state)):
+        with pytest.raises(dh.InputError, match="has been used already"):
+            step("copy", None, "c" * 32)
+    assert waiting.after_settling("three", "two", "c" * 32) == ChainCharge(2, "two", "three")
+
+
+# ---------------------------------------------------------------------------------- kills and company
+
+
+def _publish_on(folder, done):
+    """Publish step after step, each for half of what is left, and say so when a step is saved."""
+    window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
+    near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    identity, counts = dh.strategies.Identity(near.domain), np.array([3, 1, 0, 2])
+    step = (window.last or 0) + 1
+    dh.publish(counts, near, identity, 1.0).save(folder / "warm.parquet")
+    dh.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
+    while True:
+        done.send(step)
+        epsilon = window.charge(step, window.available(step) / 2)
+        dh.publish(counts, near, identity, epsilon).save(folder / f"{step}.parquet")
+        step += 1
+
+
+def test_a_kill_at_any_point_never_overspends(tmp_path):
+    """Eight runs killed at random times: every release that is there was charged, and no window exceeds 1."""
+    rng = random.Random(1)
+    paid: dict[int, Fraction] = {}
+    pace = 0.0
+    for _ in range(8):
+        heard, done = SERVER.Pipe(duplex=False)
+        run = SERVER.Process(target=_publish_on, args=(tmp_path, done))
+        run.start()
+        done.close()
+        heard.recv()
+        for _ in range(rng.randrange(4)):
+            start = time.perf_counter()
+            heard.recv()
+            pace = time.perf_counter() - start
+        time.sleep(rng.random() * pace)  # somewhere in the next step, however fast the machine is
+        run.kill()
+        run.join()
+        assert run.exitcode == -signal.SIGKILL
+        heard.close()
+        window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a.ledger")
+        for file in tmp_path.glob("[0-9]*.parquet"):
+            release = dh.Release.load(file)
+            paid[int(file.stem)] = release.epsilon
+        # What the ledger still holds covers every release of the last window.
+        for step, nano in window._charges().items():
+            assert Fraction(nano, 10**9) >= paid.get(step, 0)
+        assert max(paid, default=0) <= (window.last or 0)
+    assert len(paid) > 3
+    for first in range(1, max(paid) + 1):
+        assert sum(paid.get(s, 0) for s in range(first, first + 3)) <= 1
+
+
+def _spend(path, results, seed):
+    window = dh.Window(length=4, epsilon=1, ledger=path)
+    rng = random.Random(seed)
+    won = []
+    for step in range(1, 30):
+        amount = Fraction(rng.randint(1, 400), 1000)
+        with contextlib.suppress(dh.InputError):
+            won.append((step, window.charge(step, amount)))
+    results.put(won)
+
+
+def test_two_processes_share_one_budget(where):
+    dh.Window(length=4, epsilon=1, ledger=where)
+    results = SERVER.Queue()
+    runs = [SERVER.Process(target=_spend, args=(where, results, seed)) for seed in (1, 2, 3)]
+    for run in runs:
+        run.start()
+    won = [charge for _ in runs for charge in results.get(timeout=120)]
+    for run in runs:
+        run.join()
+    assert len(won) > 20
+    for first in range(30):
+        assert sum(amount for step, amount in won if first <= step < first + 4) <= 1
+
+
+@pytest.mark.parametrize("charged", ["in memory", "as a window", "by name"])
+def test_two_threads_never_spend_what_one_has_seen(where, monkeypatch, charged):
+    """Each looks at what is left and then waits for the other to look as well: only one may get it."""
+    ledger = Ledger(where)
+    ledger.open("city", epsilon=1)
+    window = dh.Window(length=3, epsilon=1, ledger=None if charged == "in memory" else ledger)
+    both, plain, won = threading.Barrier(2), Rule.allow, []
+
+    def allow(self, *asked):
+        plain(self, *asked)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # who holds the account alone waits in vain
+
+    def spend():
+        with contextlib.suppress(dh.BudgetExceeded):
+            won.append(ledger.charge("city", 0.8) if charged == "by name" else window.charge(1, 0.8))
+
+    monkeypatch.setattr(Rule, "allow", allow)
+    threads = [threading.Thread(target=spend) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [Fraction(4, 5)] == [ledger.spent("city") if charged == "by name" else window.spent(1)]
+
+
+@pytest.mark.parametrize("holding", ["BEGIN IMMEDIATE", "BEGIN; SELECT * FROM charge"])
+def test_a_busy_ledger_says_so(tmp_path, monkeypatch, holding):
+    """One that changes it lets no other begin; one that reads it lets no other commit."""
+    monkeypatch.setattr("deltahist.accounts.tables.PATIENCE", 0.05)
+    window = dh.Window(length=2, epsilon=1, ledger=tmp_path / "a")
+    holder = sqlite3.connect(tmp_path / "a", isolation_level=None)
+    for statement in holding.split("; "):
+        holder.execute(statement).fetchall()
+    with pytest.raises(dh.InputError, match=r"locked .*nothing was charged"):
+        window.charge(1, 0.5)
+    holder.close()
+    assert window.last is None
+    assert window.charge(1, 0.5) == Fraction(1, 2)

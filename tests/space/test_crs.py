@@ -1,0 +1,151 @@
+"""Projections: scale factors over a domain, and the coordinate systems that are refused."""
+
+import math
+
+import numpy as np
+import pyproj
+import pytest
+
+import deltahist as dh
+from deltahist.space.crs import largest_scale, read_crs, utm_code
+
+UTM, EUROPE, FEET, MERCATOR = "EPSG:32618", "EPSG:3035", "EPSG:2263", "EPSG:3857"
+PLACES = {
+    UTM: (560_000, 4_480_000, 610_000, 4_530_000),
+    EUROPE: (4_000_000, 2_800_000, 4_100_000, 2_900_000),
+    FEET: (900_000, 120_000, 1_070_000, 280_000),
+    MERCATOR: (-8_250_000, 4_950_000, -8_200_000, 5_000_000),
+}
+
+
+def local_scales(crs, places, length=10.0):
+    """Map length per ground metre of short steps in many directions, by geodesics."""
+    system = pyproj.CRS(crs)
+    back = pyproj.Transformer.from_crs(system, system.geodetic_crs, always_xy=True)
+    geod = system.get_geod()
+    out = []
+    for angle in np.linspace(0, math.pi, 12, endpoint=False):
+        step = length * np.array([math.cos(angle), math.sin(angle)])
+        ground = geod.inv(*back.transform(*places.T), *back.transform(*(places + step).T))[2]
+        out.append(length / np.asarray(ground))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("crs", PLACES)
+def test_the_scale_is_the_largest_there_is(crs):
+    domain = dh.Domain(PLACES[crs], (4, 4), crs)
+    places = np.random.default_rng(1).uniform(domain.low, domain.high, (300, 2))
+    corners = np.array([(x, y) for x in domain.bounds[::2] for y in domain.bounds[1::2]])
+    found = local_scales(crs, np.concatenate([places, corners]))
+    assert found.max() <= domain.scale * (1 + 1e-6)
+    assert domain.scale <= found.max() * (1 + 1e-4)
+
+
+def test_ground_moves_within_delta_join_neighbours_in_web_mercator():
+    # Its formulas are those of a sphere, but positions are on the ellipsoid: northwards, scales differ by 0.7%.
+    domain = dh.Domain.from_cell((0, -500_000, 500_000, 500_000), "500m", MERCATOR)
+    near = dh.Neighbourhood(domain, "500m")
+    back = pyproj.Transformer.from_crs(MERCATOR, "EPSG:4326", always_xy=True)
+    x, y = domain.low[0] + 250, domain.low[1] + 10 * domain.cell[1] - 0.1
+    longitude, latitude = back.transform(x, y)
+    geod = pyproj.Geod(ellps="WGS84")
+    moved = geod.fwd(longitude, latitude, 0, 498)[:2]
+    there = back.transform(*moved, direction="INVERSE")
+    (_, first), (_, second) = domain.locate([(x, y), there]).tolist()
+    assert second - first <= near.reach[0]
+
+
+def test_feet_are_us_survey_feet():
+    # The US survey foot: 3937 / 1200 of them in a metre.
+    assert dh.Domain(PLACES[FEET], (4, 4), FEET).scale == pytest.approx(3937 / 1200, rel=1e-3)
+
+
+@pytest.mark.parametrize("crs", PLACES)
+def test_whole_cells_reach_no_further_than_their_scale(crs):
+    rng = np.random.default_rng(2)
+    west, south, east, north = PLACES[crs]
+    for _ in range(5):
+        low = rng.uniform((west, south), ((west + east) / 2, (south + north) / 2))
+        domain = dh.Domain.from_cell((*low, east, north), float(rng.uniform(300, 3000)), crs)
+        # The extreme is looked for at points of a lattice, whose place moves with the bounds.
+        assert largest_scale(domain) <= domain.scale * (1 + 1e-6)
+        assert domain.high[0] >= east
+        assert domain.high[1] >= north
+        assert domain.cell[0] == pytest.approx(domain.cell[1])
+
+
+@pytest.mark.parametrize("crs", PLACES)
+@pytest.mark.parametrize("cell", [100, "250m", "0.3km", 333.3])
+def test_a_delta_of_k_cells_reaches_k_cells(crs, cell):
+    domain = dh.Domain.from_cell(PLACES[crs], cell, crs)
+    ground = domain.cell[0] / domain.scale
+    for k in (1, 2, 3, 7):
+        near = dh.Neighbourhood(domain, k * ground)
+        assert near.reach[0] == k
+        assert near.radius == k * domain.steps[0]
+
+
+def test_a_suggested_zone_holds_the_place():
+    assert utm_code(2.35, 48.86) == "EPSG:32631"
+    assert utm_code(151.2, -33.9) == "EPSG:32756"
+    assert utm_code(180, 0) == "EPSG:32660"
+    assert utm_code(-180, -1) == "EPSG:32701"
+
+
+def test_geographic_systems_are_refused_with_the_projection_to_use():
+    with pytest.raises(dh.InputError, match=r"Domain\.from_degrees chooses one"):
+        dh.Domain((2, 48, 3, 49), (4, 4), "EPSG:4326")
+    with pytest.raises(dh.InputError, match="degrees are not lengths"):
+        dh.Domain((200, 100, 300, 400), (4, 4), "EPSG:4326")
+
+
+@pytest.mark.parametrize(
+    ("crs", "bounds", "words"),
+    [
+        ("EPSG:4978", (0, 0, 1, 1), "projected"),  # geocentric
+        ("EPSG:5773", (0, 0, 1, 1), "projected"),  # heights
+        ("nowhere", (0, 0, 1, 1), "nowhere"),
+        (MERCATOR, (-2.0037e7, -1e6, 2.0037e7, 1e6), "antimeridian"),
+        ("EPSG:3832", (-2e7, -1e6, 2e7, 1e6), "antimeridian"),
+        (UTM, (0, 0, 1e9, 1e9), "defined"),
+        (MERCATOR, (-1e6, 0, 1e6, 4e7), "those on the ground"),
+    ],
+)
+def test_systems_that_tear_or_stretch_the_ground_are_refused(crs, bounds, words):
+    with pytest.raises(dh.InputError, match=words):
+        dh.Domain(bounds, (4, 4), crs)
+
+
+def test_a_pacific_projection_may_hold_the_antimeridian():
+    # Its seam is elsewhere, so that the domain is in one piece.
+    assert dh.Domain((-1e6, -1e6, 1e6, 1e6), (4, 4), "EPSG:3832").scale > 0.9
+    assert dh.Domain((2.5e6, -1e6, 4.5e6, 1e6), (4, 4), "EPSG:3832").scale > 0.9
+
+
+def test_boxes_are_looked_at_once_whatever_their_cells(monkeypatch):
+    """Lines between places on the rim are drawn once for a box, and its verdict holds for every scale."""
+    bounds = (512_345, 4_400_000, 552_345, 4_440_000)
+    first = dh.Domain(bounds, (8, 8), UTM)
+    monkeypatch.setattr(pyproj, "Geod", None)
+    assert dh.Domain(bounds, (40, 40), UTM).scale == first.scale
+    with pytest.raises(TypeError):
+        dh.Domain((512_346, *bounds[1:]), (8, 8), UTM)
+
+
+def test_systems_are_read_by_their_name():
+    assert read_crs("EPSG:32618").is_projected
+    with pytest.raises(dh.InputError, match="project is 'x'"):
+        read_crs("x", "project")
+
+
+def test_a_stated_scale_is_checked():
+    """A smaller one would promise more than is kept; and a domain across a seam is refused whatever its scale."""
+    bounds = (1_000_000, 8_200_000, 1_400_000, 8_600_000)
+    true = dh.Domain(bounds, (20, 20), "EPSG:3857").scale
+    assert true > 2
+    with pytest.raises(dh.InputError, match=r"scale is 1\.0: lengths on the map are up to 2"):
+        dh.Domain(bounds, (20, 20), "EPSG:3857", scale=1.0)
+    assert dh.Domain(bounds, (20, 20), "EPSG:3857", scale=2 * true).scale == 2 * true
+    for scale in (None, 1.1, 50.0):
+        with pytest.raises(dh.InputError, match="antimeridian"):
+            dh.Domain((-20037508, -1e6, 20037508, 1e6), (20, 20), "EPSG:3857", scale=scale)

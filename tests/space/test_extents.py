@@ -1,0 +1,182 @@
+"""Bounds in degrees: the map that is chosen, the box that covers them, and δ on the ground there."""
+
+import numpy as np
+import pyproj
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import deltahist as dh
+from deltahist.space.crs import Extent, extent_of, extent_on, scales, words
+
+CITY, EUROPE, ISLANDS = (-74.3, 40.45, -73.6, 40.95), (-11, 35, 32, 71), (170, -50, -170, -30)
+ACROSS, CAP = (174, -20, -178, -16), (-180, 60, 180, 90)
+WIDE, HEMISPHERE = (-100, -50, 140, 65), (-180, 20, 180, 90)
+LAEA = "+proj=laea +lat_0={} +lon_0={} +datum=WGS84 +units=m"
+GEOD = pyproj.Geod(ellps="WGS84")
+
+
+def onto(crs, lon, lat):
+    """Coordinates on a map, by pyproj alone."""
+    return np.array(pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True).transform(lon, lat))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "crs"),
+    [
+        (CITY, "EPSG:32618"),
+        ((151.0, -34.2, 151.5, -33.5), "EPSG:32756"),
+        ((5, 47, 15, 55), "EPSG:32632"),  # wider than a zone, but lengths are right to 1% there
+        (ACROSS, "EPSG:32760"),
+        (EUROPE, "EPSG:3035"),
+        ((-11, 25, 32, 71), "EPSG:3035"),
+        ((10, 80, 35, 85), LAEA.format(82.3, 22.5)),  # beyond the zones of UTM
+        (ISLANDS, LAEA.format(-39.7, 180)),
+        ((-125, 24, -66, 50), LAEA.format(37.5, -95.5)),
+        (CAP, LAEA.format(90, 0)),
+        ((-180, -90, 180, -60), LAEA.format(-90, 0)),
+        (WIDE, "EPSG:6933"),
+        ((120, -50, -70, 50), "+proj=cea +lat_ts=30 +lon_0=-155 +datum=WGS84 +units=m"),
+    ],
+)
+def test_the_map_is_chosen_by_how_much_it_distorts(bounds, crs):
+    extent = extent_of(bounds)
+    assert extent.crs == crs
+    least, largest = scales(extent)
+    assert extent.distortion == largest / least
+    assert extent.distortion <= (1.01 if crs.startswith("EPSG:32") else 1.15 if crs == "EPSG:3035" else 5)
+
+
+@pytest.mark.parametrize("bounds", [(-180, -90, 180, 90), (-180, -60, 180, 80), (-130, -56, 160, 72)])
+def test_what_no_map_holds_in_one_piece_is_refused_with_what_fits(bounds):
+    with pytest.raises(dh.InputError, match="in one piece") as caught:
+        extent_of(bounds)
+    assert str(bounds) in str(caught.value)
+    assert "leave out an ocean" in str(caught.value)
+    for fits in (WIDE, HEMISPHERE):
+        assert ",".join(map(str, fits)) in str(caught.value)
+        assert extent_of(fits).distortion < 5
+
+
+@pytest.mark.parametrize(
+    ("bounds", "rule"),
+    [
+        ((583_000, 4_505_000, 588_000, 4_509_000), "as degrees"),
+        ((0, 10), "as degrees"),
+        ((0, 10, 5, 10), "south must be less"),
+        ((5, 0, 5, 10), "west other than east"),
+        ((0, np.nan, 5, 10), "nan"),
+    ],
+)
+def test_bounds_that_are_no_degrees_are_refused(bounds, rule):
+    with pytest.raises(dh.InputError, match=rule):
+        extent_of(bounds)
+
+
+def test_bounds_off_a_given_map_are_refused():
+    with pytest.raises(dh.InputError, match="leave the area where EPSG:32618 is defined"):
+        dh.Domain.from_degrees((10, -80, 30, 80), "100km", "EPSG:32618")
+
+
+@given(
+    st.floats(-180, 179.9),
+    st.floats(-89, 80),
+    st.floats(0.001, 120),
+    st.floats(0.001, 60),
+    st.integers(0, 1000),
+)
+@settings(max_examples=60)
+def test_the_box_covers_every_place_of_the_bounds(west, south, width, height, seed):
+    north, east = min(south + height, 89.5), (west + width + 180) % 360 - 180
+    middle, centre = (west + width / 2 + 180) % 360 - 180, (south + north) / 2
+    extent = extent_on((west, south, east, north), LAEA.format(centre, middle))
+    rng = np.random.default_rng(seed)
+    along = rng.random((2, 2000))
+    along[:, :1600] = np.where(rng.random((2, 1600)) < 0.5, np.round(along[:, :1600]), along[:, :1600])
+    lon, lat = west + along[0] * ((east - west) % 360), south + along[1] * (north - south)
+    x, y = onto(extent.crs, (lon + 180) % 360 - 180, lat)
+    assert extent.low[0] <= x.min() <= x.max() <= extent.high[0]
+    assert extent.low[1] <= y.min() <= y.max() <= extent.high[1]
+    longer = max(extent.high[0] - extent.low[0], extent.high[1] - extent.low[1])
+    assert max(np.ptp(x), np.ptp(y)) >= 0.95 * longer  # and is no larger than it must be
+
+
+@pytest.mark.parametrize(
+    ("bounds", "cell", "deltas"),
+    [
+        (CITY, "500m", ["500m"]),
+        (EUROPE, "10km", ["20km"]),
+        (ISLANDS, "20km", ["40km", "400km"]),
+        (ACROSS, "1km", ["5km"]),
+        (CAP, "50km", ["100km"]),
+        ((-170, 15, -50, 75), "50km", ["100km", "1000km"]),
+        (WIDE, "100km", ["200km"]),
+    ],
+)
+def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, deltas):
+    domain = dh.Domain.from_degrees(bounds, cell)
+    rng = np.random.default_rng(1)
+    share = rng.random((4_000, 2))
+    share = np.where(
+        rng.random(share.shape) < 0.4, np.round(share), share
+    )  # on the rim and in the corners too
+    start = np.array(domain.low) + share * np.subtract(domain.high, domain.low)
+    lon, lat = pyproj.Transformer.from_crs(domain.crs, "EPSG:4326", always_xy=True).transform(*start.T)
+    for delta in deltas:
+        near = dh.Neighbourhood(domain, delta)
+        length = np.full(len(lon), near.delta_ground * (1 - 1e-6))
+        end = onto(domain.crs, *GEOD.fwd(lon, lat, rng.uniform(0, 360, len(lon)), length)[:2]).T
+        inside = ((end >= domain.low) & (end <= domain.high)).all(axis=1)
+        moved = np.abs(domain.locate(start[inside]) - domain.locate(end[inside]))
+        assert inside.sum() > 1_000
+        assert (moved[:, 0] < len(near.reach)).all()
+        assert (moved[:, 1] <= near.reach[moved[:, 0]]).all()
+
+
+def test_a_pole_has_a_scale_like_any_place():
+    least, largest = scales(Extent((-1e5, -1e5, 1e5, 1e5), LAEA.format(90, 0)))
+    assert least == pytest.approx(1, abs=1e-4)
+    assert largest == pytest.approx(1, abs=1e-4)
+
+
+def test_both_sides_of_the_antimeridian_are_one_map(tmp_path):
+    domain = dh.Domain.from_degrees(ISLANDS, "20km")
+    near = dh.Neighbourhood(domain, "20km")
+    table = tmp_path / "p.csv"
+    table.write_text("lon,lat\n179,-40\n-179,-40\n179.95,-40\n-179.95,-40\n180,-35\n-180,-35\n")
+    counted = dh.count_file(table, domain, x="lon", y="lat", crs="EPSG:4326")
+    assert counted.kept == 6
+    assert counted.outside == 0
+    assert counted.counts.counting.projection.jump == 0
+    assert np.asarray(counted.counts).max() == 2  # 180 and -180 are one place
+    west, east = domain.locate(onto(domain.crs, [179.95, -179.95], [-40, -40]).T)
+    assert GEOD.inv(179.95, -40, -179.95, -40)[2] < 20_000
+    assert (np.abs(west - east) <= 1).all()
+    left, right = domain.locate(onto(domain.crs, [179, -179], [-40, -40]).T)
+    assert right[0] - left[0] == round(GEOD.inv(179, -40, -179, -40)[2] / 20_000)
+    assert near.reach[0] == 1
+
+
+def test_seams_that_no_point_comes_near_are_no_jumps(tmp_path):
+    (tmp_path / "p.csv").write_text("lon,lat\n-75,0\n-180,10\n")
+    for bounds in ((-180, -40, -10, 60), WIDE, CAP):
+        domain = dh.Domain.from_degrees(bounds, "200km")
+        counted = dh.count_file(tmp_path / "p.csv", domain, x="lon", y="lat", crs="EPSG:4326", outside="clamp")
+        assert counted.counts.counting.projection.jump == 0
+
+
+def test_a_release_says_which_map_was_chosen(tmp_path):
+    domain = dh.Domain.from_degrees(ISLANDS, "200km")
+    mechanism = dh.Mechanism(
+        dh.Neighbourhood(domain, "200km"), dh.strategies.Identity(domain), dh.Budget(epsilon=1)
+    )
+    dh.publish(np.ones(domain.shape, dtype=int), mechanism).save(tmp_path / "r.parquet")
+    release = dh.load(tmp_path / "r.parquet")
+    assert release.domain == domain
+    assert (release.domain.bounds, release.domain.shape, release.domain.scale) == (
+        domain.bounds,
+        domain.shape,
+        domain.scale,
+    )
+    assert domain.crs in release.statement()
+    assert words(domain) in release.statement()
+    assert words(domain).startswith("Lambert Azimuthal Equal Area; a metre on the ground is 0.99")

@@ -1,0 +1,220 @@
+"""Regions as people have them, on a map: clipped, repaired, marked, and what is wrong where none fits."""
+
+import warnings
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.space.fitting import boxes_in_degrees, fit
+
+PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
+CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
+DISTRICT = shapely.box(585_000, 4_505_000, 588_000, 4_508_000)
+BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
+
+
+def fitted(shapes, domain=PLANE, crs=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dh.DeltaHistWarning)
+        return fit(shapes, domain, crs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "outside", "note"),
+    [
+        (shapely.box(-1, 0, 3, 1), 0.25, "clipped: 25% of its area lies outside the map"),
+        (
+            shapely.box(0, 7, 1, 8.001),
+            0.001 / 1.001,
+            "clipped: less than 1% of its area lies outside the map",
+        ),
+        (shapely.box(-999, 0, 1, 1), 0.999, "clipped: more than 99% of its area lies outside the map"),
+        (shapely.union_all([shapely.box(1, 1, 2, 2), shapely.box(20, 0, 21, 1)]), 0.5, "clipped: 50%"),
+    ],
+)
+def test_what_reaches_outside_is_clipped(shape, outside, note):
+    found = fitted([shape])
+    assert found.outside[0] == pytest.approx(outside)
+    assert found.notes[0].startswith(note)
+    assert found.shapes[0].equals(shapely.intersection(shape, shapely.box(*PLANE.bounds)))
+
+
+def test_a_border_on_the_edge_of_the_map_is_not_outside():
+    found = fitted([shapely.box(-1e-9, 0, 10 + 1e-9, 8), shapely.box(0, 0, 10, 8)])
+    assert found.outside.tolist() == [0, 0]
+    assert found.notes.tolist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("shape", "area", "note"),
+    [
+        (BOW_TIE, 2, "repaired: self-intersection"),
+        # Land where rings overlap, not a hole.
+        (
+            shapely.MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)]),
+            7,
+            "repaired: self-intersection",
+        ),
+        (
+            shapely.Polygon([(0, 0), (4, 0), (4, 2), (4, 0), (4, 4), (0, 4)]),
+            16,
+            "repaired: self-intersection",
+        ),
+        (shapely.GeometryCollection([shapely.box(0, 0, 1, 1), shapely.Point(5, 5)]), 1, None),
+        (shapely.transform(BOW_TIE, lambda v: v - [1, 0]), 1, "repaired: self-intersection; clipped: 50%"),
+    ],
+)
+def test_rings_that_cross_themselves_are_repaired(shape, area, note):
+    found = fitted([shape])
+    assert shapely.is_valid(found.shapes[0])
+    assert found.shapes[0].area == pytest.approx(area)
+    assert str(found.notes[0]).startswith(str(note))
+
+
+@pytest.mark.parametrize(
+    ("shape", "outside", "note"),
+    [
+        (None, np.nan, "no geometry"),
+        (shapely.Polygon(), np.nan, "no geometry"),
+        (shapely.LineString([(1, 1), (2, 2)]), np.nan, "LineString, not a polygon"),
+        (shapely.Point(1, 1), np.nan, "Point, not a polygon"),
+        (shapely.Polygon([(1, 1), (2, 2), (3, 3)]), np.nan, "no area"),
+        (shapely.Polygon([(1, 1), (2, np.inf), (3, 1)]), np.nan, "some of its coordinates are not finite"),
+        (shapely.box(11, 0, 12, 1), 1.0, "outside the map"),
+        (shapely.box(10, 0, 12, 1), 1.0, "outside the map"),  # it only touches
+        (shapely.box(10 - 1e-8, 0, 12, 1), 1.0, "outside the map"),  # less than rounding
+    ],
+)
+def test_what_has_no_area_on_the_map_is_kept_without_an_answer(shape, outside, note):
+    found = fitted([shape, shapely.box(0, 0, 1, 1)])
+    assert found.held.tolist() == [False, True]
+    assert found.notes.tolist() == [f"not answered: {note}", None]
+    assert np.array_equal(found.outside, [outside, 0], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "share"),
+    [
+        (shapely.box(100, -10, 110, 10), 0),  # the other side of the earth, which the projection folds over
+        (shapely.box(-180, -90, 180, -60), 0),
+        (shapely.box(-180, -90, 180, 90), 750e6 / 5.1e14),
+        (shapely.box(-100, 20, -60, 60), 750e6 / 1.45e13),
+    ],
+)
+def test_regions_far_larger_than_the_map_or_far_from_it(shape, share):
+    found = fitted([shape, shapely.box(-74, 40.7, -73.9, 40.8)], CITY, "EPSG:4326")
+    assert 1 - found.outside[0] == pytest.approx(share, rel=0.1)
+    assert found.held.tolist() == [share > 0, True]
+    if share:
+        assert found.shapes[0].equals(shapely.box(*CITY.bounds))
+
+
+def test_a_map_that_ends_near_the_antimeridian():
+    fiji = dh.Domain.from_cell((650_000, 7_960_000, 810_000, 8_100_000), "10km", "EPSG:32760")
+    found = fitted([shapely.box(178.5, -18, 179.5, -17.5), shapely.box(0, 0, 5, 5)], fiji, "EPSG:4326")
+    assert found.outside.tolist() == [0, 1]
+
+
+def test_what_was_done_is_said_with_numbers():
+    shapes = [BOW_TIE, shapely.box(-1, 0, 1, 1), shapely.box(-2, 0, 1, 1), None]
+    with pytest.warns(
+        dh.DeltaHistWarning, match="of 4 regions 2 clipped to the map, 1 repaired, 1 not answered"
+    ):
+        fit(shapes, PLANE)
+    with pytest.warns(dh.DeltaHistWarning, match="of 1 regions 1 repaired: the column"):
+        fit([BOW_TIE], PLANE)
+
+
+def swapped(shapes):
+    return shapely.transform(np.array(shapes, dtype=object), lambda v: v[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("crs", "swap", "stated", "cause"),
+    [
+        ("EPSG:4326", True, "EPSG:4326", "with x and y swapped they would be: swap them"),
+        (
+            "EPSG:4326",
+            False,
+            None,
+            r"taken as EPSG:4326 \(longitude and latitude\) they would be: state that CRS$",
+        ),
+        (
+            "EPSG:4326",
+            True,
+            None,
+            r"taken as EPSG:4326 .* with x and y swapped .* state that CRS and swap them",
+        ),
+        ("EPSG:3857", False, None, "taken as EPSG:3857"),
+        ("EPSG:3857", False, "EPSG:32618", "taken as EPSG:3857"),
+        ("EPSG:32618", True, "EPSG:32618", "with x and y swapped they would be: swap them"),
+        ("EPSG:2263", False, None, "is that the place, and the CRS, that is meant"),
+    ],
+)
+def test_where_no_region_fits_the_likely_cause_is_tried(crs, swap, stated, cause):
+    shapes = gpd.GeoSeries([DISTRICT], crs="EPSG:32618").to_crs(crs)
+    given = swapped(shapes) if swap else np.array(shapes)
+    with pytest.raises(dh.InputError, match=rf"0 of 2 regions are inside the domain, .*{cause}") as raised:
+        fit([*given, None], CITY, stated)
+    assert ("without a CRS" if stated is None else f"in {stated}") in str(raised.value)
+
+
+def test_other_regions_that_are_no_question():
+    with pytest.raises(
+        dh.InputError, match=r"0 of 2 regions can be answered \(the first: Point, not a polygon\)"
+    ):
+        fit([shapely.Point(1, 1), None], PLANE)
+    with pytest.raises(dh.InputError, match="with x and y swapped"):
+        fit([shapely.box(1, 8.5, 2, 9.5)], PLANE)
+    with pytest.raises(dh.InputError, match="there are 0 regions"):
+        fit([], PLANE)
+    with pytest.raises(dh.InputError, match="they need a 2-D domain"):
+        fit([BOW_TIE], dh.Domain((0, 1), (4,)))
+    with pytest.raises(dh.InputError, match="a plane without a CRS"):
+        fit([BOW_TIE], PLANE, "EPSG:4326")
+
+
+def test_answers_come_back_to_all_regions_and_steps():
+    found = fitted([shapely.box(1, 1, 2, 2), shapely.box(20, 20, 21, 21), shapely.box(0, 0, 1, 1)])
+    given = {"step": np.array(list("aabb")), "estimate": np.arange(4), "by": np.array(list("xxyy"), object)}
+    columns = found.joined(given)
+    assert columns["step"].tolist() == list("aaabbb")
+    assert columns["estimate"].tolist() == pytest.approx([0, np.nan, 1, 2, np.nan, 3], nan_ok=True)
+    assert columns["by"].tolist()[3::2] == ["y", "y"]
+    assert columns["outside"].tolist() == [0, 1, 0] * 2
+    assert columns["note"].tolist() == [None, "not answered: outside the map", None] * 2
+
+
+CORNERS = np.array([[-74.01, 40.70, -73.95, 40.75], [-74.2, 40.6, -73.7, 40.9]])
+
+
+def test_boxes_in_degrees_have_curved_sides_on_the_map():
+    with pytest.warns(dh.DeltaHistWarning, match="look like degrees, and the map is in EPSG:32618"):
+        found = boxes_in_degrees(CORNERS, CITY)
+    fine = gpd.GeoSeries([shapely.box(*c).segmentize(1e-4) for c in CORNERS], crs="EPSG:4326").to_crs(
+        CITY.crs
+    )
+    straight = gpd.GeoSeries(shapely.box(*CORNERS.T), crs="EPSG:4326").to_crs(CITY.crs)
+    on_map = gpd.GeoSeries(found, crs="EPSG:4326").to_crs(CITY.crs)
+    off = shapely.hausdorff_distance(on_map.to_numpy(), fine.to_numpy(), densify=0.1)
+    assert off.max() < 0.05
+    assert shapely.symmetric_difference(straight[1], fine[1]).area > 1e5
+
+
+@pytest.mark.parametrize(
+    ("corners", "domain"),
+    [
+        ([[585_000, 4_505_000, 588_000, 4_508_000]], CITY),
+        ([[-74.01, 40.70, -73.95, 40.75], [585_000, 4_505_000, 588_000, 4_508_000]], CITY),
+        ([[-73.95, 40.70, -74.01, 40.75]], CITY),  # reversed: refused as such
+        ([[1, 1, 2, 2]], PLANE),
+        ([[0, 1]], dh.Domain((1000, 2000), (4,))),
+        # A map around its own origin, where small figures are metres.
+        ([[10, 10, 60, 60]], dh.Domain((-500, -500, 500, 500), (4, 4), "+proj=laea +lat_0=40 +lon_0=-74")),
+    ],
+)
+def test_boxes_that_may_be_on_the_map_are_not_in_degrees(corners, domain):
+    assert boxes_in_degrees(np.array(corners, dtype=float), domain) is None

@@ -1,0 +1,224 @@
+"""One coordinate operation for a whole domain, and how far operations with grids tear."""
+
+import struct
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pyproj
+import pytest
+import shapely
+from examples import quiet
+
+import deltahist as dh
+from deltahist.counting.private import Private
+from deltahist.preprocessing import Preprocessing
+from deltahist.space.geometries import onto_map, read_geometries
+from deltahist.space.operations import Operation, Projection, area_of, read_crs, single
+
+#: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
+ED50, GERMANY = "EPSG:4230", "EPSG:25832"
+BOUNDS = (580_000, 5_300_000, 620_000, 5_360_000)
+#: A hand's breadth apart.
+PAIR = np.array([[10.379999, 48.3], [10.380001, 48.3]])
+
+
+def germany(cell="60m"):
+    return dh.Domain.from_cell(BOUNDS, cell, GERMANY)
+
+
+def as_file(kind, path):
+    frame = pd.DataFrame(PAIR, columns=["lon", "lat"])
+    if kind == "csv":
+        frame.to_csv(path / "p.csv", index=False)
+        return dh.count_file(path / "p.csv", germany(), x="lon", y="lat", crs=ED50).counts
+    points = gpd.GeoDataFrame(geometry=shapely.points(PAIR), crs=ED50)
+    if kind == "frame":
+        return dh.count(points, germany())
+    points.to_file(path / "p.gpkg")
+    return dh.count_file(path / "p.gpkg", germany()).counts
+
+
+def test_a_library_that_chooses_for_each_point_tears_them_apart():
+    """What happens without one operation for all: the fault that the tests below are about."""
+    x, y = pyproj.Transformer.from_crs(ED50, GERMANY, always_xy=True).transform(*PAIR.T)
+    assert np.hypot(np.diff(x), np.diff(y)) > 100
+
+
+@pytest.mark.parametrize("kind", ["csv", "gpkg", "frame"])
+def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path):
+    counts = as_file(kind, tmp_path)
+    assert (np.ptp(np.argwhere(np.asarray(counts)), axis=0) <= 1).all()
+    assert "ED50 to ETRS89" in counts.counting.projection.name
+
+
+def test_near_points_stay_near_all_over_the_border_of_an_area():
+    rng = np.random.default_rng(1)
+    start = np.column_stack([10.38 + rng.normal(0, 1e-5, 2000), rng.uniform(47.9, 48.3, 2000)])
+    near = start + rng.normal(0, 1e-6, start.shape)
+    operation = Operation.onto(germany(), ED50)
+    there = [np.column_stack(operation(*places.T)) for places in (start, near)]
+    ground = pyproj.Geod(ellps="intl").inv(*start.T, *near.T)[2]
+    assert (np.hypot(*(there[0] - there[1]).T) <= 1.001 * np.asarray(ground) + 1e-5).all()
+
+
+def test_geometries_come_to_the_map_like_points(tmp_path):
+    """A district's border and the points on it: one operation for both."""
+    edge = shapely.LineString(PAIR)
+    gpd.GeoDataFrame({"name": ["edge"]}, geometry=[edge], crs=ED50).to_file(tmp_path / "edge.gpkg")
+    domain = germany()
+    found = onto_map(read_geometries(tmp_path / "edge.gpkg", domain), domain, "--regions")
+    expected = np.column_stack(Operation.onto(domain, ED50)(*PAIR.T))
+    assert np.allclose(shapely.get_coordinates(found.geometry), expected, atol=1e-6)
+    assert found.geometry.length.max() < 1
+
+
+def test_the_operation_is_named_in_the_statement(tmp_path):
+    domain = germany("2km")
+    release = dh.publish(dh.count(_frame(), domain), _near(domain), epsilon=1)
+    assert release.counting.projection.name in release.statement()
+    assert "ED50 to ETRS89" in release.statement()
+    release.save(tmp_path / "r.parquet")
+    assert dh.Release.load(tmp_path / "r.parquet").counting == release.counting
+    assert release.facts()["projection"] == {"name": release.counting.projection.name, "jump": 0.0}
+    plain = dh.publish(dh.count(np.zeros((0, 2)), domain), _near(domain), epsilon=1)
+    assert plain.counting.projection is None
+    assert "Way to the map" not in plain.statement()
+
+
+def _frame():
+    return gpd.GeoDataFrame(geometry=shapely.points(PAIR), crs=ED50)
+
+
+def _near(domain, delta="2km"):
+    return quiet(domain, delta)
+
+
+@pytest.mark.parametrize(
+    ("crs", "bounds", "source"),
+    [
+        ("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4326"),
+        ("EPSG:32618", (560_000, 4_480_000, 610_000, 4_530_000), "EPSG:4267"),
+        (GERMANY, BOUNDS, ED50),
+        (GERMANY, BOUNDS, "EPSG:4314"),
+        ("EPSG:3035", (2.5e6, 1.4e6, 6.5e6, 5.4e6), "EPSG:4326"),
+        ("EPSG:27700", (4e5, 1e5, 6e5, 3e5), "EPSG:4326"),
+        ("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6), "EPSG:4326"),
+        ("EPSG:2263", (900_000, 120_000, 1_070_000, 280_000), "EPSG:4326"),
+    ],
+)
+def test_operations_without_grids_do_not_tear(crs, bounds, source):
+    domain = dh.Domain.from_cell(bounds, 0.01 * (bounds[2] - bounds[0]), crs)
+    assert Operation.onto(domain, source).projection.jump == 0
+    assert Operation.onto(domain, crs) is None
+
+
+def test_an_area_may_lie_across_the_antimeridian():
+    west, south, east, north = area_of("EPSG:3832", (2.5e6, -1e6), (4.5e6, 1e6))
+    assert west > 0 > east
+    assert south < 0 < north
+
+
+def test_systems_that_nothing_joins_are_named():
+    with pytest.raises(dh.InputError, match="no operation between them"):
+        single(read_crs("EPSG:4326"), read_crs("+proj=longlat +a=1000 +b=1000 +no_defs +type=crs"), None)
+
+
+# ------------------------------------------------------------------------------------- grids of corrections
+
+
+def ntv2(path, grids):
+    """A grid file with a constant shift of latitude (seconds) in each box W, S, E, N."""
+
+    def record(name, value):
+        head = name.ljust(8).encode()
+        if isinstance(value, str):
+            return head + value.ljust(8).encode()
+        return head + (struct.pack("<i4x", value) if isinstance(value, int) else struct.pack("<d", value))
+
+    axes = (
+        ("MAJOR_F", 6377397.155),
+        ("MINOR_F", 6356078.963),
+        ("MAJOR_T", 6378137.0),
+        ("MINOR_T", 6356752.314),
+    )
+    names = ("GS_TYPE", "SECONDS"), ("VERSION", "TEST"), ("SYSTEM_F", "A"), ("SYSTEM_T", "B"), *axes
+    out = [record(*pair) for pair in (("NUM_OREC", 11), ("NUM_SREC", 11), ("NUM_FILE", len(grids)), *names)]
+    spacing = 0.05
+    for number, ((west, south, east, north), shift) in enumerate(grids):
+        size = (round((north - south) / spacing) + 1) * (round((east - west) / spacing) + 1)
+        sides = ("S_LAT", south), ("N_LAT", north), ("E_LONG", -east), ("W_LONG", -west)
+        steps = ("LAT_INC", spacing), ("LONG_INC", spacing)
+        head = [("SUB_NAME", f"G{number}"), ("PARENT", "NONE"), ("CREATED", "X"), ("UPDATED", "X")]
+        head += [(key, float(value) * 3600) for key, value in (*sides, *steps)]
+        out += [record(*pair) for pair in (*head, ("GS_COUNT", size))]
+        out.append(np.tile(np.array([shift, 0, 0, 0], dtype="<f4"), (size, 1)).tobytes())
+    path.write_bytes(b"".join(out) + b"END     " + bytes(8))
+    return f"+proj=longlat +ellps=bessel +nadgrids={path} +type=crs"
+
+
+#: Seconds of latitude in a metre, about.
+SECOND = 1 / 30.887
+
+
+@pytest.mark.parametrize("metres", [0.0, 0.01, 1.0, 30.0])
+def test_jumps_between_grids_are_measured(tmp_path, metres):
+    west, east = ((9.0, 47.0, 10.0, 49.0), 1.0), ((10.0, 47.0, 11.0, 49.0), 1.0 + metres * SECOND)
+    domain = dh.Domain.from_cell((550_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
+    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [west, east])).projection.jump
+    assert jump == pytest.approx(metres, rel=0.01, abs=1e-4)
+
+
+def test_jumps_along_the_other_axis_are_measured_too(tmp_path):
+    south, north = ((9.0, 47.0, 11.0, 48.1), 1.0), ((9.0, 48.1, 11.0, 49.0), 1.0 + 3 * SECOND)
+    domain = dh.Domain.from_cell((550_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
+    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [south, north])).projection.jump
+    assert jump == pytest.approx(3.0, rel=0.05)
+
+
+def test_jumps_a_little_beyond_the_bounds_count(tmp_path):
+    """Points there are counted at the rim."""
+    west, east = ((9.0, 47.0, 9.85, 49.0), 1.0), ((9.85, 47.0, 11.0, 49.0), 1.0 + 2 * SECOND)
+    domain = dh.Domain.from_cell((565_000, 5_310_000, 605_000, 5_350_000), "250m", GERMANY)
+    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [west, east])).projection.jump
+    assert jump == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_shift_that_is_not_known_is_said():
+    """Another ellipsoid and no word of how it lies: places may be off by a hundred metres."""
+    domain = dh.Domain.from_cell((380_000, 5_810_000, 400_000, 5_828_000), "1km", "EPSG:25833")
+    with pytest.warns(dh.DeltaHistWarning, match="shifts nothing between the two datums"):
+        operation = Operation.onto(domain, "+proj=longlat +ellps=bessel +no_defs +type=crs")
+    assert "allpark" in operation.projection.name
+
+
+def test_jumps_on_one_way_add_up(tmp_path):
+    """A strip of 0.05° between two grids."""
+    boxes = [(9.0, 10.0), (10.0, 10.05), (10.05, 11.0)]
+    grids = [((w, 47.0, e, 49.0), 1.0 + i * SECOND) for i, (w, e) in enumerate(boxes)]
+    crs = ntv2(tmp_path / "t.gsb", grids)
+    domain = dh.Domain.from_cell((550_000, 5_300_000, 600_000, 5_350_000), "1km", GERMANY)
+    assert Operation.onto(domain, crs).projection.jump == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_measured_jump_shortens_the_stated_delta_or_is_refused():
+    domain = germany("500m")
+    made = Preprocessing(projection=Projection("a grid", jump=2.0))
+    counts = Private.of(np.ones(domain.shape, dtype=np.int64), made)
+    plain = dh.publish(np.ones(domain.shape, dtype=np.int64), _near(domain, "500m"), epsilon=1)
+    torn = dh.publish(counts, _near(domain, "500m"), epsilon=1)
+    less = plain.facts()["delta_guaranteed"] - torn.facts()["delta_guaranteed"]
+    assert less == pytest.approx(2.0 / domain.scale)
+    assert "tears near points up to 2" in torn.statement()
+    assert "one lattice step and the way to the map less" in torn.statement()
+    with pytest.raises(
+        dh.InputError, match="'a grid', which takes near points up to 2 units of the map apart"
+    ):
+        dh.publish(counts, _near(domain, "199m"), epsilon=1)
+
+
+def test_a_projection_is_a_name_and_a_length():
+    with pytest.raises(dh.InputError, match="must be a name and a length"):
+        Projection("x", float("nan"))
+    with pytest.raises(dh.InputError, match="must be a name and a length"):
+        Projection(None, 0.0)

@@ -1,0 +1,192 @@
+"""Sources: which cells lie within δ of them."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import shapely
+from examples import quiet
+
+import deltahist as dh
+from deltahist.space.sources import check_geometry
+
+
+def near_cells(domain, delta, sources):
+    return quiet(domain, delta, sources).source_cells
+
+
+def distances(domain, geometry):
+    """Distance of a geometry to what is counted in every cell, by shapely, in the domain's own coordinates."""
+    edges = [domain.edges(a) for a in range(2)]
+    for side in edges:  # points outside are counted at the rim
+        side[0], side[-1] = -1e4, 1e4
+    i, j = np.meshgrid(*(np.arange(n) for n in domain.shape), indexing="ij")
+    return shapely.distance(geometry, shapely.box(edges[0][i], edges[1][j], edges[0][i + 1], edges[1][j + 1]))
+
+
+def geometries(rng, low, high):
+    at = rng.uniform(low, high, (8, 2))
+    triangle = shapely.Polygon(at[:3])
+    disc = shapely.Point(at[3]).buffer(rng.uniform(0.5, 20))
+    return [
+        shapely.Point(at[0]),
+        shapely.MultiPoint(at[:4]),
+        shapely.LineString(at[:5]),
+        shapely.LineString([(low, at[0, 1]), (high, at[0, 1])]),
+        triangle,
+        disc.difference(disc.centroid.buffer(rng.uniform(0.1, 10))),
+        shapely.MultiPolygon([shapely.box(*at[5], *(at[5] + 3)), shapely.box(*(at[5] + 5), *(at[5] + 9))]),
+        shapely.GeometryCollection([shapely.Point(at[6]), triangle]),
+    ]
+
+
+def test_cells_closer_than_delta_are_touched():
+    rng = np.random.default_rng(1)
+    seen = np.zeros(2, dtype=int)
+    for _ in range(25):
+        shape = tuple(rng.integers(1, 80, 2).tolist())
+        aspect = float(rng.choice([1, 0.5, 1.7, math.pi]))
+        domain = dh.Domain((-7, 3, shape[0] - 7, 3 + aspect * shape[1]), shape)
+        for geometry in geometries(rng, -15, 75):
+            if geometry.is_empty or not geometry.is_valid:
+                continue
+            delta = float(rng.uniform(0.2, 15))
+            expected = distances(domain, geometry)
+            found = near_cells(domain, delta, geometry)
+            clear = np.abs(expected - delta) > 1e-5
+            assert np.array_equal(found[clear], (expected < delta)[clear])
+            seen += np.bincount(found.ravel(), minlength=2)
+    assert seen.min() > 1000
+
+
+def test_exactly_delta_away_is_not_touched():
+    # A step stands for its centre, so that no point of a cell lies on its edge.
+    domain = dh.Domain((0, 0, 12, 12), (12, 12))
+    i, j = np.meshgrid(np.arange(12), np.arange(12), indexing="ij")
+    assert np.array_equal(near_cells(domain, 5, shapely.Point(0, 0)), i**2 + j**2 < 25)
+    assert np.array_equal(near_cells(domain, 2, shapely.LineString([(4, 0), (4, 12)])), (i >= 2) & (i < 6))
+    box = near_cells(domain, 1, shapely.box(3, 3, 5, 5))
+    gap = np.hypot(
+        np.maximum(0, np.maximum(3 - (i + 1), i - 5)), np.maximum(0, np.maximum(3 - (j + 1), j - 5))
+    )
+    assert np.array_equal(box, gap < 1)
+
+
+def test_a_ring_does_not_reach_its_middle():
+    domain = dh.Domain((0, 0, 30, 30), (30, 30))
+    ring = shapely.box(0, 0, 30, 30).difference(shapely.box(5, 5, 25, 25))
+    found = near_cells(domain, 2, ring)
+    assert not found[7:23, 7:23].any()
+    assert found[:7].all()
+    assert found.sum() == 900 - 16 * 16
+
+
+def test_a_source_far_away_touches_the_rim_where_its_points_are_counted():
+    domain = dh.Domain((0, 0, 30, 30), (30, 30))
+    with pytest.warns(dh.DeltaHistWarning, match="further than delta=1 from the domain"):
+        near = dh.Neighbourhood(domain, 1, shapely.Point(1e6, 1e6))
+    assert not near.fixed_membership
+    assert np.argwhere(near.source_cells).tolist() == [[29, 29]]
+    assert np.argwhere(near_cells(domain, 1, shapely.Point(-50, 12))).tolist() == [[0, 11], [0, 12]]
+    # A road that leaves the bounds goes on being counted along the rim.
+    road = near_cells(domain, 1, shapely.LineString([(15, 15), (15, 45), (40, 45)]))
+    assert np.flatnonzero(road[:, 29]).tolist() == list(range(14, 30))
+
+
+def test_the_clamped_arrival_that_cost_eight_times_epsilon():
+    """A point at 100 is counted in cell 7, where cumulative sums change by 8."""
+    domain = dh.Domain((0, 8), (8,))
+    near = dh.Neighbourhood(domain, 1, shapely.MultiPoint([(0, 0), (100, 0)]))
+    assert np.flatnonzero(near.source_cells).tolist() == [0, 7]
+    assert dh.sensitivity(dh.strategies.Cumulative(domain), near) == 8
+
+
+def test_a_far_source_lets_no_total_through():
+    """Without arrivals of its own a flow keeps the number of points, which a source protects."""
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    with pytest.warns(dh.DeltaHistWarning, match="further than"):
+        near = dh.Neighbourhood(domain, 1, shapely.Point(500, 4))
+    assert not dh.strategies.Flow.tuned(near).keeps_total
+    with pytest.raises(dh.InputError, match="keeps the number of points exactly"):
+        dh.publish(np.ones((8, 8), dtype=int), near, dh.strategies.Flow(domain), 1.0)
+    assert "appearing, vanishing" in dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0).statement()
+
+
+@pytest.mark.parametrize("place", [(1e30, 0), (0, -1e12)])
+def test_sources_beyond_exact_distances_are_refused(place):
+    with pytest.raises(dh.InputError, match=r"sources reach .* another CRS"):
+        dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), 1, shapely.LineString([(0, 0), place]))
+
+
+@pytest.mark.parametrize(
+    "ring", [shapely.Point(15, 15).buffer(9).exterior, shapely.box(3, 3, 20, 4).exterior]
+)
+def test_rings_are_sources_in_either_dimension(ring):
+    plane = dh.Domain((0, 0, 30, 30), (30, 30))
+    clear = np.abs(distances(plane, ring) - 2) > 1e-5
+    assert np.array_equal(near_cells(plane, 2, ring)[clear], (distances(plane, ring) < 2)[clear])
+    low, _, high, _ = ring.bounds
+    line = near_cells(dh.Domain((0, 30), (30,)), 2, ring)
+    assert np.flatnonzero(line).tolist() == list(range(int(low) - 2, int(high) + 2))
+
+
+@pytest.mark.parametrize("delta", [0.3, 1, 1.5, 2, 7, 50])
+def test_named_sources_are_the_edges_of_the_domain(delta):
+    line = dh.Domain((0, 10), (10,))
+    left = [i < delta for i in range(10)]
+    assert near_cells(line, delta, "left").tolist() == left
+    assert near_cells(line, delta, "right").tolist() == left[::-1]
+    assert near_cells(line, delta, "boundary").tolist() == [
+        a or b for a, b in zip(left, left[::-1], strict=True)
+    ]
+    plane = dh.Domain((0, 0, 10, 6), (10, 6))
+    rim = shapely.box(0, 0, 10, 6).exterior
+    assert np.array_equal(near_cells(plane, delta, "boundary"), near_cells(plane, delta, rim))
+
+
+def test_a_point_on_the_line_is_a_source_in_one_dimension():
+    domain = dh.Domain((0, 10), (10,))
+    assert np.flatnonzero(near_cells(domain, 1, shapely.Point(4, 0))).tolist() == [3, 4]
+    assert np.flatnonzero(near_cells(domain, 1, shapely.Point(4.5, 0))).tolist() == [3, 4, 5]
+    assert np.flatnonzero(near_cells(domain, 1, shapely.LineString([(2, 0), (4, 0)]))).tolist() == [
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+def test_no_sources_touch_nothing():
+    domain = dh.Domain((0, 10), (10,))
+    near = dh.Neighbourhood(domain, 1)
+    assert near.fixed_membership
+    assert not near.source_cells.any()
+    assert (near.edges() >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("geometry", "words"),
+    [
+        (shapely.Polygon(), "empty"),
+        (shapely.Point(math.inf, 0), "unbounded"),
+        (shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "Self-intersection"),
+        ((0, 0), "shapely geometry"),
+    ],
+)
+def test_geometries_that_are_no_sources_are_named(geometry, words):
+    with pytest.raises(dh.InputError, match=words):
+        check_geometry(geometry, dh.Domain((0, 0, 1, 1), (2, 2)))
+
+
+def test_vertices_are_rounded_to_the_nearest_step():
+    """By no more than half a step: what is then within δ less two steps of a source is priced, in every corner."""
+    domain = dh.Domain((0, 0, 100, 100), (100, 100))
+    h, k = domain.step[0], domain.steps[0]
+    for cells, part in itertools.product(range(1, 12), (0.0001, 0.49, 0.51, 0.6, 0.9999)):
+        for m in range(3, 9):
+            point = (50 * k - 0.4999) * h
+            place = (50 * k - m * cells * k // 7 - cells + part) * h
+            delta = math.hypot(point - place, point - place) + 2 * h + 1e-9 * h
+            near = quiet(domain, delta, shapely.Point(place, place))
+            assert near.source_cells[tuple(domain.locate([[point, point]])[0])]
