@@ -5,21 +5,19 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import check_level, interval
+from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.releases import BaseRelease, Release, Series
+from deltahist.releases import BaseRelease, Series
 from deltahist.releases.series import PeriodDifference
-from deltahist.releases.sums import Summed, together
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import boxes_in_degrees, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
-from deltahist.space.workloads import RegionCover, Regions, Workload, boxes, regions
+from deltahist.space.workloads import Regions, Workload, boxes, regions
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -106,7 +104,7 @@ def answer(
     """
     check_level(level)
     asked, framed = _asked(workload, release.domain)
-    return framed(answers(release, asked, level, nonnegative))
+    return framed(release.answers(asked, level=level, nonnegative=nonnegative))
 
 
 def answer_each(
@@ -133,7 +131,7 @@ def answer_each(
 
     check_level(level)
     asked, framed = _asked(workload, series.domain)
-    found = {step: answers(each, asked, level, nonnegative) for step, each in series if each is not None}
+    found = {step: each.answers(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
     empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
     steps = list(found) if series.skipping else series.labels
     out = pd.concat([framed(found.get(step, empty)).assign(step=step) for step in steps])
@@ -220,63 +218,3 @@ def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
             stacklevel=4,
         )
     return frame.rename(columns=own).set_geometry(own.get(frame.geometry.name, frame.geometry.name))
-
-
-@functools.singledispatch
-def answers(
-    release: BaseRelease | Series | PeriodDifference, work: Workload, level: float, nonnegative: bool
-) -> Columns:
-    """Return the columns of `answer` for a workload, an array (m,) each."""
-    if isinstance(release, BaseRelease):
-        return release.answers(work, level=level, nonnegative=nonnegative)
-    raise InputError(f"the release is {type(release).__name__}: it answers no counts")
-
-
-@answers.register(Release)
-def _from_counts(release: Release | Summed, work: Workload, level: float, nonnegative: bool) -> Columns:
-    return release.answerer().answer(work, level=level, nonnegative=nonnegative)
-
-
-@answers.register(Series)
-def _from_series(series: Series, work: Workload, level: float, nonnegative: bool) -> Columns:
-    found = _from_counts(series.summed, work, level, nonnegative)
-    number = len(series.releases)
-    if series.mean:
-        shares = ["cut", "unresolved", "estimator"]
-        found = {name: each if name in shares else each / number for name, each in found.items()}
-    return {**found, "steps": np.full(len(found["estimate"]), number)}
-
-
-@answers.register(PeriodDifference)
-def _from_change(change: PeriodDifference, work: Workload, level: float, nonnegative: bool) -> Columns:
-    if nonnegative:
-        raise InputError("nonnegative goes with counts: a change from one period to another can be negative")
-    periods = (change.before, change.after)
-    parts, noise, misplaced = [], [], []
-    for period in periods:
-        cover = work.cover(period.domain)
-        share = 1 / len(period.releases) if period.mean else 1.0
-        parts.append(_from_series(period, work, level, False))
-        found = period.summed.decoder.moments(cover if isinstance(cover, RegionCover) else work)
-        noise.append((replace(found, variance=found.variance * share**2, draws=None), 1))
-        misplaced.append(parts[-1].get("placement_error", np.zeros(len(found.variance))))
-    joint = together(noise)
-    # People come back to the same places: what is not known of the periods' places is added up as if it were one error.
-    placement = np.asarray(sum(misplaced))
-    error = joint.and_normal(placement**2)
-    down, up = interval(error, change.after.summed.laws[0], level)
-    before, after = parts
-    estimate = after["estimate"] - before["estimate"]
-    table = {
-        "before": before["estimate"],
-        "after": after["estimate"],
-        "estimate": estimate,
-        "std_error": np.sqrt(error.variance),
-        "low": estimate - down,
-        "high": estimate + up,
-    }
-    if "cut" in before:
-        table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
-    if "unresolved" in before:
-        table["unresolved"] = np.maximum(before["unresolved"], after["unresolved"])
-    return table

@@ -205,7 +205,7 @@ def query(
       deltahist query city/ --between 2010-05-01 2010-05-31 --regions zones.geojson     # of a folder: the sum
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
-    from deltahist.answers import answer, answers
+    from deltahist.answers import answer
     from deltahist.decode import check_level
     from deltahist.space.workloads import Workload
 
@@ -222,8 +222,9 @@ def query(
         domain = published.domain
 
         def ask(asked: Any) -> Table:
-            way: Callable[..., Table] = answers if isinstance(asked, Workload) else answer
-            return way(published, asked, level=level, nonnegative=nonnegative)
+            if isinstance(asked, Workload):
+                return published.answers(asked, level=level, nonnegative=nonnegative)
+            return answer(published, asked, level=level, nonnegative=nonnegative)
 
     _check_shapes(chosen, domain, question)
     found: Table

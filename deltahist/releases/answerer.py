@@ -16,8 +16,7 @@ from deltahist.space.workloads.cover import AXES, Weight
 from deltahist.space.workloads.sums import prefix_sums, prefix_sums_of
 
 if TYPE_CHECKING:
-    from deltahist.releases.histogram import Release
-    from deltahist.releases.sums import Summed
+    from deltahist.releases.histogram import CountEstimates
 
 Field = NDArray[np.float64]
 #: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
@@ -44,7 +43,7 @@ class Answerer:
     [10.0]
     """
 
-    def __init__(self, release: Release | Summed) -> None:
+    def __init__(self, release: CountEstimates) -> None:
         self.release = release
 
     @functools.cached_property
@@ -63,16 +62,17 @@ class Answerer:
         InputError
             If a query is reversed, empty or reaches outside the domain.
         """
-        release, cover = self.release, work.cover(self.release.domain)
+        release, decoder = self.release, self.release.decoder
+        cover = work.cover(decoder.domain)
         cut = cover.cut.any()
-        noise = release.decoder.moments(cover if isinstance(cover, RegionCover) else work)
+        noise = decoder.moments(cover if isinstance(cover, RegionCover) else work)
         unbiased, whole, touched, misplaced = self._unbiased.over(cover)
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:
             found, inner, outer, _ = self._nonnegative.over(cover)
             estimate = np.maximum(found, 0.0)  # no specks of rounding
         error, around = np.sqrt(noise.variance), unbiased
-        reach = [interval(each, release.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
+        reach = [interval(each, decoder.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
         posterior = release.posterior if nonnegative else None
         if posterior is not None:
             variance = posterior.inflate_variance(posterior.variance(cover.shares), noise.variance)
@@ -106,7 +106,7 @@ class Answerer:
             "high": high,
             **columns,
         }
-        if release.strategy.determines_cells is not True:
+        if decoder.strategy.determines_cells is not True:
             unresolved = noise.unresolved
             table["unresolved"] = np.full(len(estimate), np.nan) if unresolved is None else unresolved
         if nonnegative:
@@ -127,7 +127,7 @@ class _Estimates:
     asked : as many cells of the sums could have been made in the time of all queries so far.
     """
 
-    release: Release | Summed
+    release: CountEstimates
     cells: Field
     placed: bool
     asked: float = 0.0

@@ -187,14 +187,9 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the columns of `dh.answer` for a workload, an array (m,) each; InputError if there are none."""
         raise InputError(f"the release is {self.mechanism.words}: it answers no counts")
 
-    @property
-    def nonnegative_words(self) -> str:
-        """Name of the non-negative estimates."""
-        return "non-negative"
-
     def estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates, as files and pictures have it."""
-        return self.nonnegative_words if nonnegative else UNBIASED
+        return "non-negative" if nonnegative else UNBIASED
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
         """Return whether exports and pictures show non-negative estimates: as asked, or if None, as usual."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -28,9 +29,9 @@ from deltahist.mechanisms.base import stamp
 from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
-from deltahist.releases.tables import CALIBRATED, NEAREST
+from deltahist.releases.tables import CALIBRATED, NEAREST, UNBIASED
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import Boxes
+from deltahist.space.workloads import Boxes, Workload
 from deltahist.strategies.base import Strategy
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
@@ -41,8 +42,66 @@ MOST_NONNEGATIVE = 1 << 15
 _AT_ONCE = 1_000_000
 
 
+class CountEstimates(abc.ABC):
+    """Estimates of counts, from a decoder and its data: of a release, or of a sum of releases."""
+
+    @property
+    @abc.abstractmethod
+    def total(self) -> int | None: ...
+    @property
+    @abc.abstractmethod
+    def decoder(self) -> Any: ...
+    @property
+    @abc.abstractmethod
+    def placement(self) -> Any: ...
+    @property
+    @abc.abstractmethod
+    def _unbiased(self) -> NDArray[np.float64]: ...
+    @property
+    @abc.abstractmethod
+    def _field(self) -> NDArray[np.float64]: ...
+    @property
+    @abc.abstractmethod
+    def _metric(self) -> Metric: ...
+
+    @functools.cached_property
+    def posterior(self) -> Posterior | None:
+        """Counts that may be, none negative: their mean and its errors; None where that is not sure of itself."""
+        return posterior(self._field, self._metric, self.total, self.decoder.noise)
+
+    @functools.cached_property
+    def projection(self) -> ProjectedCells:
+        """The nearest non-negative cells with their certificate: what stands in where there is no `posterior`."""
+        return nonnegative(self._field, self._metric, self.total)
+
+    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
+        """Return estimates of all cells (domain.shape).
+
+        Least squares by default: unbiased, so that some are negative. With `nonnegative` the mean of what counts may
+        be (`posterior`), or else the nearest cells in the noise's own metric (`projection`): none is negative, and they
+        add up to the total if that is public. They are biased, but usually much nearer where many cells are empty.
+        """
+        if not nonnegative:
+            return self._unbiased
+        return self.projection.cells if self.posterior is None else self.posterior.cells
+
+    def estimator(self, nonnegative: bool) -> str:
+        """Return the name of the estimates, as files and pictures have it."""
+        if not nonnegative:
+            return UNBIASED
+        return NEAREST if self.posterior is None else CALIBRATED
+
+    def answerer(self) -> Answerer:
+        """Return all that answers need, made once."""
+        return self._answerer
+
+    @functools.cached_property
+    def _answerer(self) -> Answerer:
+        return Answerer(self)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(BaseRelease):
+class Release(CountEstimates, BaseRelease):
     """A release of counts: exact noisy answers to a strategy, with all that its mechanism says.
 
     Parameters
@@ -77,20 +136,10 @@ class Release(BaseRelease):
         return self.mechanism.decoder
 
     @functools.cached_property
-    def _cells(self) -> NDArray[np.float64]:
+    def _unbiased(self) -> NDArray[np.float64]:
         cells = self.decoder.estimate(self.values, self.total)
         cells.flags.writeable = False
         return cells
-
-    @functools.cached_property
-    def posterior(self) -> Posterior | None:
-        """Counts that may be, none negative: their mean and its errors; None where that is not sure of itself."""
-        return posterior(self._field, self._metric, self.total, self.decoder.noise)
-
-    @functools.cached_property
-    def projection(self) -> ProjectedCells:
-        """The nearest non-negative cells with their certificate: what stands in where there is no `posterior`."""
-        return nonnegative(self._field, self._metric, self.total)
 
     @property
     def _field(self) -> NDArray[np.float64]:
@@ -99,22 +148,6 @@ class Release(BaseRelease):
     @functools.cached_property
     def _metric(self) -> Metric:
         return self.decoder.metric()
-
-    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Return estimates of all cells (domain.shape).
-
-        Least squares by default: unbiased, so that some are negative. With `nonnegative` the mean of what counts may
-        be (`posterior`), or else the nearest cells in the noise's own metric (`projection`): none is negative, and they
-        add up to the total if that is public. They are biased, but usually much nearer where many cells are empty.
-        """
-        if not nonnegative:
-            return self._cells
-        return self.projection.cells if self.posterior is None else self.posterior.cells
-
-    @property
-    def nonnegative_words(self) -> str:
-        """Name of the non-negative estimates of this release."""
-        return nonnegative_words(self.posterior)
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
         """Return what was asked; else whether the strategy determines all cells, of at most `MOST_NONNEGATIVE`."""
@@ -144,15 +177,10 @@ class Release(BaseRelease):
     @functools.cached_property
     def placement(self) -> Placement:
         """Where in their cells the points lie, as far as the estimates themselves tell."""
-        return placement(self._cells, self.decoder)
+        return placement(self._unbiased, self.decoder)
 
-    def answerer(self) -> Answerer:
-        """Return all that answers need, made once."""
-        return self._answerer
-
-    @functools.cached_property
-    def _answerer(self) -> Answerer:
-        return Answerer(self)
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        return self.answerer().answer(work, level=level, nonnegative=nonnegative)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"total": self.total}
@@ -186,11 +214,6 @@ class Release(BaseRelease):
         values, total = columns["value"], None if total is None else _total(total)
         payment = Payment.from_description(description.get("account"))
         return stamp(cls(mechanism, values, total, payment=payment), is_publishable(description))
-
-
-def nonnegative_words(found: Posterior | None) -> str:
-    """Return the name of non-negative estimates."""
-    return NEAREST if found is None else CALIBRATED
 
 
 def _total(value: Any) -> int:

@@ -424,13 +424,13 @@ def test_what_is_not_sure_of_itself_stands_back(constant, value, monkeypatch):
         monkeypatch.setattr(module, constant, value)
     release = published(counts, NEAR, "hierarchical")
     assert release.posterior is None
-    assert release.nonnegative_words.startswith("non-negative (nearest")
+    assert release.estimator(True).startswith("non-negative (nearest")
     work = dh.workloads.all_ranges(MAP).sample(200, seed=1)
     found = dh.answer(release, work, nonnegative=True)
     columns = (found[name] for name in ("estimate", "std_error", "low", "high"))
     for column, expected in zip(columns, unbiased_but_cut(release, work), strict=True):
         assert np.allclose(column, expected, atol=1e-9)
-    assert set(found["estimator"]) == {release.nonnegative_words}
+    assert set(found["estimator"]) == {release.estimator(True)}
     cells, errors = release.estimates(nonnegative=True)
     assert np.array_equal(cells, release.projection.cells)
     assert np.array_equal(errors, release.estimates()[1])

@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.stats
+from deltahist.releases.series import Summed
 
 import deltahist as dh
 from deltahist.answers import answer_each
 from deltahist.mechanisms.sequence import Step
 from deltahist.preprocessing import Clock
-from deltahist.releases.sums import Summed
 
 DAYS = Clock.of("2010-05-01", "1d")
 DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
@@ -170,7 +170,7 @@ def test_cells_of_a_sum_are_kept_and_cannot_be_changed(monkeypatch, nonnegative)
     summed = series(made(2)).summed
     with pytest.raises(ValueError, match="read-only"):
         summed.cells(nonnegative=nonnegative)[0] = 0
-    monkeypatch.setattr("deltahist.releases.sums.posterior", lambda *_: None)
+    monkeypatch.setattr("deltahist.releases.histogram.posterior", lambda *_: None)
     with pytest.raises(ValueError, match="read-only"):
         series(made(2)).summed.cells(nonnegative=nonnegative)[0] = 0
 
