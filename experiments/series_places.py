@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import shapely
-from deltahist.releases.series import Summed
 from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
 from deltahist.decode.placement import Placement, Rows, unplaced
 from deltahist.preprocessing import Clock
+from deltahist.releases.series import Summed
 from deltahist.space.workloads.cover import CellSums, Cover
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 from experiments.districts import projected, regions

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from deltahist.releases.series import Summed
 
 import deltahist as dh
 from deltahist._files import exclusive
@@ -15,6 +14,7 @@ from deltahist.noise import process
 from deltahist.publishers import gradual, state as states
 from deltahist.publishers.gradual import once_more
 from deltahist.publishers.state import State, lock_state, read_state, write_state
+from deltahist.releases.series import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
 LINE = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)

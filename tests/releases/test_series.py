@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.stats
-from deltahist.releases.series import Summed
 
 import deltahist as dh
 from deltahist.answers import answer_each
 from deltahist.mechanisms.sequence import Step
 from deltahist.preprocessing import Clock
+from deltahist.releases.series import Summed
 
 DAYS = Clock.of("2010-05-01", "1d")
 DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
