@@ -194,11 +194,12 @@ def _crossovers(
     nears: list[Neighbourhood], work: Any, how: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the best candidate of each noise for each δ, with a note where the winner changes."""
-    from deltahist.planning import crossovers
+    from deltahist.planning import best_of_each_noise
 
     records: list[dict[str, Any]] = []
     before = None
-    for near, best in crossovers(nears, work, **how):
+    for near in nears:
+        best = best_of_each_noise(near, work, **how)
         for place, candidate in enumerate(best):
             note = "best" if place == 0 else ""
             if place == 0 and before not in (None, candidate.strategy.name):

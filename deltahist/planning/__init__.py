@@ -1,10 +1,18 @@
 """Planning: which strategy, and which cells, answer a workload best, from public data alone."""
 
 from deltahist.planning.advice import advise
-from deltahist.planning.cells import CellChoice, expected_placement, on_cells, plan_cells
-from deltahist.planning.frontier import LIMITS, FrontierPoint, frontier
-from deltahist.planning.ranking import Candidate, crossovers, expected_error, mechanism_for, plan
-from deltahist.planning.relaxing import budget_for
+from deltahist.planning.cells import CellChoice, on_cells, plan_cells
+from deltahist.planning.ranking import (
+    LIMITS,
+    Candidate,
+    FrontierPoint,
+    best_of_each_noise,
+    budget_for,
+    expected_error,
+    frontier,
+    mechanism_for,
+    plan,
+)
 
 __all__ = [
     "LIMITS",
@@ -12,10 +20,9 @@ __all__ = [
     "CellChoice",
     "FrontierPoint",
     "advise",
+    "best_of_each_noise",
     "budget_for",
-    "crossovers",
     "expected_error",
-    "expected_placement",
     "frontier",
     "mechanism_for",
     "on_cells",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ from deltahist.planning.cells import CellChoice, cut_shares, expected_spread, on
 from deltahist.planning.ranking import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.domain import Domain
-from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.workloads import AllRanges, Regions, Workload, random_squares
+from deltahist.space.workloads import Regions, Workload, random_squares
 from deltahist.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -35,8 +33,28 @@ USES: Mapping[str, tuple[str, ...]] = {
     "home": ("250m", "500m", "1km"),
     "trip": ("1km", "2km", "5km"),
 }
-#: Squares that stand for a workload when none is given: so many, with a side of this part of the map's shorter one.
+#: Number of squares that stand for a workload when none is given, and their side over the map's shorter one.
 _SQUARES, _SIDE = 500, 1 / 20
+
+
+class _Size(NamedTuple):
+    """Figures of one size of cells that depend neither on ε nor on the number of points.
+
+    The best mechanism does not depend on ε; its error `noise` at ε = 1 is in proportion to points per user and 1/ε.
+    `cut` is the mean of `cut_shares` over the queries, `area` the typical query's, in units of the CRS.
+    """
+
+    mechanism: Mechanism
+    noise: float
+    cut: float
+    area: float
+
+    def at(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
+        """Return the choice with its expected error for a number of points at a budget."""
+        mechanism = self.mechanism.with_counting(counting).with_budget(Budget(epsilon))
+        users = counting.contributions
+        placement = expected_spread(mechanism.domain, points, contributions=users) * self.cut
+        return CellChoice(mechanism, self.noise * users / float(epsilon), math.sqrt(placement))
 
 
 def advise(
@@ -100,7 +118,9 @@ def advise(
             queries = asked(domain) if callable(asked) else asked
             for at, near in group:
                 near.check_on_map()
-                sizes[at].append(_Size.of(near, queries, behind[at]))
+                best = mechanism_for(near, epsilon=1, workload=queries, behind=behind[at])
+                cut = float(cut_shares(queries, domain).mean())
+                sizes[at].append(_Size(best, best.rmse(queries), cut, _typical_area(queries, domain)))
                 advance(1)
     rows = []
     for delta, own in zip(deltas, sizes, strict=True):
@@ -112,57 +132,27 @@ def advise(
             number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
             counting = POINTS if most is None else Preprocessing(most, user=True)
             choices = ((size.at(number, epsilon, counting), size.area) for size in own)
-            best, area = min(choices, key=lambda choice: choice[0].rmse)
-            rows.append(_row(best, area, number, area / whole, most or 0))
+            choice, area = min(choices, key=lambda choice: choice[0].rmse)
+            mechanism, domain, count = choice.mechanism, choice.mechanism.domain, number * area / whole
+            rows.append(
+                {
+                    "delta": choice.neighbourhood.delta_ground,
+                    "epsilon": float(mechanism.budget.amount),
+                    "points_per_user": most or 0,
+                    "points": number,
+                    "cell": domain.ground(domain.cell[0]),
+                    "strategy": mechanism.strategy.name,
+                    "area": area / (domain.scale or 1.0) ** domain.ndim,
+                    "count": count,
+                    "error": choice.rmse,
+                    "noise_error": choice.noise_error,
+                    "placement_error": choice.placement_error,
+                    "of_count": choice.rmse / count,
+                    "observer": mechanism.guarantee.certainty,
+                    "any_move": choice.any_move,
+                }
+            )
     return pd.DataFrame(rows)
-
-
-@dataclass(frozen=True)
-class _Size:
-    """Figures of one size of cells that depend neither on ε nor on the number of points.
-
-    mechanism : the best one at ε = 1; which it is does not depend on ε.
-    noise : its error, which is in proportion to points per user and 1/ε. cut : mean over the queries of `cut_shares`.
-    area : of the typical query.
-    """
-
-    mechanism: Mechanism
-    noise: float
-    cut: float
-    area: float
-
-    @classmethod
-    def of(cls, near: Neighbourhood, queries: Workload, behind: set[type[Strategy]]) -> _Size:
-        mechanism = mechanism_for(near, epsilon=1, workload=queries, behind=behind)
-        # Ranges are of whole cells.
-        cut = 0.0 if isinstance(queries, AllRanges) else float(cut_shares(queries, near.domain).mean())
-        return cls(mechanism, mechanism.rmse(queries), cut, _typical_area(queries, near.domain))
-
-    def at(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
-        """Return the choice with its expected error for a number of points at a budget."""
-        mechanism, users = self.mechanism.with_counting(counting).with_budget(Budget(epsilon)), counting.contributions
-        placement = expected_spread(mechanism.domain, points, contributions=users) * self.cut
-        return CellChoice(mechanism, self.noise * users / float(epsilon), math.sqrt(placement))
-
-
-def _row(best: CellChoice, area: float, points: float, share: float, most: int) -> dict[str, object]:
-    near, domain, count = best.neighbourhood, best.neighbourhood.domain, points * share
-    return {
-        "delta": near.delta_ground,
-        "epsilon": float(best.mechanism.budget.amount),
-        "points_per_user": most,
-        "points": points,
-        "cell": domain.ground(domain.cell[0]),
-        "strategy": best.mechanism.strategy.name,
-        "area": area / (domain.scale or 1.0) ** domain.ndim,
-        "count": count,
-        "error": best.rmse,
-        "noise_error": best.noise_error,
-        "placement_error": best.placement_error,
-        "of_count": best.rmse / count,
-        "observer": best.mechanism.guarantee.certainty,
-        "any_move": best.any_move,
-    }
 
 
 def _typical_area(workload: Workload, domain: Domain) -> float:
@@ -181,13 +171,12 @@ def _squares(domain: Domain) -> Workload:
 
 
 def read_users(file: str | Path, name: str = "file") -> dict[int, int]:
-    """Public numbers of users by their number of points, from a table with the columns points and users.
+    """Read public numbers of users by their number of points, from a table with the columns points and users.
 
     Raises InputError if there is no such file or table, or a figure is no whole number of at least 0.
     """
     import pandas as pd
 
-    rule = "it must be a CSV file with the columns points and users, whole numbers"
     try:
         table = pd.read_csv(file)
         table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
@@ -196,22 +185,17 @@ def read_users(file: str | Path, name: str = "file") -> dict[int, int]:
             raise ValueError("not all are whole numbers")
         return {int(k): int(n) for k, n in figures.groupby("points")["users"].sum().items()}
     except (OSError, ValueError, KeyError, OverflowError) as problem:
-        said = " ".join(str(problem).split())[:200]
-        raise InputError(f"{name} is {str(file)!r}: {rule} ({said})") from None
+        raise InputError(
+            f"{name} is {str(file)!r}: it must be a CSV file with the columns points and users, whole numbers "
+            f"({' '.join(str(problem).split())[:200]})"
+        ) from None
 
 
 def read_released_users(release: Release) -> dict[int, int]:
     """Return published numbers of users by their number of points.
 
-    Parameters
-    ----------
-    release : counts of users on a line with a cell for each number of points, from 1 (bounds 0.5 to n + 0.5); those
-        with more are counted at n.
-
-    Raises
-    ------
-    InputError
-        If the release is none of such a line, or shows no users.
+    The release counts users on a line with a cell for each number of points, from 1 (bounds 0.5 to n + 0.5); those with
+    more are counted at n. Raises InputError if the release is none of such a line, or shows no users.
 
     >>> import deltahist as dh
     >>> line = dh.Domain((0.5, 4.5), (4,))

@@ -33,35 +33,12 @@ _BOXES = 2_000
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 
 
-def expected_placement(
-    workload: Workload, domain: Domain, points: float, *, contributions: int = 1
-) -> NDArray[np.float64]:
-    """Return the variance (m,) from unknown places within cells that queries cut, in points squared; no data are read.
-
-    It follows from a prior: two of the points share one of the map's M cells with chance M^−0.55, at every scale.
-
-    Parameters
-    ----------
-    workload : the queries.
-    points : how many there are on the map, roughly; a public figure.
-    contributions : points per user that may all be at one place.
-
-    Raises
-    ------
-    InputError
-        On queries outside the domain, or a number of points that is not finite and above zero.
-
-    >>> import deltahist as dh
-    >>> domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    >>> halves = dh.workloads.boxes([[0, 0, 4, 8], [0, 0, 4.5, 8]])
-    >>> np.sqrt(expected_placement(halves, domain, 1000)).round(1).tolist()
-    [0.0, 30.8]
-    """
-    return expected_spread(domain, points, contributions=contributions) * cut_shares(workload, domain)
-
-
 def expected_spread(domain: Domain, points: float, *, contributions: int = 1) -> float:
-    """By how much half a cell varies for its place, times four, as `expected_placement` has it."""
+    """Return four times the variance of a count in half a cell, as places in the cell are unknown.
+
+    No data are read: two of all points share one of M cells with chance M^−0.55, at every scale. Points of one user
+    (`contributions`) may all be at one place.
+    """
     number, size = positive(points=points), domain.size
     # The chance to share a cell falls alike with every halving of a cell, below its size too.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
@@ -69,19 +46,15 @@ def expected_spread(domain: Domain, points: float, *, contributions: int = 1) ->
 
 
 def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
-    """Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
+    """Return Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
+    if isinstance(workload, AllRanges):  # of whole cells
+        return np.zeros(1)
     return unplaced(*workload.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square")))
 
 
 @dataclass(frozen=True)
 class CellChoice(OfMechanism):
-    """One size of cells with the best mechanism on them, and what it is expected to do.
-
-    Parameters
-    ----------
-    mechanism : a strategy at a budget, on cells of this size.
-    noise_error, placement_error : expected root mean square of either part of the error, in points per query.
-    """
+    """The best mechanism on cells of one size, and the expected root mean square of either part of its error."""
 
     mechanism: Mechanism
     noise_error: float
@@ -90,12 +63,11 @@ class CellChoice(OfMechanism):
     @classmethod
     def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
         """Return a mechanism's expected errors for a number of points on a workload; on boxes anywhere when None."""
-        domain, users = mechanism.domain, mechanism.counting.contributions
+        domain = mechanism.domain
         queries = random_boxes(_BOXES, domain) if workload is None else workload
-        if isinstance(queries, AllRanges):  # of whole cells
-            return cls(mechanism, mechanism.rmse(queries), 0.0)
-        placement = expected_placement(queries, domain, points, contributions=users)
-        return cls(mechanism, mechanism.rmse(queries), math.sqrt(float(placement.mean())))
+        spread = expected_spread(domain, points, contributions=mechanism.counting.contributions)
+        placement = spread * float(cut_shares(queries, domain).mean())
+        return cls(mechanism, mechanism.rmse(queries), math.sqrt(placement))
 
     @property
     def neighbourhood(self) -> Neighbourhood:
@@ -114,20 +86,12 @@ def plan_cells(
     workload: Workload | Callable[[Domain], Workload] | None = None,
     **how: Any,
 ) -> list[CellChoice]:
-    """Cells ranked by the expected total error, of noise and of places within cells; the best ones first.
+    """Rank cells by the expected total error, of noise and of places within cells; the best ones first.
 
-    Parameters
-    ----------
-    nears : neighbourhoods that differ in their cells, from large cells to small ones (`on_cells`); those after two
-        that are each worse than the one before are not looked at.
-    points : how many there are on the map, roughly; a public figure.
-    workload : the queries, or what makes them for a domain; boxes at any place when None.
-    how : strategy and budget, as in `publish`.
-
-    Raises
-    ------
-    InputError
-        If there are no neighbourhoods, or as of `publish`.
+    Neighbourhoods differ in their cells, from large cells to small ones (`on_cells`). After two that are each worse
+    than the one before no others are looked at. The number of points is a rough, public figure. The workload, or a
+    function that makes it for a domain, is boxes at any place when None. Strategy and budget are given as
+    for `publish`.
 
     >>> import deltahist as dh
     >>> for points in (1_000, 1_000_000):

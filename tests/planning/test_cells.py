@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.planning import CellChoice, expected_placement, on_cells, plan_cells
-from deltahist.planning.cells import CLUMPING
+from deltahist.planning import CellChoice, on_cells, plan_cells
+from deltahist.planning.cells import CLUMPING, cut_shares, expected_spread
 from deltahist.space.workloads import random_boxes
 from deltahist.strategies.flow import tuning
 
 MAP = dh.Domain((0, 0, 64, 64), (64, 64))
+
+
+def expected_placement(work, domain, points, **more):
+    return expected_spread(domain, points, **more) * cut_shares(work, domain)
 
 
 def cascade(rng, levels, points, exponent):

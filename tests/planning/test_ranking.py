@@ -1,6 +1,7 @@
-"""Planning: ranked by expected error, the best one first, from public data alone."""
+"""Planning: mechanisms ranked by expected error, frontiers of limits, and budgets for a target."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,7 +9,12 @@ import shapely
 
 import deltahist as dh
 from deltahist.decode import general
+from deltahist.mechanisms.sequence import Chain
 from deltahist.planning import mechanism_for
+
+
+def grid(*shape):
+    return dh.Domain((0,) * len(shape) + shape, shape)
 
 
 @pytest.mark.parametrize(
@@ -22,9 +28,8 @@ from deltahist.planning import mechanism_for
 )
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"rho": 0.2}])
 def test_the_ranking_is_that_of_the_expected_errors(shape, delta, sources, limits, budget):
-    domain = dh.Domain((0,) * len(shape) + shape, shape)
-    given = dh.Neighbourhood(domain, delta, sources, limits)
-    work = dh.workloads.all_ranges(domain)
+    given = dh.Neighbourhood(grid(*shape), delta, sources, limits)
+    work = dh.workloads.all_ranges(given.domain)
     found = dh.plan(given, work, **budget)
     near = given.capped()
     for candidate in found:
@@ -32,116 +37,93 @@ def test_the_ranking_is_that_of_the_expected_errors(shape, delta, sources, limit
         assert candidate.rmse == pytest.approx(math.sqrt(error.mean()), rel=1e-6)
         norm = 1 if "epsilon" in budget else 2
         assert candidate.cost == pytest.approx(float(dh.sensitivity(candidate.strategy, near, norm=norm)))
-        assert candidate.resolves == (
-            np.linalg.matrix_rank(candidate.strategy.matrix().toarray()) == domain.size
-        )
+        rank = np.linalg.matrix_rank(candidate.strategy.matrix().toarray())
+        assert candidate.resolves == (rank == near.domain.size)
     assert found == sorted(found, key=lambda c: (not c.resolves, c.rmse))
     assert found[0].resolves
 
 
-def test_suffix_sums_win_where_the_paper_says():
-    domain = dh.Domain((0, 1), (64,))
-    best = dh.plan(dh.Neighbourhood(domain, 1 / 64, "left", ()), epsilon=1.0)[0]
-    assert best.label == "Cumulative (suffix)"
-    best = dh.plan(dh.Neighbourhood(domain, 1 / 64, "right", ()), epsilon=1.0)[0]
-    assert best.label == "Cumulative (prefix)"
+@pytest.mark.parametrize(("source", "kind"), [("left", "suffix"), ("right", "prefix")])
+def test_sums_from_the_source_win_where_the_paper_says(source, kind):
+    best = dh.plan(dh.Neighbourhood(grid(64), 1, source, ()), epsilon=1.0)[0]
+    assert best.label == f"Cumulative ({kind})"
 
 
 def test_the_workload_matters():
-    domain = dh.Domain((0, 0, 1, 1), (64, 64))
-    near = dh.Neighbourhood(domain, 1 / 64, limits=())
-    small = dh.plan(near, dh.workloads.random_squares(1 / 64, 200, domain))[0]
-    large = dh.plan(near, dh.workloads.random_squares(0.5, 200, domain))[0]
+    near = dh.Neighbourhood(grid(64, 64), 1, limits=())
+    small, large = (dh.plan(near, dh.workloads.random_squares(side, 200, near.domain))[0] for side in (1, 32))
     assert small.label == "Identity"
     assert large.label.startswith("Flow")
 
 
 def test_polygons_can_be_planned_for():
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    found = dh.plan(dh.Neighbourhood(domain, 1.0), dh.workloads.regions([shapely.Point(4, 4).buffer(3)]), 1.0)
-    assert found[0].resolves
-    assert found[0].rmse > 0
-
-
-def test_greedy_rows_are_offered_on_small_domains():
-    domain = dh.Domain((0, 1), (8,))
-    labels = [c.label for c in dh.plan(dh.Neighbourhood(domain, 1 / 8, "boundary"))]
-    assert "CutAugmented (cells)" in labels
+    work = dh.workloads.regions([shapely.Point(4, 4).buffer(3)])
+    best = dh.plan(dh.Neighbourhood(grid(8, 8), 1.0), work, 1.0)[0]
+    assert best.resolves
+    assert best.rmse > 0
 
 
 def test_large_grids_are_planned_in_closed_form():
-    domain = dh.Domain((0, 0, 1, 1), (1000, 1000))
-    best = dh.plan(dh.Neighbourhood(domain, 0.001, limits=()), epsilon=1.0)[0]
+    best = dh.plan(dh.Neighbourhood(grid(1000, 1000), 1, limits=()), epsilon=1.0)[0]
     assert best.label == "Flow (blocks of cell, sums 46 apart)"
     assert best.rmse == pytest.approx(40.5, abs=0.3)
 
 
 def test_both_noises_are_ranked_where_a_probability_is_allowed():
-    domain = dh.Domain((0, 0, 64, 64), (64, 64))
-    labels = {}
-    for delta in (1, 8):
-        near = dh.Neighbourhood(domain, delta, limits=())
+    """The crossover: flows at one cell, the Gaussian optimum where δ has many cells."""
+    for delta, first in ((1, "Flow"), (8, "Spectral")):
+        near = dh.Neighbourhood(grid(64, 64), delta, limits=())
         found = dh.plan(near, epsilon=1, probability=1e-6)
         assert {c.noise for c in found} == {"laplace", "gaussian"}
         assert found == sorted(found, key=lambda c: (not c.resolves, c.rmse))
         for c in found[:4]:
             budget = {"rho": c.rho} if c.noise == "gaussian" else {"epsilon": c.epsilon}
-            ranges = dh.workloads.all_ranges(domain).sample(4000, seed=1)
+            ranges = dh.workloads.all_ranges(near.domain).sample(4000, seed=1)
             error = dh.expected_error(c.strategy, near, ranges, **budget).mean() ** 0.5
             assert error == pytest.approx(c.rmse, rel=0.05)
-        labels[delta] = found[0].label
-    # The crossover: flows at one cell, the Gaussian optimum where δ has many cells.
-    assert labels[1].startswith("Flow")
-    assert labels[8] == "Spectral"
+        assert found[0].label.startswith(first)
 
 
 def test_every_strategy_is_among_the_candidates_of_a_small_domain():
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    found = dh.plan(dh.Neighbourhood(domain, 1), epsilon=1, probability=1e-6)
-    names = {c.strategy.name for c in found}
+    found = dh.plan(dh.Neighbourhood(grid(8, 8), 1), epsilon=1, probability=1e-6)
     plain = {"Identity", "Wavelet", "Cumulative", "Hierarchical", "ShiftedGrids", "CutAugmented"}
-    assert names == plain | {"Flow", "Tents", "Spectral", "Optimal"}
+    assert {c.strategy.name for c in found} == plain | {"Flow", "Tents", "Spectral", "Optimal"}
 
 
 def test_budgets_that_contradict_each_other_are_refused():
-    near = dh.Neighbourhood(dh.Domain((0, 1), (8,)), 1 / 8)
+    near = dh.Neighbourhood(grid(8), 1)
     with pytest.raises(dh.InputError, match="one of them"):
         dh.plan(near, epsilon=1, rho=1)
     with pytest.raises(dh.InputError, match="probability goes with epsilon"):
         dh.plan(near, rho=1, probability=1e-6)
 
 
-def test_a_delta_larger_than_the_grid_can_be_planned_for():
-    for shape in ((9,), (5, 6), (1, 7)):
-        domain = dh.Domain((0,) * len(shape) + shape, shape)
-        found = dh.plan(dh.Neighbourhood(domain, 100), epsilon=1, probability=1e-6)
-        assert found[0].resolves
-        assert math.isfinite(found[0].rmse)
+@pytest.mark.parametrize("shape", [(9,), (5, 6), (1, 7)])
+def test_a_delta_larger_than_the_grid_can_be_planned_for(shape):
+    best = dh.plan(dh.Neighbourhood(grid(*shape), 100), epsilon=1, probability=1e-6)[0]
+    assert best.resolves
+    assert math.isfinite(best.rmse)
 
 
 def test_any_move_is_capped_where_nothing_is_said_of_it():
-    domain = dh.Domain((0, 0, 16, 16), (16, 16))
-    near = dh.Neighbourhood(domain, 1)
-    for candidate in dh.plan(near, epsilon=0.5):
-        assert candidate.any_move <= 4 * 0.5
-    for candidate in dh.plan(near, rho=0.5):
-        assert candidate.any_move <= 16 * 0.5 * (1 + 1e-12)
+    near = dh.Neighbourhood(grid(16, 16), 1)
+    for budget, most in (({"epsilon": 0.5}, 4), ({"rho": 0.5}, 16)):
+        assert all(c.any_move <= most * 0.5 * (1 + 1e-12) for c in dh.plan(near, **budget))
     free = dh.plan(near.with_limits(()), epsilon=0.5)[0]
     assert (free.strategy.name, free.any_move) == ("Flow", 7.5)
     # What is chosen says so; what is named or given stays as it is.
     chosen = mechanism_for(near, epsilon=1)
     assert [(limit.any, limit.factor) for limit in chosen.neighbourhood.profile] == [(True, 4)]
     assert mechanism_for(near, "flow", epsilon=1).neighbourhood is near
-    given = mechanism_for(near, dh.strategies.Cumulative(domain), epsilon=1)
+    given = mechanism_for(near, dh.strategies.Cumulative(near.domain), epsilon=1)
     assert given.neighbourhood is near
     assert given.any_move > 4
     assert mechanism_for(near.with_limits([("any", 9)]), epsilon=1).neighbourhood.profile[0].factor == 9
 
 
 def test_a_limit_of_one_is_the_relation_of_any_move():
-    domain = dh.Domain((0, 0, 9, 7), (9, 7))
-    near = dh.Neighbourhood(domain, 1)
-    for strategy in (dh.strategies.Identity(domain), dh.strategies.Hierarchical(domain, 2)):
+    near = dh.Neighbourhood(grid(9, 7), 1)
+    for strategy in (dh.strategies.Identity(near.domain), dh.strategies.Hierarchical(near.domain, 2)):
         limited = dh.Mechanism(near.with_limits([("any", 1)]), strategy, dh.Budget(epsilon=1))
         assert limited.laws == dh.Mechanism(near.anywhere(), strategy, dh.Budget(epsilon=1)).laws
 
@@ -154,16 +136,101 @@ def test_no_plan_of_a_small_map_makes_a_dense_decoder(monkeypatch):
         general.DenseDecoder, "__init__", lambda self, *given: made.append(given[0].shape) or init(self, *given)
     )
     for shape in ((31, 31), (20, 50), (1025,)):
-        domain = dh.Domain((0,) * len(shape) + shape, shape)
-        dh.plan(dh.Neighbourhood(domain, 1))
-        dh.publish(np.zeros(shape, dtype=int), dh.Neighbourhood(domain, 1), epsilon=1)
+        dh.plan(dh.Neighbourhood(grid(*shape), 1))
+        dh.publish(np.zeros(shape, dtype=int), dh.Neighbourhood(grid(*shape), 1), epsilon=1)
     assert sum(rows * cells for rows, cells in made) < 4_000_000, made
 
 
 def test_candidates_are_kept_for_other_budgets(monkeypatch):
-    near = dh.Neighbourhood(dh.Domain((0, 0, 13, 13), (13, 13)), 1)
+    near = dh.Neighbourhood(grid(13, 13), 1)
     first = dh.plan(near, epsilon=1)
     monkeypatch.setattr(dh.strategies.Flow, "tuned", lambda *_, **how: pytest.fail("tuned again"))
     second = dh.plan(dh.Neighbourhood(near.domain, 1), epsilon=2)
     assert {c.label for c in first} == {c.label for c in second}
     assert {id(c.strategy) for c in first} == {id(c.strategy) for c in second}
+
+
+SMALL = dh.Neighbourhood(grid(9, 8), 1)
+
+
+def test_each_limit_has_the_best_candidate_under_it_and_its_rival_for_all_moves():
+    found = dh.frontier(SMALL, epsilon=0.5, limits=(1, 4, None))
+    assert [point.limit for point in found] == [1, 4, None]
+    for point in found:
+        limits = () if point.limit is None else [(math.inf, point.limit)]
+        best = dh.plan(SMALL.with_limits(limits), epsilon=0.5)[0]
+        assert (point.best.label, point.best.rmse) == (best.label, best.rmse)
+        assert point.times == pytest.approx(best.any_move / 0.5)
+        assert point.limit is None or point.times <= point.limit
+    assert found[-1].best.rmse < found[0].best.rmse
+    alone = dh.plan(SMALL.anywhere(), epsilon=0.5)[0]
+    assert found[0].rival.rmse == pytest.approx(alone.rmse)
+    assert found[1].rival.label == alone.label
+    dearer = alone.mechanism.with_budget(dh.Budget(epsilon=2))
+    assert found[1].rival.rmse == pytest.approx(dearer.rmse(dh.workloads.all_ranges(SMALL.domain)))
+    assert found[1].rival.any_move == pytest.approx(2)
+    assert found[2].rival is None
+
+
+def test_both_noises_have_their_own_frontier():
+    found = dh.frontier(SMALL, epsilon=1, probability=1e-6, limits=(1.5,))
+    assert sorted(point.noise for point in found) == ["gaussian", "laplace"]
+    assert found[0].best.rmse <= found[1].best.rmse
+    (rho,) = (point for point in found if point.noise == "gaussian")
+    assert rho.times <= 1.5 * (1 + 1e-9)
+    assert rho.rival.mechanism.neighbourhood.relations[0][1].reach.tolist() == SMALL.anywhere().reach.tolist()
+
+
+def test_other_limits_are_kept_as_far_as_the_one_for_any_move_leaves_them():
+    found = dh.frontier(SMALL.with_limits([(4, 2), ("any", 9)]), epsilon=1, limits=(1.5, 3, None))
+    profiles = [
+        [(limit.any, float(limit.factor)) for limit in point.mechanism.neighbourhood.profile] for point in found
+    ]
+    assert profiles == [[(True, 1.5)], [(False, 2.0), (True, 3.0)], [(False, 2.0)]]
+    with pytest.raises(dh.InputError, match=r"limits holds 0\.5: it must be a number of at least 1"):
+        dh.frontier(SMALL, epsilon=1, limits=(0.5,))
+
+
+def test_a_larger_limit_is_never_worse():
+    """On these squares hubs, which only limits ask for, are better than flows without."""
+    points = dh.frontier(dh.Neighbourhood(grid(40, 42), 4), epsilon=1, limits=(8, None, 4, 2, 1))
+    assert [point.limit for point in points] == [8, None, 4, 2, 1]
+    errors = {point.limit: point.best.rmse for point in points}
+    assert errors[None] <= errors[8] <= errors[4] <= errors[2] <= errors[1]
+
+
+SQUARE = dh.Neighbourhood(grid(16, 16), 1)
+
+
+@pytest.mark.parametrize("own", [Fraction(1, 100), Fraction(50)])
+@pytest.mark.parametrize(
+    ("strategy", "unit"), [("identity", "epsilon"), ("flow", "epsilon"), ("spectral", "rho"), ("identity", "rho")]
+)
+@pytest.mark.parametrize("target", [60, 3.3])
+def test_a_budget_for_a_target_is_the_least(own, strategy, unit, target):
+    mechanism = mechanism_for(SQUARE, strategy, **{unit: own})
+    work = dh.workloads.random_squares(5, 50, SQUARE.domain)
+    found = dh.budget_for(mechanism, target, work)
+    assert found.unit == unit
+    assert mechanism.with_budget(found).rmse(work) <= target
+    less = found.of(found.amount * Fraction(998, 1000))
+    assert mechanism.with_budget(less).rmse(work) > target
+
+
+def test_a_target_is_about_all_ranges_and_the_noise_of_a_chain():
+    identity = dh.strategies.Identity(SQUARE.domain)
+    plain = dh.Mechanism(SQUARE, identity, dh.Budget(1))
+    assert dh.budget_for(plain, 20) == dh.budget_for(plain, 20, dh.workloads.all_ranges(SQUARE.domain))
+    # Rounded Gaussian noise is a little larger: the same error takes a little more.
+    plain = dh.Mechanism(SQUARE, identity, dh.Budget(rho=1))
+    chain = plain.with_chain(Chain("0" * 32, (Fraction(1),)))
+    few = dh.workloads.boxes([[0, 0, 1, 1]])
+    assert dh.budget_for(chain, 0.8, few).amount > dh.budget_for(plain, 0.8, few).amount
+
+
+def test_targets_that_cannot_be_met():
+    mechanism = dh.Mechanism(SQUARE, dh.strategies.Identity(SQUARE.domain), dh.Budget(1))
+    with pytest.raises(dh.InputError, match="rmse is 0: it must be a finite number above zero"):
+        dh.budget_for(mechanism, 0)
+    with pytest.raises(dh.InputError, match=r"rmse is 1e\+12, but the expected error is .*: no budget"):
+        dh.budget_for(mechanism, 1e12)
