@@ -10,7 +10,7 @@ import numpy as np
 from deltahist.decode import Decoder, decoder
 from deltahist.errors import InputError
 from deltahist.mechanisms.calibration import explicit_edge_cost
-from deltahist.privacy import Law
+from deltahist.privacy import Gaussian
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import all_ranges
 from deltahist.strategies.base import Group, Strategy
@@ -215,7 +215,7 @@ def _check_description(strategy: Strategy) -> None:
 
 def _check_decoder(strategy: Strategy) -> None:
     # Groups that differ by more than their shares: a decoder that forgets the noise is seen.
-    laws = [Law("gaussian", (i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
+    laws = [Gaussian((i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
     rng = np.random.default_rng(17)
     found = decoder(strategy, laws, total_known=False)
     kind = type(found).__name__

@@ -2,87 +2,224 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, exact, is_number, one_of, positive, whole
+from deltahist.errors import InputError, exact, is_number, positive, whole
 
-#: Kind of Gaussian noise that may be refined later.
-ROUNDED = "rounded gaussian"
+#: Longest sum of Laplace draws whose tail is computed from its stages; longer ones are nearly normal.
+_MOST_STAGES = 4096
+#: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/process.py`).
+_FINEST = 2.0**46
 
 
 @dataclass(frozen=True)
-class Law:
-    """The law of one group's noise, with its exact parameter.
+class Law(abc.ABC):
+    """The law of one group's noise on whole numbers. A new one is a class here, in `LAWS`, and a process in
+    `noise/process.py`.
 
     Parameters
     ----------
-    kind : "laplace" (two-sided geometric, P(k) ∝ exp(−|k|/scale)), "gaussian" (P(k) ∝ exp(−k²/(2 σ²))) or "rounded
-        gaussian" (a continuous Gaussian, rounded), all on the integers.
-    parameter : the scale b, or the variance parameter σ²; zero means no noise (nothing was private).
+    parameter : the scale to the power of `norm`, exact; zero means no noise (nothing was private).
+    continuous : take moments of the continuous law with the same parameter, to compare with papers.
     """
 
-    kind: str
     parameter: Fraction
+    continuous: bool = field(default=False, kw_only=True, repr=False)
+    #: Name in files; name of the noise in options; the noise in words.
+    kind: ClassVar[str]
+    noise: ClassVar[str]
+    words: ClassVar[str]
+    #: The budget that it spends, and the norm in which that prices changes.
+    unit: ClassVar[str]
+    norm: ClassVar[int]
+    #: Whether releases with this noise can be refined.
+    refinable: ClassVar[tuple[bool, ...]]
 
-    def __post_init__(self) -> None:
-        one_of(("laplace", "gaussian", ROUNDED), kind=self.kind)
+    @classmethod
+    def hiding(cls, change: Fraction, amount: Fraction) -> Law:
+        """Return the noise that hides a change, given to the power of the norm, at a budget.
+
+        ε is change / b, and ρ is change² / (2σ²).
+        """
+        return cls(change / (cls.norm * amount))
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise: b, or σ."""
+        return float(self.parameter) ** (1 / self.norm)
+
+    @abc.abstractmethod
+    def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the probabilities of whole numbers, up to a common factor."""
+
+    @abc.abstractmethod
+    def variance(self) -> float:
+        """Return the variance."""
+
+    @abc.abstractmethod
+    def kurtosis(self) -> float:
+        """Return the excess kurtosis: the fourth cumulant over the squared variance."""
+
+    @abc.abstractmethod
+    def reach(self, level: float) -> float:
+        """Return how many standard deviations noise of a large scale stays within, at a level."""
+
+    @abc.abstractmethod
+    def tail(self, draws: int, alpha: float) -> float:
+        """Return the value that a sum of draws exceeds with probability `alpha`."""
+
+    @abc.abstractmethod
+    def simulate(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw real noise of the same variance, for simulations: not for a release."""
+
+    def least_variance(self, times: float) -> float | None:
+        """Return the variance, in steps, from which (ε, δ_prob) is proved; None where no such proof is known.
+
+        `times` : the budget over that of the first release of its chain.
+        """
+        return None
+
+    def describe(self) -> dict[str, str]:
+        """Return a JSON-ready description; the fraction is kept exact."""
+        return {"kind": self.kind, "parameter": str(self.parameter)}
+
+
+class Laplace(Law):
+    """Two-sided geometric noise: P(k) ∝ exp(−|k|/b)."""
+
+    kind, noise, words = "laplace", "laplace", "laplace noise on whole numbers"
+    unit, norm, refinable = "epsilon", 1, (False, True)
 
     def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Probabilities of whole numbers, up to a common factor."""
-        value = float(self.parameter)
-        if self.kind == "laplace":
-            return np.exp(-np.abs(k) / value)
-        if self.kind == "gaussian":
-            return np.exp(-k * k / (2 * value))
-        from scipy.special import ndtr
+        return np.exp(-np.abs(k) / self.scale)
 
-        nearer, farther = ((np.abs(k) + half) / math.sqrt(value) for half in (-0.5, 0.5))
-        return np.asarray(ndtr(-nearer) - ndtr(-farther))
-
-    def variance(self, *, continuous: bool = False) -> float:
-        """Variance; of the continuous law with the same parameter if asked (2 b², σ²)."""
-        value = float(self.parameter)
-        if continuous or value == 0:
-            return 2 * value * value if self.kind == "laplace" else value
-        if self.kind == "laplace":
-            p, rest = math.exp(-1 / value), -math.expm1(-1 / value)
-            return 2 * p / (rest * rest)
-        return self._moments[0]
+    def variance(self) -> float:
+        if self.continuous or not self.parameter:
+            return 2 * self.scale * self.scale
+        p, rest = math.exp(-1 / self.scale), -math.expm1(-1 / self.scale)
+        return 2 * p / (rest * rest)
 
     def kurtosis(self) -> float:
-        """Excess kurtosis: fourth cumulant over squared variance; 3 for Laplace noise of a large scale."""
-        value = float(self.parameter)
-        if value == 0:
-            return 0.0
-        if self.kind == "laplace":
-            p = math.exp(-1 / value)
-            # The fourth cumulant of a two-sided geometric is 2 p (1 + 4 p + p²) / (1 − p)⁴.
-            return (1 + 4 * p + p * p) / (2 * p) if p > 0 else 0.0
-        second, fourth = self._moments
+        # The fourth cumulant of a two-sided geometric is 2 p (1 + 4 p + p²) / (1 − p)⁴.
+        p = math.exp(-1 / self.scale) if self.parameter else 0.0
+        return (1 + 4 * p + p * p) / (2 * p) if p > 0 else 0.0
+
+    def reach(self, level: float) -> float:
+        return math.log(1 / (1 - level)) / math.sqrt(2)
+
+    def tail(self, draws: int, alpha: float) -> float:
+        return self.scale * _laplace_tail(draws, alpha)
+
+    def simulate(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        return rng.laplace(0, math.sqrt(self.variance()) / math.sqrt(2), size)
+
+
+class Gaussian(Law):
+    """Discrete Gaussian noise: P(k) ∝ exp(−k² / (2σ²))."""
+
+    kind, noise, words = "gaussian", "gaussian", "gaussian noise on whole numbers"
+    unit, norm, refinable = "rho", 2, (False,)
+    #: By how much the second and the fourth moment exceed those of the continuous law: the latter by a share of σ².
+    _OFF: ClassVar[tuple[float, float, float]] = (0.0, 0.0, 0.0)
+
+    def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.exp(-k * k / (2 * float(self.parameter)))
+
+    def variance(self) -> float:
+        return float(self.parameter) if self.continuous or not self.parameter else self._moments[0]
+
+    def kurtosis(self) -> float:
+        second, fourth = self._moments if self.parameter else (0.0, 0.0)
         # Step by step: the square of a small variance is no float any more.
         return fourth / second / second - 3 if second > 0 else 0.0
 
     @property
     def _moments(self) -> tuple[float, float]:
-        """Second and fourth moment of Gaussian noise."""
-        value = float(self.parameter)
+        """Second and fourth moment."""
+        value, (second, slope, fourth) = float(self.parameter), self._OFF
         if value > 25:  # the sums and the integrals agree to the last digit from far below
-            off = (1 / 12, value / 2 + 1 / 80) if self.kind == ROUNDED else (0.0, 0.0)
-            return value + off[0], 3 * value * value + off[1]
+            return value + second, 3 * value * value + (slope * value + fourth)
         k = np.arange(0, 200, dtype=np.float64)
         weight = self.weights(k) * np.where(k == 0, 1.0, 2.0)
         weight /= weight.sum()
         return float(weight @ k**2), float(weight @ k**4)
 
-    def describe(self) -> dict[str, str]:
-        """Return a JSON-ready description; the fraction is kept exact."""
-        return {"kind": self.kind, "parameter": str(self.parameter)}
+    def reach(self, level: float) -> float:
+        from scipy.special import ndtri
+
+        return float(ndtri((1 + level) / 2))
+
+    def tail(self, draws: int, alpha: float) -> float:
+        from scipy.special import ndtri
+
+        return float(-ndtri(alpha)) * math.sqrt(draws * max(float(self.parameter), self.variance()))
+
+    def simulate(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        return rng.normal(0, math.sqrt(self.variance()), size)
+
+    def least_variance(self, times: float) -> float | None:
+        return float(self.parameter) or None
+
+
+class RoundedGaussian(Gaussian):
+    """Continuous Gaussian noise, rounded: it may be refined later (docs/gradual.md)."""
+
+    kind, words, refinable = "rounded gaussian", "gaussian noise rounded to whole numbers", (True,)
+    _OFF = (1 / 12, 1 / 2, 1 / 80)
+
+    def weights(self, k: NDArray[np.float64]) -> NDArray[np.float64]:
+        from scipy.special import ndtr
+
+        nearer, farther = ((np.abs(k) + half) / math.sqrt(float(self.parameter)) for half in (-0.5, 0.5))
+        return np.asarray(ndtr(-nearer) - ndtr(-farther))
+
+    def least_variance(self, times: float) -> float | None:
+        # Rounded noise is no worse than what was rounded, on a lattice that stays that of the first release.
+        return _FINEST / times if self.parameter else None
+
+
+#: Name of a law in files -> its class.
+LAWS: dict[str, type[Law]] = {law.kind: law for law in (Laplace, Gaussian, RoundedGaussian)}
+#: Names of noises in options.
+NOISES = tuple(dict.fromkeys(law.noise for law in LAWS.values()))
+
+
+def law_for(unit: str, *, refinable: bool = False) -> type[Law]:
+    """Return the law of noise that spends a unit of budget: "epsilon" or "rho"."""
+    return next(law for law in LAWS.values() if law.unit == unit and refinable in law.refinable)
+
+
+@functools.lru_cache(maxsize=4096)
+def _laplace_tail(draws: int, alpha: float) -> float:
+    """Return the value that a sum of Laplace draws of scale 1 exceeds with probability `alpha`.
+
+    A sum of m draws is the difference of two Gamma(m) variables, races of m exponential stages: if the first still
+    has r stages to go when the second ends, which has probability C(2m − r − 1, m − 1) / 2^(2m − r), the rest is
+    Gamma(r). Very long sums are normal but for their kurtosis.
+    """
+    import scipy.optimize
+    import scipy.special as special
+
+    z = -float(special.ndtri(alpha))
+    if draws > _MOST_STAGES:
+        return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws)
+    left = np.arange(1, draws + 1)
+    chance = special.gammaln(2 * draws - left) - special.gammaln(draws) - special.gammaln(draws - left + 1)
+    chance = np.exp(chance - (2 * draws - left) * math.log(2))
+
+    def excess(t: float) -> float:
+        return math.log(float(chance @ special.gammaincc(left, t))) - math.log(alpha)
+
+    most = -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))
+    return float(scipy.optimize.brentq(excess, 0.0, most))
 
 
 @dataclass(frozen=True)

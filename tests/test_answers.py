@@ -11,7 +11,7 @@ import deltahist as dh
 from deltahist.decode import ProjectedCells, interval
 from deltahist.decode.forms import Bilinear
 from deltahist.decode.moments import Moments
-from deltahist.privacy import Law
+from deltahist.privacy import Laplace
 
 DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))
 COUNTS = np.random.default_rng(1).integers(0, 50, (8, 8))
@@ -247,7 +247,7 @@ def test_too_many_ranges_are_not_listed():
 
 
 def test_intervals_of_single_laplace_draws_are_wider_than_normal_ones():
-    law = Law("laplace", Fraction(1000))
+    law = Laplace(Fraction(1000))
     moments = Moments(np.array([2e6, 2e6]), np.array([0.0, 3.0]))
     down, up = interval(moments, law, 0.95)
     assert np.array_equal(down, up)
@@ -259,7 +259,7 @@ def test_intervals_of_single_laplace_draws_are_wider_than_normal_ones():
 @pytest.mark.parametrize("scale", [1, 2, 3, 5])
 @pytest.mark.parametrize("draws", [1, 2, 4])
 def test_whole_noise_is_held_by_whole_numbers(scale, draws):
-    law = Law("laplace", Fraction(scale))
+    law = Laplace(Fraction(scale))
     k = np.arange(-400, 401)
     pmf = np.exp(-np.abs(k) / scale)
     pmf /= pmf.sum()

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.privacy import Guarantee, Law, gaussian_curve, gaussian_epsilon
+from deltahist.privacy import LAWS, Guarantee, Laplace, gaussian_curve, gaussian_epsilon
 
 
 @pytest.mark.parametrize("parameter", [0.05, 0.3, 1, 4, 24, 26, 1000])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_moments_are_those_of_the_pmf(kind, parameter):
-    law = Law(kind, Fraction(parameter))
+    law = LAWS[kind](Fraction(parameter))
     k = np.arange(-60_000, 60_001, dtype=float)
     pmf = np.exp(-np.abs(k) / parameter if kind == "laplace" else -k * k / (2 * parameter))
     pmf /= pmf.sum()
@@ -24,7 +24,7 @@ def test_moments_are_those_of_the_pmf(kind, parameter):
 
 
 def test_no_noise_is_a_law_too():
-    assert (Law("laplace", Fraction(0)).variance(), Law("laplace", Fraction(0)).kurtosis()) == (0, 0)
+    assert (Laplace(Fraction(0)).variance(), Laplace(Fraction(0)).kurtosis()) == (0, 0)
 
 
 def test_guarantees_add_up():

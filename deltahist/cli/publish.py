@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Context
 
@@ -38,13 +38,15 @@ class _NoisyBudget(SpendingWithFailure):
     """A budget, and the noise that spends it."""
 
     noise: Annotated[
-        Literal["laplace", "gaussian"] | None,
+        str | None,
         option("LAW", "laplace (with --epsilon) or gaussian (with --rho or --probability).", panel=PRIVACY),
     ] = None
 
     def keywords(self) -> dict[str, Any]:
+        from deltahist.privacy import law_for
+
         budget = super().keywords()
-        if self.noise == "laplace":  # it never fails
+        if self.noise == law_for("epsilon").noise:  # it never fails
             budget.pop("probability", None)
         return budget
 

@@ -17,7 +17,7 @@ from deltahist.budget import Budget
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms.sequence import Chain, Step
 from deltahist.preprocessing import Preprocessing
-from deltahist.privacy import Guarantee, Law
+from deltahist.privacy import Guarantee, Law, law_for
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.statement import list_facts, summarize_limits, write_statement
@@ -100,19 +100,17 @@ class BaseMechanism(abc.ABC):
     @property
     def norm(self) -> int:
         """Norm in which changes are priced: 1 for ε, 2 for ρ."""
-        return 1 if self.budget.unit == "epsilon" else 2
+        return law_for(self.budget.unit).norm
 
     @property
     def noise_kind(self) -> str:
         """ "laplace" or "gaussian"."""
-        return "laplace" if self.norm == 1 else "gaussian"
+        return law_for(self.budget.unit).noise
 
     @property
     def noise_words(self) -> str:
         """The noise in words."""
-        if self.norm == 2 and self.refinable:
-            return "gaussian noise rounded to whole numbers"
-        return f"{self.noise_kind} noise on whole numbers"
+        return law_for(self.budget.unit, refinable=self.refinable).words
 
     @property
     def total_known(self) -> bool:

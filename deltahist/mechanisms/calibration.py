@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from deltahist.budget import Budget
 from deltahist.errors import InputError, one_of, whole
-from deltahist.privacy import ROUNDED, Guarantee, Law, gaussian_epsilon
+from deltahist.privacy import Guarantee, Law, gaussian_epsilon, law_for
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy, whole_shares
-
-#: Variance, in steps of its lattice, that the noise of a chain's first release has at least (`noise/process.py`).
-_FINEST = 2.0**46
 
 
 class Root(float):
@@ -150,10 +148,9 @@ def scale_noise(
 
     Gaussian noise that is `refinable` later on is continuous, and rounded (docs/gradual.md).
     """
-    if budget.unit == "epsilon":
-        return Law("laplace", times * Fraction(change) / budget.amount)
-    squared = change.squared if isinstance(change, Root) else Fraction(change * change)
-    return Law(ROUNDED if refinable else "gaussian", times * times * squared / (2 * budget.amount))
+    law = law_for(budget.unit, refinable=refinable)
+    power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm
+    return law.hiding(times**law.norm * power, budget.amount)
 
 
 def approximate_epsilon(
@@ -169,12 +166,7 @@ def approximate_epsilon(
     `times` : its budget over that of the first release of its chain.
     """
     known = guarantee.approximate(probability)
-    # Noise that is rounded is no worse than what it was rounded from, on a lattice that stays what it was at first.
-    variances = [
-        _FINEST / float(times) if law.kind == ROUNDED else float(law.parameter)
-        for law in laws
-        if law.kind in ("gaussian", ROUNDED) and law.parameter
-    ]
+    variances = [least for law in laws if (least := law.least_variance(float(times))) is not None]
     if guarantee.rho is None or not variances:
         return known
     tight = gaussian_epsilon(
@@ -200,7 +192,7 @@ def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contrib
     unit = noise_laws(strategy, largest, Budget(rho=Fraction(1)), contributions)
 
     def spent(rho: Fraction) -> float:
-        laws = [Law(law.kind, law.parameter / rho) for law in unit]
+        laws = [replace(law, parameter=law.parameter / rho) for law in unit]
         return approximate_epsilon(laws, strategy, Guarantee(rho=rho), probability)
 
     low, high = Fraction(0), Fraction(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -215,7 +215,7 @@ class Mechanism(BaseMechanism):
         """
         found = self.decoder
         if continuous:
-            laws = [_ContinuousLaw(law.kind, law.parameter) for law in self.laws]
+            laws = [replace(law, continuous=True) for law in self.laws]
             found = decoder(self.strategy, laws, total_known=self.total_known)
         return found.variance(_queries(workload, self.domain))
 
@@ -259,13 +259,6 @@ class Mechanism(BaseMechanism):
             Step.from_description(description["step"]) if description.get("step") else None,
             Chain.from_description(description.get("chain")),
         )
-
-
-class _ContinuousLaw(Law):
-    """The same parameter, read as the scale of continuous noise."""
-
-    def variance(self, *, continuous: bool = True) -> float:
-        return super().variance(continuous=True)
 
 
 def _queries(work: Workload, domain: Domain) -> Any:

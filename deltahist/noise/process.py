@@ -1,25 +1,23 @@
-"""Noise that can be refined: one random path over all levels, so that many releases cost no more than the best one.
+"""Noise of every law: at one level, or as a path over all levels, on which many releases cost as much as the best.
 
-Two processes on whole numbers, behind the same three functions. A level is 1/scale of two-sided geometric noise and
-1/σ² of Gaussian noise: the higher, the less noise. V at any level is V at a higher one plus independent noise, so
-that releases at several levels are as private as at the highest of them alone (docs/privacy/gradual.md).
-Laws and their derivations: docs/gradual.md. Source: Koufogiannis, Han, Pappas 2015, theorems 10 and 12, on the
-integers here.
+A level is 1 / parameter of the law: the higher, the less noise. V at any level is V at a higher one plus independent
+noise, so that releases at several levels are as private as at the highest of them alone (docs/privacy/gradual.md).
+Source: Koufogiannis, Han, Pappas 2015, theorems 10 and 12, on the integers here; derivations: docs/gradual.md.
 """
 
 from __future__ import annotations
 
+import abc
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, exact, whole
+from deltahist.errors import InputError, exact, one_of, whole
 from deltahist.noise.discrete import (
     CAP,
     Shape,
@@ -40,8 +38,10 @@ from deltahist.noise.exact import (
     ratio,
     times,
 )
+from deltahist.privacy import Gaussian, Laplace, Law, RoundedGaussian
 
 Integers = NDArray[np.int64]
+Level = float | Fraction
 Rng = np.random.Generator | None
 
 #: Values refined at a time, so that the working memory does not grow with the array.
@@ -56,44 +56,47 @@ _FINE = 24
 _MARGIN = 1 + Fraction(1, 1 << 40)
 #: Least variance, in steps, of what a refinement draws: below it the lattice would show.
 _LEAST_VARIANCE = 64
+#: Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
+_LEAST_ADDED = 3
+#: By so much the noise of a copy is larger than it says, which pays for that (docs/privacy/gradual.md).
+_COPY_MARGIN = 1 + Fraction(1, 1 << 30)
 
 
-class Process(Protocol):
-    """Noise at any level, on one path."""
+class Process(abc.ABC):
+    """Noise of one law at any level."""
 
-    def start(self, level: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Noise at a first level, int64 of `shape`."""
+    @abc.abstractmethod
+    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Draw noise at a first level, int64 of `shape`."""
 
-    def refine(
-        self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
-    ) -> Integers:
-        """Move the path to a higher level, given its values at a level; earlier ones do not matter."""
+    @abc.abstractmethod
+    def add(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Draw what takes released numbers to a lower level, where their own noise is not known."""
 
-    def tighten(
-        self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
-    ) -> Integers:
-        """Move the path to a lower level; the addition does not depend on the values."""
-
-    def nearest(self, values: ArrayLike) -> Integers:
-        """Values as whole numbers, which is how they enter a release."""
+    def nearest(self, values: Integers) -> Integers:
+        """Return values as whole numbers, which is how they enter a release."""
+        return values
 
 
-@dataclass(frozen=True)
-class GeometricProcess:
+class Path(Process):
+    """A process whose values can be moved to any other level."""
+
+    @abc.abstractmethod
+    def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
+        """Move values to a higher level; earlier ones do not matter."""
+
+    @abc.abstractmethod
+    def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
+        """Move values to a lower level; the addition does not depend on the values."""
+
+
+class GeometricProcess(Path):
     """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as a process in the level; exact.
 
     With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
     p'))², further two-sided geometric noise of the lower level (p' at the higher). `refine` draws from what that
     implies backwards: a value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer), or moves
-    towards zero, or jumps (docs/gradual.md).
-
-    It serves levels down to 2^−50 and values within ±2^60; levels may lie as near to each other as wanted.
-
-    Raises
-    ------
-    InputError
-        On a level that is not finite, below 2^−50 or not above zero, one that does not rise (or fall), or values that
-        are not whole or lie beyond ±2^60.
+    towards zero, or jumps (docs/gradual.md). Levels go down to 2^−50, and values up to ±2^60.
 
     >>> process = GeometricProcess()
     >>> coarse = process.start(0.5, 5, rng=np.random.default_rng(2))
@@ -101,22 +104,15 @@ class GeometricProcess:
     ([1, -1, -3, 0, -2], [0, 0, -1, 0, 0])
     """
 
-    def start(self, level: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Noise at a first level."""
+    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         return discrete_laplace(1 / exact(level=level), shape, rng=rng)
 
-    def refine(
-        self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
-    ) -> Integers:
-        """Move noise to a higher level."""
+    def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         a, b = rising(level, finer)
         words = source(rng)
         return _in_blocks(values, lambda part: _refined(part, a, b, words))
 
-    def tighten(
-        self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
-    ) -> Integers:
-        """Move noise to a lower level."""
+    def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
         a, b = rising(coarser, level, "coarser", "level")
         stays, words = _stays_when_tightened(a, b), source(rng)
 
@@ -128,9 +124,8 @@ class GeometricProcess:
 
         return _in_blocks(values, tightened)
 
-    def nearest(self, values: ArrayLike) -> Integers:
-        """Return the values themselves: they are whole numbers."""
-        return _whole(values)
+    def add(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        return self.tighten(np.zeros(shape, dtype=np.int64), level, coarser, rng=rng)
 
 
 def _refined(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
@@ -169,20 +164,11 @@ def _first(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
     return out
 
 
-def _one_less_exp(x: Fraction, bits: int) -> tuple[int, int]:
-    """Bounds of 1 − e^−x."""
-    return complement(exp_bounds(x, bits), bits)
-
-
 def _share(x: Fraction, y: Fraction, bits: int) -> tuple[int, int]:
     """Bounds of (1 − e^−x) / (1 − e^−y) for x ≤ y."""
-    more = bits + _guard(y)
-    return ratio(_one_less_exp(x, more), _one_less_exp(y, more), bits)
-
-
-def _guard(x: Fraction) -> int:
-    """Bits that are lost in 1 − e^−x where x is small, and some."""
-    return 64 + max(0, -math.frexp(float(x))[1])
+    more = bits + 64 + max(0, -math.frexp(float(y))[1])  # so many bits are lost where y is small
+    above, below = (complement(exp_bounds(z, more), more) for z in (x, y))
+    return ratio(above, below, bits)
 
 
 def _chance(bounds: Bounds) -> InversionTable:
@@ -198,7 +184,7 @@ def _inwards(a: Fraction, b: Fraction) -> InversionTable:
 
 @functools.lru_cache(maxsize=64)
 def _jumps_outwards(a: Fraction, b: Fraction) -> InversionTable:
-    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)): of those that neither jump over zero nor move towards it."""
+    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)): of values that neither jump over zero nor move towards it."""
     return _chance(lambda bits: complement(_share(2 * a, a + b, bits), bits))
 
 
@@ -234,22 +220,29 @@ def _stays_when_tightened(a: Fraction, b: Fraction) -> InversionTable:
     return _chance(bounds)
 
 
+class GaussianProcess(Process):
+    """Discrete Gaussian noise on whole numbers. It has no path: two of them do not refine one another exactly."""
+
+    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        return discrete_gaussian(variance=1 / exact(level=level), shape=shape, rng=rng)
+
+    def add(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        a, b = rising(coarser, level, "coarser", "level")
+        if (1 - a / b) / b < _LEAST_ADDED:
+            raise InputError(
+                "its Gaussian noise is too small for a copy so near; take less, give its state, or publish a release "
+                "at that budget"
+            )
+        return discrete_gaussian(variance=_COPY_MARGIN / a - 1 / b, shape=shape, rng=rng)
+
+
 @dataclass(frozen=True)
-class Brownian:
+class Brownian(GaussianProcess, Path):
     """Gaussian noise as a process in 1/σ², on a lattice of steps 2^−bits; `nearest` rounds it to whole numbers.
 
     Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
     number apart (docs/gradual.md). So the path lies on a lattice so fine that this cannot matter: the guarantee
     holds to the last digit (docs/privacy/gradual.md), and a release is rounded.
-
-    Parameters
-    ----------
-    bits : steps are 2^−bits; `Brownian.at` chooses them for a first level.
-
-    Raises
-    ------
-    InputError
-        As `GeometricProcess`; and on levels so near, or so far from the first one, that the lattice would show.
 
     >>> process = Brownian.at(Fraction(1, 100))
     >>> coarse = process.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))
@@ -264,7 +257,7 @@ class Brownian:
         object.__setattr__(self, "bits", whole(least=0, bits=self.bits))
 
     @classmethod
-    def at(cls, level: float | Fraction) -> Brownian:
+    def at(cls, level: Level) -> Brownian:
         """Return the process that begins at a level: σ is about 2^24 steps there."""
         return cls(max(0, _FINE + math.floor(math.log2(float(exact(level=level))) / 2)))
 
@@ -272,23 +265,17 @@ class Brownian:
         """σ² at a level, in steps squared."""
         return (1 << 2 * self.bits) * _MARGIN / level
 
-    def start(self, level: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Noise at a first level, in steps."""
+    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         return discrete_gaussian(variance=self.variance(exact(level=level)), shape=shape, rng=rng)
 
-    def refine(
-        self, values: ArrayLike, level: float | Fraction, finer: float | Fraction, *, rng: Rng = None
-    ) -> Integers:
-        """Move noise to a higher level: Gaussian around the part of each value that remains on average."""
+    def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
+        # Gaussian around the part of each value that remains on average.
         a, b = rising(level, finer)
         variance = self._enough(self.variance(b) * (1 - a / b), a, b)
         words = source(rng)
         return _in_blocks(values, lambda part: _gaussian_around(part, a / b, variance, words))
 
-    def tighten(
-        self, values: ArrayLike, level: float | Fraction, coarser: float | Fraction, *, rng: Rng = None
-    ) -> Integers:
-        """Move noise to a lower level: independent noise is added."""
+    def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
         a, b = rising(coarser, level, "coarser", "level")
         self._enough(self.variance(b) * (1 - a / b), a, b)
         array = _whole(values)
@@ -297,7 +284,6 @@ class Brownian:
         )
 
     def nearest(self, values: ArrayLike) -> Integers:
-        """Return the nearest whole numbers to values in steps."""
         array = _whole(values)
         return array if self.bits == 0 else (array + (1 << self.bits - 1)) >> self.bits
 
@@ -340,20 +326,30 @@ def _gaussian_around(values: Integers, share: Fraction, variance: Fraction, word
             side = 1 if offer[i] >= 0 else -1
             f = side * (int(values[at]) * share - int(near[at]))
             gamma = (abs(int(offer[i])) - f - variance / t) ** 2 / (2 * variance) + (1 - f) / t
-            accept[i] = less_than(int(word[i]), lambda bits, x=gamma: exp_bounds(x, bits), words)  # type: ignore[misc]
+            accept[i] = less_than(int(word[i]), functools.partial(exp_bounds, gamma), words)
         out[left[accept]] = near[left[accept]] + offer[accept]
         left = left[~accept]
     return out
 
 
-def rising(
-    low: float | Fraction, high: float | Fraction, first: str = "level", second: str = "finer"
-) -> tuple[Fraction, Fraction]:
-    """Two levels as fractions; InputError, which calls them `first` and `second`, unless the second is above the first.
+#: Name of a law -> its process, from the first level of a chain.
+PROCESSES: dict[str, Callable[[Fraction], Process]] = {
+    Laplace.kind: lambda first: GeometricProcess(),
+    Gaussian.kind: lambda first: GaussianProcess(),
+    RoundedGaussian.kind: Brownian.at,
+}
 
-    >>> rising(1, 2.5)
-    (Fraction(1, 1), Fraction(5, 2))
-    """
+
+def process_of(law: Law, first: Fraction | None = None) -> Process:
+    """Return the process of a law, from the first level of its chain (its own by default)."""
+    one_of(tuple(PROCESSES), law=law.kind)
+    return PROCESSES[law.kind](1 / law.parameter if first is None else first)
+
+
+def rising(
+    low: Level, high: Level, first: str = "level", second: str = "finer"
+) -> tuple[Fraction, Fraction]:
+    """Return two levels as fractions; InputError unless the second is above the first."""
     a, b = exact(**{first: low}), exact(**{second: high})
     if not a < b:
         raise InputError(
@@ -364,6 +360,7 @@ def rising(
 
 
 def _whole(values: ArrayLike) -> Integers:
+    """Return values as int64, or raise InputError."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
         raise InputError(f"values are of type {array.dtype}: they must be whole numbers")
@@ -376,7 +373,7 @@ def _whole(values: ArrayLike) -> Integers:
 
 
 def _in_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) -> Integers:
-    """`change` of all values, some at a time."""
+    """Change all values, some at a time."""
     array = _whole(values)
     out = np.empty(array.shape, dtype=np.int64)
     flat, given = out.reshape(-1), array.reshape(-1)

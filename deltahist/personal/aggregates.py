@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from deltahist.accounts.rules import ceil_nano, read_amount
@@ -137,7 +136,7 @@ class Measured(Aggregate):
     def law(self) -> Law:
         """Of the noise that each measured number gets."""
         law = scale_noise(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
-        if law.parameter > (_MOST_SCALE if law.kind == "laplace" else _MOST_SCALE**2):
+        if law.parameter > _MOST_SCALE**law.norm:
             raise InputError(
                 f"{self.unit} is {float(self.amount):g} where one record changes {self.sensitivity:,} steps: noise "
                 "would overflow; take a larger budget or a coarser resolution"
@@ -173,7 +172,7 @@ class Count(Measured):
     """The number of records.
 
     >>> Count(epsilon=0.1).law
-    Law(kind='laplace', parameter=Fraction(10, 1))
+    Laplace(parameter=Fraction(10, 1))
     """
 
     def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
@@ -330,7 +329,7 @@ class Sum(ValueAggregate, Measured):
     """The sum of a value.
 
     >>> Sum("fare", clip=(0, 50), epsilon=0.5).law
-    Law(kind='laplace', parameter=Fraction(10000000, 1))
+    Laplace(parameter=Fraction(10000000, 1))
     """
 
     @property
@@ -402,11 +401,7 @@ def _ratio(above: float, below: float, law: Law) -> tuple[float, float, float, f
     them too. Sums of Laplace noise have no heavier tails than a single draw.
     """
     total, variance = above + below, law.variance()
-    reach = (
-        math.log(1 / (1 - LEVEL)) / math.sqrt(2)
-        if law.kind == "laplace"
-        else scipy.special.ndtri((1 + LEVEL) / 2)
-    )
+    reach = law.reach(LEVEL)
     share = min(max(above / total, 0.0), 1.0) if total > 0 else 0.5
     off = math.sqrt(variance * (share**2 + (1 - share) ** 2))
     error = min(off / total, 1.0) if total > 0 else 1.0

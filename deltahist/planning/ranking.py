@@ -19,6 +19,7 @@ from deltahist.errors import InputError, as_printed, is_number, one_of, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import POINTS, Preprocessing
+from deltahist.privacy import NOISES, law_for
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy
@@ -186,16 +187,17 @@ def mechanism_for(
     'Flow'
     """
     if noise is not None:
-        one_of(("laplace", "gaussian"), noise=noise)
-        if noise == "gaussian" and rho is None and probability is None:
+        one_of(NOISES, noise=noise)
+        pure = noise == law_for("epsilon").noise
+        if not pure and rho is None and probability is None:
             raise InputError(
-                "noise is 'gaussian' with epsilon= alone: Gaussian noise is never pure; give rho (zCDP), or "
-                "probability=, such as 1e-6"
+                f"noise is {noise!r} with epsilon= alone: it is never pure; give rho (zCDP), or probability=, such as "
+                "1e-6"
             )
-        if noise == "laplace" and rho is not None:
-            raise InputError("noise is 'laplace' with rho: Laplace noise takes epsilon (pure)")
-    # Laplace noise does not fail.
-    budget = Budget(epsilon, rho, None if noise == "laplace" and rho is None else probability)
+        if pure and rho is not None:
+            raise InputError(f"noise is {noise!r} with rho: it takes epsilon (pure)")
+        probability = None if pure else probability
+    budget = Budget(epsilon, rho, probability)
     if strategy != "auto":
         gaussian = budget.rho is not None or budget.probability is not None
         given = named(strategy, near, norm=2 if gaussian else 1) if isinstance(strategy, str) else strategy

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.plots.ground import check_picture, figure_of, new_figure, own_axes, write_figure
+from deltahist.privacy import NOISES
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.profile import some_below
 from deltahist.statement import choose_limits, length, list_limits
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 _DISTANCES = 240
 #: Distances along an axis, and multiples of δ, that are looked at; the short ones all.
 _SOME = 200
-#: Colours of the two noises, and inches of the picture of a frontier.
-_COLOURS = {"laplace": "tab:blue", "gaussian": "tab:orange"}
+#: Colours of noises, and inches of the picture of a frontier.
+_COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 _SIZE = (6.4, 4.2)
 
 
@@ -198,7 +199,7 @@ def plot_frontier(found: Sequence[Any], ax: Axes | None = None) -> Axes:
     if not found:
         raise InputError("the frontier has no points: there is nothing to draw")
     ax = own_axes(ax)
-    for noise, colour in _COLOURS.items():
+    for noise, colour in zip(NOISES, _COLOURS, strict=False):
         points = sorted((p for p in found if p.noise == noise), key=lambda p: (p.times, p.best.rmse))
         if points:
             _draw_noise(points, noise, colour, ax)
@@ -236,7 +237,7 @@ def _draw_noise(points: Sequence[Any], noise: str, colour: str, ax: Axes) -> Non
     rivals = [(float(p.limit), p.rival.rmse) for p in points if p.rival is not None]
     if rivals:
         ax.plot(*zip(*sorted(rivals), strict=True), "--", color=colour, linewidth=1, alpha=0.7)
-    before, below = None, noise == "gaussian"
+    before, below = None, noise != NOISES[0]
     for point in points:
         name = point.best.strategy.name
         if name != before:

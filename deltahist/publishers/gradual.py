@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,21 +20,14 @@ from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import BaseMechanism, stamp
 from deltahist.mechanisms.sequence import Chain
-from deltahist.noise import discrete_gaussian
-from deltahist.noise.process import Brownian, GeometricProcess, Process
+from deltahist.noise.process import Path as PathOfNoise, process_of
 from deltahist.privacy import Law
-from deltahist.publishers.publication import check_protection, publish_measured
+from deltahist.publishers.publication import Noise, check_protection, publish_measured
 from deltahist.publishers.state import State, check_new, lock_state
 from deltahist.releases import BaseRelease, Release
-from deltahist.strategies.base import Members
 
 Draws = NDArray[np.int64]
 _Release = TypeVar("_Release", Release, SortedRelease)
-
-#: Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
-_LEAST_VARIANCE = 3
-#: By so much the noise of a copy is larger than it says, which pays for that (docs/privacy/gradual.md).
-_MARGIN = 1 + Fraction(1, 1 << 30)
 
 
 def begin(
@@ -58,26 +51,42 @@ def begin(
             "state is given with the step of a stream: its steps cannot be refined; publish them by themselves"
         )
     check_new(path)
-    name = secrets.token_hex(16)
-    first = mechanism.with_chain(Chain(name, (mechanism.budget.amount,)))
-    return publish_measured(
-        make,
-        first,
-        measured,
-        account=account,
-        rng=rng,
-        draw_all=functools.partial(start_draws, first),
-        enter=functools.partial(released_noise, first),
-        keep=lambda made, draws: _keep(State(made, draws), path, account),
-        chain=name,
-    )
+    first = mechanism.with_chain(Chain(secrets.token_hex(16), (mechanism.budget.amount,)))
+    noise = ChainNoise(first, path, account)
+    return publish_measured(make, first, measured, account=account, rng=rng, noise=noise)
 
 
-def _keep(state: State, path: str | Path, account: Account | None) -> None:
-    """Write a state, and let its account know that it is the last one of its chain."""
-    state.write(path, new=state.source is None)
-    if account is not None:
-        account.settle(state.chain.name, state.token, state.source)
+class ChainNoise(Noise):
+    """Noise of a release of a chain, kept in its state.
+
+    Parameters
+    ----------
+    mechanism : of the release. path : of the state. account : is told which state is the last one.
+    before : state of the release before; None for the first one.
+    """
+
+    def __init__(
+        self, mechanism: BaseMechanism, path: str | Path, account: Account | None, before: State | None = None
+    ) -> None:
+        super().__init__(mechanism)
+        self._path, self._account, self._before = path, account, before
+
+    def draw(self, rng: np.random.Generator | None) -> Draws:
+        self._draws = draw_chain(self.mechanism, self._before, rng)
+        return released_noise(self.mechanism, self._draws)
+
+    @property
+    def paying(self) -> dict[str, str | None]:
+        assert self.mechanism.chain is not None
+        known, name = self._before, self.mechanism.chain.name
+        return {"chain": name} if known is None else {"chain": name, "token": known.token, "source": known.source}
+
+    def keep(self, release: Release | SortedRelease) -> None:
+        known = self._before
+        state = State(release, self._draws) if known is None else known.follow(release, self._draws)
+        state.write(self._path, new=known is None)
+        if self._account is not None:
+            self._account.settle(state.chain.name, state.token, state.source)
 
 
 def refine(
@@ -142,20 +151,15 @@ def refine(
             return _once_more(known, chain, budget.amount, account)
         finer = known.mechanism.with_chain(chain.finer(budget.amount))
         check_protection(finer, weak_protection_accepted, rng)
-        check_refines(known.mechanism, finer)
+        check_refines(known, finer)
         return publish_measured(
             functools.partial(replace, known.release),
             finer,
             known.release.values - released_noise(known.mechanism, known.draws),
             account=account,
             rng=rng,
-            draw_all=functools.partial(refine_draws, known.mechanism, finer, known.draws),
-            enter=functools.partial(released_noise, finer),
-            keep=lambda made, draws: _keep(known.follow(made, draws), state, account),
+            noise=ChainNoise(finer, state, account, known),
             publishable=known.release.publishable,
-            chain=chain.name,
-            token=known.token,
-            source=known.source,
         )
 
 
@@ -244,7 +248,7 @@ def tighten(
                 f"state {str(state)!r} is of release {known.chain.number} of its chain, and an earlier one is given: "
                 "copies are made of the last one"
             )
-        draws = tighten_draws(known.mechanism, coarser, known.draws, rng)
+        draws = draw_chain(coarser, known, rng)
         values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
     changed: dict[str, Any] = {"mechanism": coarser, "values": values}
     return stamp(replace(release, **changed), release.publishable and rng is None)
@@ -261,17 +265,9 @@ def _further(
         )
     noise = np.zeros(mechanism.draws, dtype=np.int64)
     for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
-        if law.kind == "laplace" and law.parameter:
-            noise[members] = GeometricProcess().tighten(noise[members], 1 / law.parameter, 1 / wider.parameter, rng=rng)
-        elif law.parameter:
-            if law.parameter * (1 - law.parameter / wider.parameter) < _LEAST_VARIANCE:
-                raise InputError(
-                    f"{mechanism.budget.unit} is {float(coarser.budget.amount):.10g}, and the release has "
-                    f"{float(mechanism.budget.amount):.10g}: its Gaussian noise is too small for a copy so near; take "
-                    "less, give its state, or publish a release at that budget"
-                )
-            more = wider.parameter * _MARGIN - law.parameter
-            noise[members] += discrete_gaussian(variance=more, shape=len(noise[members]), rng=rng)
+        if law.parameter:
+            size = len(noise[members])
+            noise[members] = process_of(law).add(1 / law.parameter, 1 / wider.parameter, size, rng=rng)
     return noise
 
 
@@ -341,38 +337,30 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
         )
 
 
-# ----------------------------------------------------------------------------------- noise
+def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> Draws:
+    """Draw noise (draws,) of a release, given the state of another one of its chain; None for the first.
 
-
-def start_draws(mechanism: BaseMechanism, rng: np.random.Generator | None) -> Draws:
-    """Draw noise (draws,) of the first release; private, Gaussian noise in steps of its lattice."""
+    Gaussian noise is in steps of its lattice.
+    """
     out = np.zeros(mechanism.draws, dtype=np.int64)
-    for members, law in mechanism.noise_groups:
-        if law.parameter:
-            out[members] = process_of(mechanism, law).start(_level(law), len(out[members]), rng=rng)
+    for place, (members, law) in enumerate(mechanism.noise_groups):
+        if not law.parameter:
+            continue
+        path, level = _path_of(mechanism, law), 1 / law.parameter
+        if before is None:
+            out[members] = path.start(level, len(out[members]), rng=rng)
+        else:
+            known = 1 / before.mechanism.noise_groups[place][1].parameter
+            move = path.refine if known < level else path.tighten
+            out[members] = move(before.draws[members], known, level, rng=rng)
     return out
 
 
-def refine_draws(before: BaseMechanism, after: BaseMechanism, draws: Draws, rng: np.random.Generator | None) -> Draws:
-    """Draw noise (draws,) of the next release, given that of the one before."""
-    out = np.zeros_like(draws)
-    for members, process, level, finer in _moves(before, after):
-        out[members] = process.refine(draws[members], level, finer, rng=rng)
-    return out
-
-
-def check_refines(before: BaseMechanism, after: BaseMechanism) -> None:
+def check_refines(known: State, finer: BaseMechanism) -> None:
     """Try to refine a zero before anything is charged: InputError if noise cannot be refined so far, or so little."""
-    for _, process, level, finer in _moves(before, after):
-        process.refine(np.zeros(1, dtype=np.int64), level, finer)
-
-
-def tighten_draws(before: BaseMechanism, after: BaseMechanism, draws: Draws, rng: np.random.Generator | None) -> Draws:
-    """Draw noise (draws,) of a more private copy, given that of the release."""
-    out = np.zeros_like(draws)
-    for members, process, level, coarser in _moves(before, after):
-        out[members] = process.tighten(draws[members], level, coarser, rng=rng)
-    return out
+    for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
+        if law.parameter:
+            _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
 
 
 def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
@@ -380,26 +368,14 @@ def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
     noise = draws.copy()
     for members, law in mechanism.noise_groups:
         if law.parameter:
-            noise[members] = process_of(mechanism, law).nearest(draws[members])
+            noise[members] = _path_of(mechanism, law).nearest(draws[members])
     return mechanism.scatter(noise)
 
 
-def _moves(before: BaseMechanism, after: BaseMechanism) -> Iterator[tuple[Members, Process, Fraction, Fraction]]:
-    """Yield the draws that have noise, their process, and its levels in one release and in another."""
-    for (members, law), (_, other) in zip(before.noise_groups, after.noise_groups, strict=True):
-        if law.parameter:
-            yield members, process_of(before, law), _level(law), _level(other)
-
-
-def process_of(mechanism: BaseMechanism, law: Law) -> Process:
+def _path_of(mechanism: BaseMechanism, law: Law) -> PathOfNoise:
     """Return the process of a law; Gaussian noise lies on the lattice of the first release."""
-    if law.kind == "laplace":
-        return GeometricProcess()
-    assert mechanism.chain is not None
     chain = mechanism.chain
-    return Brownian.at(_level(law) * chain.amounts[0] / chain.amount)
-
-
-def _level(law: Law) -> Fraction:
-    """Return 1/scale of Laplace, 1/σ² of Gaussian noise."""
-    return 1 / law.parameter
+    assert chain is not None
+    path = process_of(law, chain.amounts[0] / chain.amount / law.parameter)
+    assert isinstance(path, PathOfNoise)
+    return path

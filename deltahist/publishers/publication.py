@@ -17,8 +17,8 @@ from deltahist.counting.private import Private, find_preprocessing
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
-from deltahist.noise import discrete_gaussian, discrete_laplace
 from deltahist.noise.discrete import BLOCK
+from deltahist.noise.process import process_of
 from deltahist.privacy import Law
 
 #: Threads that draw: more of them take memory, and wait for it.
@@ -28,6 +28,25 @@ _Mechanism = TypeVar("_Mechanism", bound=BaseMechanism)
 _Release = TypeVar("_Release")
 
 
+class Noise:
+    """Noise of the numbers of a release, drawn once the release is paid for."""
+
+    def __init__(self, mechanism: BaseMechanism) -> None:
+        self.mechanism = mechanism
+
+    def draw(self, rng: np.random.Generator | None) -> NDArray[np.int64]:
+        """Draw the noise of the numbers (size,)."""
+        return self.mechanism.scatter(draw_noise(self.mechanism, rng))
+
+    @property
+    def paying(self) -> dict[str, str | None]:
+        """Facts of the chain that its account needs (`Account.pay`)."""
+        return {}
+
+    def keep(self, release: Any) -> None:
+        """Write what refines a release, before it is handed out."""
+
+
 def publish_measured(
     make: Callable[..., _Release],
     mechanism: BaseMechanism,
@@ -35,11 +54,8 @@ def publish_measured(
     *,
     account: Account | None,
     rng: np.random.Generator | None,
-    draw_all: Callable[[np.random.Generator | None], NDArray[np.int64]] | None = None,
-    enter: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
-    keep: Callable[[_Release, NDArray[np.int64]], None] | None = None,
+    noise: Noise | None = None,
     publishable: bool = True,
-    **paying: Any,
 ) -> _Release:
     """Charge the account, draw noise, add it to what was measured, and return the release.
 
@@ -49,19 +65,16 @@ def publish_measured(
     ----------
     make : makes the release of `mechanism`, `values` and `payment`.
     measured : (size,) exact numbers; private.
-    account : charged, durably, before noise is drawn. paying : what it needs to know of a chain (`Account.pay`).
+    account : charged, durably, before noise is drawn.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
-    draw_all : draws the noise; that of the mechanism's laws when None.
-    enter : turns draws into noise of the numbers; `mechanism.scatter` when None.
-    keep : writes the draws of a chain to its state, before the release is handed out.
+    noise : by default independent draws by the mechanism's laws.
     publishable : whether what the release follows from is for publication.
     """
-    payment = None if account is None else account.pay(mechanism.guarantee, **paying)
-    draws = draw_noise(mechanism, rng) if draw_all is None else draw_all(rng)
-    values = measured + (mechanism.scatter if enter is None else enter)(draws)
+    noise = Noise(mechanism) if noise is None else noise
+    payment = None if account is None else account.pay(mechanism.guarantee, **noise.paying)
+    values = measured + noise.draw(rng)
     release = stamp(make(mechanism=mechanism, values=values, payment=payment), publishable and rng is None)
-    if keep is not None:
-        keep(release, draws)
+    noise.keep(release)
     return release
 
 
@@ -133,9 +146,8 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> NDA
 
 
 def draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Draw exact noise of a law; the samplers are looked up here, where audits replace them."""
-    if law.parameter == 0:  # nothing changes between neighbours: there is nothing to hide
+    """Draw exact noise of a law (size,). All noise of releases by themselves is drawn here, where audits replace it."""
+    if not law.parameter:  # nothing changes between neighbours: there is nothing to hide
         return np.zeros(size, dtype=np.int64)
-    if law.kind == "laplace":
-        return discrete_laplace(law.parameter, size, rng=rng)
-    return discrete_gaussian(variance=law.parameter, shape=size, rng=rng)
+    process = process_of(law)
+    return process.nearest(process.start(1 / law.parameter, size, rng=rng))

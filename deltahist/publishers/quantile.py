@@ -12,7 +12,7 @@ from deltahist.budget import Budget
 from deltahist.counting.private import find_preprocessing
 from deltahist.errors import InputError
 from deltahist.kinds.quantile import PointsAround, Quantile, QuantileMechanism
-from deltahist.kinds.quantile.methods import SIGMA, Noise, PlaceNoise
+from deltahist.kinds.quantile.methods import SIGMA, PlaceNoise
 from deltahist.kinds.quantile.points import lattice_steps
 from deltahist.kinds.quantile.release import check_quantile
 from deltahist.kinds.sorted.mechanism import check_all_there
@@ -21,6 +21,7 @@ from deltahist.noise.heavy import rounded
 from deltahist.noise.places import draw_place
 from deltahist.privacy import Law
 from deltahist.publishers.publication import (
+    Noise,
     check_protection,
     draw,
     match_counting,
@@ -104,24 +105,28 @@ def publish_quantile(
         mechanism = QuantileMechanism(near, q, len(steps), budget, method, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     around = PointsAround(steps, mechanism.rank, mechanism.steps - 1)
-    noise = mechanism.how.noise(mechanism, around)
     measured = np.array([around.quantile], dtype=np.int64)
-
-    def draw_all(rng: np.random.Generator | None) -> NDArray[np.int64]:
-        """Draw the noise, cut to the domain: it may be larger than 64 bits hold."""
-        step = around.quantile + _draw(noise, rng)
-        return np.array([min(max(step, 0), mechanism.steps - 1) - around.quantile], dtype=np.int64)
-
-    return publish_measured(Quantile, mechanism, measured, account=account, rng=rng, draw_all=draw_all)
+    return publish_measured(
+        Quantile, mechanism, measured, account=account, rng=rng, noise=_QuantileNoise(mechanism, around)
+    )
 
 
-def _draw(noise: Noise, rng: np.random.Generator | None) -> int:
-    """Draw noise of the quantile, in lattice steps."""
-    if isinstance(noise, Law):
-        return int(draw(noise, 1, rng)[0])
-    if isinstance(noise, PlaceNoise):
-        return draw_place(noise.nearest, noise.room, noise.reach, noise.rate, source(rng))
-    return rounded(noise.law, 0, noise.scale, source(rng), sigma=SIGMA)
+class _QuantileNoise(Noise):
+    """Noise of one quantile by its method, cut to the domain: it may be larger than 64 bits hold."""
+
+    def __init__(self, mechanism: QuantileMechanism, around: PointsAround) -> None:
+        self._most, self._around = mechanism.steps - 1, around
+        self._noise = mechanism.how.noise(mechanism, around)
+
+    def draw(self, rng: np.random.Generator | None) -> NDArray[np.int64]:
+        noise, quantile = self._noise, self._around.quantile
+        if isinstance(noise, Law):
+            drawn = int(draw(noise, 1, rng)[0])
+        elif isinstance(noise, PlaceNoise):
+            drawn = draw_place(noise.nearest, noise.room, noise.reach, noise.rate, source(rng))
+        else:
+            drawn = rounded(noise.law, 0, noise.scale, source(rng), sigma=SIGMA)
+        return np.array([min(max(quantile + drawn, 0), self._most) - quantile], dtype=np.int64)
 
 
 #: Its short name.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import functools
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +25,6 @@ from deltahist.decode import (
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
-from deltahist.privacy import Law
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.tables import CALIBRATED, NEAREST, UNBIASED
@@ -208,8 +206,7 @@ class Release(CountEstimates, BaseRelease):
             np.all(group[part.members] == i) for i, part in enumerate(parts)
         ):
             raise damaged(path, "has groups of rows that are not its strategy's")
-        stated = [Law(law["kind"], Fraction(law["parameter"])) for law in description["laws"]]
-        if list(mechanism.laws) != stated:
+        if [law.describe() for law in mechanism.laws] != description["laws"]:
             raise damaged(path, "states noise that does not follow from its strategy and budget")
         values, total = columns["value"], None if total is None else _total(total)
         payment = Payment.from_description(description.get("account"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from deltahist.mechanisms import calibration, histogram as mechanism
+from deltahist.privacy import Law
 from deltahist.publishers import histogram, publication
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -93,16 +95,12 @@ def end_to_end(strategy: Strategy, near: Neighbourhood, **options: Any) -> Draw:
 
 def scaled_noise(patch: pytest.MonkeyPatch, factor: Fraction) -> None:
     """Plant a bug: Laplace noise of `factor` times the scale, Gaussian noise of `factor` times σ."""
-    laplace, gaussian = publication.discrete_laplace, publication.discrete_gaussian
+    right = publication.draw
 
-    def narrow_laplace(scale: Fraction, *args: Any, **kwargs: Any) -> Any:
-        return laplace(scale * factor, *args, **kwargs)
+    def narrow(law: Law, size: int, rng: np.random.Generator | None) -> Any:
+        return right(replace(law, parameter=law.parameter * factor**law.norm), size, rng)
 
-    def narrow_gaussian(*args: Any, variance: Fraction, **kwargs: Any) -> Any:
-        return gaussian(*args, variance=variance * factor**2, **kwargs)
-
-    patch.setattr(publication, "discrete_laplace", narrow_laplace)
-    patch.setattr(publication, "discrete_gaussian", narrow_gaussian)
+    patch.setattr(publication, "draw", narrow)
 
 
 def understated_sensitivity(patch: pytest.MonkeyPatch) -> None:

@@ -408,15 +408,8 @@ def at_once(
         out = np.full((number, strategy.shape[0] + 1), -1, dtype=np.int64)
         out[:, :-1] = strategy.measure(counts)
         for group, law in zip(strategy.groups, laws, strict=True):
-            shape = out[:, :-1][:, group.members].shape
-            if law.parameter == 0:
-                continue
-            if law.kind == "laplace":
-                out[:, :-1][:, group.members] += publication.discrete_laplace(law.parameter, shape, rng=rng)
-            else:
-                out[:, :-1][:, group.members] += publication.discrete_gaussian(
-                    variance=law.parameter, shape=shape, rng=rng
-                )
+            part = out[:, :-1][:, group.members]
+            out[:, :-1][:, group.members] += publication.draw(law, part.size, rng).reshape(part.shape)
         return out
 
     return draw

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.publishers import publication
 from deltahist.strategies import (
     Cumulative,
     CutAugmented,
@@ -67,10 +68,7 @@ def draws(release, number, rng):
     out = np.empty((number, release.strategy.shape[0]))
     for group, law in zip(release.strategy.groups, release.laws, strict=True):
         shape = out[:, group.members].shape
-        if law.kind == "laplace":
-            out[:, group.members] = dh.noise.discrete_laplace(law.parameter, shape, rng=rng)
-        else:
-            out[:, group.members] = dh.noise.discrete_gaussian(variance=law.parameter, shape=shape, rng=rng)
+        out[:, group.members] = publication.draw(law, int(np.prod(shape)), rng).reshape(shape)
     return out
 
 

@@ -18,7 +18,7 @@ from deltahist.noise import process
 from deltahist.noise.exact import InversionTable
 from deltahist.noise.process import Brownian, GeometricProcess
 from deltahist.publishers import gradual
-from deltahist.publishers.gradual import process_of, released_noise, start_draws
+from deltahist.publishers.gradual import draw_chain, released_noise
 from tests.audits.harness import ERROR, Pair, audit, gaussian, pure, refuted, report
 
 CELLS = 20_000
@@ -59,10 +59,10 @@ def test_noise_moved_by_an_edge_moves_the_release_by_it(mechanism):
     And Σ |U_e| / b ≤ ε, or Σ U_e² / (2σ²) ≤ ρ, in fractions, with equality for the dearest edge.
     """
     strategy, near = mechanism.strategy, mechanism.neighbourhood
-    draws = start_draws(mechanism, np.random.default_rng(1))
+    draws = draw_chain(mechanism, None, np.random.default_rng(1))
     unit = np.ones(mechanism.draws, dtype=np.int64)
     for members, law in mechanism.noise_groups:
-        made = process_of(mechanism, law)
+        made = process.process_of(law)
         unit[members] = 1 << made.bits if isinstance(made, Brownian) else 1
     changes = strategy.changes(near).toarray()
     moved = strategy.matrix().toarray() @ near.incidence().toarray()

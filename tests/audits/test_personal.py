@@ -7,6 +7,7 @@ person "o" has records of 0 and of 1, "x" one of 1, "y" one of 0, or nobody but 
 False alarms: 0.1% each (`harness.ERROR`). Power is stated in docs/privacy/audits.md.
 """
 
+import dataclasses
 import tempfile
 from fractions import Fraction
 
@@ -17,7 +18,6 @@ import pytest
 import deltahist as dh
 from deltahist.accounts import purse_log, purses
 from deltahist.personal import aggregates
-from deltahist.privacy import Law
 from deltahist.publishers.publication import draw
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
 
@@ -122,7 +122,7 @@ def _noise_halved(patch):
         aggregates.Measured,
         "law",
         property(
-            lambda self: Law(law(self).kind, law(self).parameter / (2 if law(self).kind == "laplace" else 4))
+            lambda self: dataclasses.replace(law(self), parameter=law(self).parameter / 2 ** law(self).norm)
         ),
     )
 

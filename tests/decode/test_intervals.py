@@ -10,9 +10,9 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.decode.moments import Moments, interval
-from deltahist.privacy import Law
+from deltahist.privacy import Gaussian, Laplace
 
-WIDE = Law("laplace", Fraction(1000))
+WIDE = Laplace(Fraction(1000))
 
 
 def half_width(variance, kurtosis=0.0, level=0.95, law=WIDE, **more):
@@ -67,7 +67,7 @@ def test_intervals_are_never_wider_than_chebyshevs(epsilon, name):
 
 def test_a_higher_level_is_wider():
     levels = [0.5, 0.8, 0.9, 0.95, 0.99]
-    for law in (Law("laplace", Fraction(1, 3)), Law("gaussian", Fraction(4)), WIDE):
+    for law in (Laplace(Fraction(1, 3)), Gaussian(Fraction(4)), WIDE):
         moments = Moments(np.array([law.variance()]), np.array([law.kurtosis()]), draws=np.array([1.0]))
         width = [sum(interval(moments, law, level))[0] for level in levels]
         assert width == sorted(width)

@@ -7,7 +7,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.decode.general import DenseDecoder, IterativeDecoder
-from deltahist.privacy import Law
+from deltahist.privacy import Laplace
 
 FOUR = dh.Domain((0, 1), (4,))
 NEAR = dh.Neighbourhood(FOUR, 0.25)
@@ -28,7 +28,7 @@ def constrained_least_squares(rows, variance, values, total):
 @pytest.mark.parametrize("kind", [DenseDecoder, IterativeDecoder])
 def test_the_total_goes_to_the_cells_that_are_open(sets, kind):
     A = dh.strategies.CutAugmented(FOUR, sets)
-    laws = (Law("laplace", Fraction(2)),)
+    laws = (Laplace(Fraction(2)),)
     values = A.measure(COUNTS) + np.arange(len(sets))
     found = kind(A, laws, True)
     expected = constrained_least_squares(A.matrix().toarray(), found.draw_variance, values, 100)

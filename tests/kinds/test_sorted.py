@@ -12,9 +12,8 @@ from hypothesis import given, strategies as st
 
 import deltahist as dh
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
-from deltahist.kinds.sorted.decoder import tail
 from deltahist.kinds.sorted.mechanism import group_size, sorted_steps
-from deltahist.privacy import Law
+from deltahist.privacy import Gaussian, Laplace
 from deltahist.publishers import publication
 
 LINE = dh.Domain((0, 100), (20,))
@@ -104,7 +103,7 @@ def test_what_is_released_is_exact(quiet):
 
 
 def test_the_noise_goes_through_the_exact_sampler(monkeypatch):
-    monkeypatch.setattr(publication, "discrete_laplace", lambda scale, size, rng: np.full(size, 7))
+    monkeypatch.setattr(publication, "draw", lambda law, size, rng: np.full(size, 7))
     near = dh.Neighbourhood(LINE, 5)
     release = dh.publish_sorted([0, 10], near, epsilon=1, group=1)
     assert release.values.tolist() == [7, 10 * LINE.steps[0] // 5 + 7]
@@ -238,15 +237,15 @@ def test_the_tail_of_a_sum_of_draws(draws):
     rng = np.random.default_rng(draws)
     total = rng.laplace(size=(100_000, draws)).sum(axis=1)
     for alpha in (0.1, 0.01):
-        hits = int((total > tail(Law("laplace", Fraction(1)), draws, alpha)).sum())
+        hits = int((total > Laplace(Fraction(1)).tail(draws, alpha)).sum())
         # False alarms: 1 in 10^4 over all cases.
         assert scipy.stats.binomtest(hits, len(total), alpha).pvalue > 1e-5
 
 
 def test_long_sums_join_the_exact_ones():
-    law = Law("laplace", Fraction(7))
-    assert tail(law, 4097, 1e-4) == pytest.approx(tail(law, 4096, 1e-4), rel=2e-4)
-    assert tail(Law("gaussian", Fraction(9)), 4, 0.025) == pytest.approx(6 * 1.95996, rel=1e-5)
+    law = Laplace(Fraction(7))
+    assert law.tail(4097, 1e-4) == pytest.approx(law.tail(4096, 1e-4), rel=2e-4)
+    assert Gaussian(Fraction(9)).tail(4, 0.025) == pytest.approx(6 * 1.95996, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Chains: what they say, what they refuse, and laws of noise that may be refined."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,7 @@ import deltahist as dh
 from deltahist.mechanisms.calibration import scale_noise
 from deltahist.mechanisms.sequence import Chain
 from deltahist.noise.process import Brownian
-from deltahist.privacy import ROUNDED, Law, gaussian_epsilon
+from deltahist.privacy import RoundedGaussian, gaussian_epsilon
 
 NAME = "0123456789abcdef" * 2
 
@@ -57,7 +58,7 @@ def test_a_mechanism_spends_what_its_chain_says():
 @pytest.mark.parametrize("variance", [0.05, 0.7, 4, 24, 26, 1000])
 def test_moments_of_rounded_gaussian_noise(variance):
     """Against sums over the rounded law itself, with normal probabilities of the test's own."""
-    law = Law(ROUNDED, Fraction(variance))
+    law = RoundedGaussian(Fraction(variance))
     sigma = variance**0.5
     k = np.arange(-int(12 * sigma) - 3, int(12 * sigma) + 4)
     mass = stats.norm.cdf((k + 0.5) / sigma) - stats.norm.cdf((k - 0.5) / sigma)
@@ -66,11 +67,11 @@ def test_moments_of_rounded_gaussian_noise(variance):
     assert law.kurtosis() == pytest.approx(fourth / second**2 - 3, abs=1e-6)
     weight = law.weights(k.astype(float))
     assert weight / weight.sum() == pytest.approx(mass / mass.sum(), abs=1e-12)
-    assert law.variance(continuous=True) == variance
+    assert replace(law, continuous=True).variance() == variance
 
 
 def test_only_gaussian_noise_is_rounded():
-    for budget, kind in ((dh.Budget(1), "laplace"), (dh.Budget(rho=1), ROUNDED)):
+    for budget, kind in ((dh.Budget(1), "laplace"), (dh.Budget(rho=1), "rounded gaussian")):
         assert scale_noise(budget, Fraction(2), refinable=True).kind == kind
 
 

@@ -21,7 +21,7 @@ from deltahist.noise.discrete import (
 )
 from deltahist.noise.entropy import KeyStream
 from deltahist.noise.exact import InversionTable, exp_bounds, less_than
-from deltahist.privacy import Law
+from deltahist.privacy import Gaussian, Laplace
 
 #: One false alarm in a million for each goodness-of-fit test, of which there are about fifty.
 ALARM = 1e-6
@@ -97,11 +97,11 @@ def test_moments_agree_with_the_stated_variance_and_kurtosis():
     # Five standard errors: false alarm one in two million.
     for law, draws in [
         (
-            Law("laplace", Fraction(5, 2)),
+            Laplace(Fraction(5, 2)),
             discrete_laplace(Fraction(5, 2), 10**6, rng=np.random.default_rng(1)),
         ),
         (
-            Law("gaussian", Fraction(1, 3)),
+            Gaussian(Fraction(1, 3)),
             discrete_gaussian(variance=Fraction(1, 3), shape=10**6, rng=np.random.default_rng(2)),
         ),
     ]:

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import deltahist as dh
 from deltahist.personal.aggregates import Count, Histogram, Mean, Sum, _power_of_ten, _ratio
 from deltahist.personal.answers import Answer, Answers
-from deltahist.privacy import Law
+from deltahist.privacy import LAWS, Gaussian
 from tests.personal.city import city, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 99.0), ("Cyd", "bus", 9, -7.0), ("Dan", "foot", 9, None)]
@@ -76,7 +76,7 @@ def test_prices_are_rounded_up():
     assert Count(epsilon=Fraction(1, 3)).cost(np.array([np.nan, 5.0])).tolist() == [333_333_334] * 2
     assert Count(rho=0.1).cost(np.zeros(1)).tolist() == [10**8]
     assert Count(epsilon=0.1).law.parameter == 10
-    assert Count(rho=0.1).law == Law("gaussian", Fraction(5))
+    assert Count(rho=0.1).law == Gaussian(Fraction(5))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_resolutions_are_powers_of_ten(most):
 @pytest.mark.parametrize(("above", "below"), [(300, 700), (40, 0), (3, 5), (0, 0)])
 def test_means_intervals_hold(kind, above, below):
     """Of 4,000 intervals at least 95% hold the share, but for 4 standard errors (once in 30,000 for each of 8)."""
-    law, rng, held = Law(kind, Fraction(5)), np.random.default_rng(5), 0
+    law, rng, held = LAWS[kind](Fraction(5)), np.random.default_rng(5), 0
     noise = rng.laplace(0, 5, (4_000, 2)) if kind == "laplace" else rng.normal(0, math.sqrt(5), (4_000, 2))
     share = above / (above + below) if above + below else 0.5
     for one, other in noise:

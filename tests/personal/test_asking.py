@@ -378,7 +378,7 @@ def test_noise_is_what_the_question_says(tmp_path):
     """Mean and variance of 100 answers, each beyond 4 standard errors once in 10⁴ runs of other seeds at most."""
     people = city(tmp_path, ROWS, epsilon=10_000)
     drawn = np.array([people.records.count(epsilon=0.5).estimate - 6 for _ in range(100)])
-    variance = dh.privacy.Law("laplace", Fraction(2)).variance()
+    variance = dh.privacy.Laplace(Fraction(2)).variance()
     assert abs(drawn.mean()) < 4 * np.sqrt(variance / 100)
     assert abs(drawn.var() / variance - 1) < 4 * np.sqrt(5 / 100)
     assert people.spent(["Ada"]) == [3 * 100 * Fraction(1, 2)]

@@ -301,11 +301,11 @@ def unchanged(path):
 
 def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
     path, release = chain
-    monkeypatch.setattr(gradual, "refine_draws", lambda *_: pytest.fail("drawn"))
     before = unchanged(path)
     other = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "other.state")
     alone = dh.publish(COUNTS, SQUARE, "identity", epsilon=1)
     copy = dh.tighten(release, epsilon=0.5)
+    monkeypatch.setattr(gradual, "draw_chain", lambda *_: pytest.fail("drawn"))
     for given, how, message in (
         (release, {"epsilon": 1}, r"amount is 1, but the release has spent 1: it must be more"),
         (release, {"epsilon": 0.5}, r"amount is 0.5, .* `tighten`"),
@@ -493,7 +493,7 @@ def test_a_charge_without_a_release_is_used_again(tmp_path, account, monkeypatch
     """A process dies after it was charged: who refines the same state again is not charged twice."""
     release = start(tmp_path / "s", account)
     with monkeypatch.context() as patch:
-        patch.setattr(gradual, "refine_draws", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(gradual, "draw_chain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             dh.refine(release, tmp_path / "s", epsilon=2, account=account)
     assert account.spent == 2
@@ -531,7 +531,7 @@ def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
     unsettled(tmp_path / "s", account, monkeypatch, release)
     dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
     with monkeypatch.context() as patch:
-        patch.setattr(gradual, "refine_draws", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(gradual, "draw_chain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             dh.refine(None, tmp_path / "copy", epsilon=2, account=account)
     for again in (
@@ -620,10 +620,10 @@ def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, mo
 
 def test_it_is_charged_before_noise_is_drawn(tmp_path, account, monkeypatch):
     release = start(tmp_path / "s", account)
-    monkeypatch.setattr(gradual, "refine_draws", lambda *_: pytest.fail(f"spent {account.spent}"))
+    monkeypatch.setattr(gradual, "draw_chain", lambda *_: pytest.fail(f"spent {account.spent}"))
     with pytest.raises(pytest.fail.Exception, match="spent 2"):
         dh.refine(release, tmp_path / "s", epsilon=2, account=account)
-    monkeypatch.setattr(gradual, "start_draws", lambda *_: pytest.fail(f"spent {account.spent}"))
+    monkeypatch.setattr(gradual, "draw_chain", lambda *_: pytest.fail(f"spent {account.spent}"))
     with pytest.raises(pytest.fail.Exception, match="spent 3"):
         start(tmp_path / "new", account, epsilon=1)
 
@@ -670,7 +670,7 @@ def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
     release = dh.publish(np.zeros(4, dtype=int), near, "identity", rho=Fraction(1, 50))
     drawn = []
     monkeypatch.setattr(
-        gradual, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0
+        process, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0
     )
     copy = dh.tighten(release, rho=Fraction(1, 100))
     (before,), (after,) = release.laws, copy.laws

@@ -20,9 +20,7 @@ ON_LINE, ROW = dh.Neighbourhood(LINE, 1), np.arange(8)
 
 
 def test_without_noise_the_release_is_the_strategy_applied(monkeypatch):
-    monkeypatch.setattr(
-        publication, "discrete_laplace", lambda scale, size, rng: np.zeros(size, dtype=np.int64)
-    )
+    monkeypatch.setattr(publication, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
     for A in (
         dh.strategies.Identity(DOMAIN),
         dh.strategies.Wavelet(DOMAIN),
@@ -36,11 +34,11 @@ def test_without_noise_the_release_is_the_strategy_applied(monkeypatch):
 def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
     seen = []
 
-    def draw(scale, size, rng):
-        seen.append((scale, size))
+    def draw(law, size, rng):
+        seen.append((law.parameter, size))
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr(publication, "discrete_laplace", draw)
+    monkeypatch.setattr(publication, "draw", draw)
     A = dh.strategies.Hierarchical(DOMAIN, 6, shares=(1, Fraction(1, 2)))
     dh.publish(COUNTS, NEAR, A, 0.1, contributions=3)
     # Only cells are crossed by a move: 2 · 1/2 = 1; three points; shares 1 and 1/2.
@@ -62,10 +60,8 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
     monkeypatch.setattr(discrete, "BLOCK", 4)
     at_once = noise(3)
     monkeypatch.setattr(publication, "BLOCK", 8)
-    drew, laplace = set(), publication.discrete_laplace
-    monkeypatch.setattr(
-        publication, "discrete_laplace", lambda *a, **k: drew.add(threading.get_ident()) or laplace(*a, **k)
-    )
+    drew, draw = set(), publication.draw
+    monkeypatch.setattr(publication, "draw", lambda *a: drew.add(threading.get_ident()) or draw(*a))
     assert np.array_equal(noise(3), at_once)
     assert drew == {threading.get_ident()}  # a generator's words have an order
     # Of a scale of hundreds: 32 draws from entropy are hardly ever zero, and no two parts are alike.
@@ -136,7 +132,7 @@ def test_budgets_are_kept_exactly(budget):
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"rho": 0}, "rho is 0"),
         ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
-        ({"rho": 1, "noise": "laplace"}, "Laplace noise takes epsilon"),
+        ({"rho": 1, "noise": "laplace"}, "it takes epsilon"),
         ({"rho": 1, "probability": 1e-6}, "goes with epsilon"),
         ({"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
         ({"epsilon": 1, "noise": "uniform"}, "uniform"),

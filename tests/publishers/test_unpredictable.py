@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import types
 from fractions import Fraction
 
 import numpy as np
@@ -46,6 +47,14 @@ def finer(mechanism, times):
     if times > 1:
         return mechanism.with_chain(mechanism.chain.finer(amount))
     return mechanism.with_chain(dh.mechanisms.sequence.Chain("0" * 32, mechanism.chain.amounts, amount, "0" * 64))
+
+
+def draw_chain(mechanism, times):
+    """Draw a first release, or one with a number of times the budget of the mechanism's."""
+    if times is None:
+        return gradual.draw_chain(mechanism, None, None)
+    before = types.SimpleNamespace(mechanism=mechanism, draws=np.full(64, 10**6))
+    return gradual.draw_chain(finer(mechanism, times), before, None)
 
 
 def refined(publish, folder, **amount):
@@ -118,6 +127,9 @@ CALLS = {
     "noise.process.GeometricProcess.tighten": {
         "": lambda folder: process.GeometricProcess().tighten(np.zeros(99, int), 1, 0.01)
     },
+    "noise.process.GeometricProcess.add": {"": lambda folder: process.GeometricProcess().add(1, 0.01, 50)},
+    "noise.process.GaussianProcess.start": {"": lambda folder: process.GaussianProcess().start(0.01, 50)},
+    "noise.process.GaussianProcess.add": {"": lambda folder: process.GaussianProcess().add(0.1, 0.01, 50)},
     "noise.process.Brownian.start": {"": lambda folder: process.Brownian(9).start(1, 50)},
     "noise.process.Brownian.refine": {
         "": lambda folder: process.Brownian(20).refine(np.full(50, 10**7), Fraction(1, 10), 1)
@@ -134,7 +146,7 @@ CALLS = {
     "noise.euclidean.Laplace.tighten": {"": lambda folder: euclidean.Laplace().tighten(np.ones(9), 99, 1)},
     "publishers.publication.draw": {
         law.kind: lambda folder, law=law: publication.draw(law, 50, None)
-        for law in (dh.privacy.Law("laplace", Fraction(1000)), dh.privacy.Law("gaussian", Fraction(10**6)))
+        for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
     },
     "publishers.publication.draw_noise": {
         name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None) for name, how in UNITS.items()
@@ -171,20 +183,17 @@ CALLS = {
         ).values
         for name, how in UNITS.items()
     },
-    "publishers.gradual.start_draws": {
-        name: lambda folder, how=how: gradual.start_draws(in_chain(**how), None) for name, how in UNITS.items()
+    "publishers.gradual.draw_chain": {
+        f"{name}, {amount}": lambda folder, how=how, amount=amount: draw_chain(in_chain(**how), amount)
+        for name, how in UNITS.items()
+        for amount in (None, 4, Fraction(1, 4))
     },
-    "publishers.gradual.refine_draws": {
-        name: lambda folder, how=how: gradual.refine_draws(
-            in_chain(**how), finer(in_chain(**how), 4), np.full(64, 10**6), None
-        )
+    "publishers.gradual.ChainNoise.draw": {
+        name: lambda folder, how=how: gradual.ChainNoise(in_chain(**how), folder / "s", None).draw(None)
         for name, how in UNITS.items()
     },
-    "publishers.gradual.tighten_draws": {
-        name: lambda folder, how=how: gradual.tighten_draws(
-            in_chain(**how), finer(in_chain(**how), Fraction(1, 4)), np.full(64, 10**6), None
-        )
-        for name, how in UNITS.items()
+    "publishers.publication.Noise.draw": {
+        name: lambda folder, how=how: publication.Noise(histogram_at(**how)).draw(None) for name, how in UNITS.items()
     },
     "publishers.gradual.refine": {
         name: lambda folder, how=how: refined(
@@ -239,7 +248,7 @@ def responses(state):
 
 def entry_points():
     """Public functions and methods of the private rooms that take `rng`."""
-    for room in ("noise", "publishers", "personal", "counts", "budgets"):
+    for room in ("noise", "publishers", "personal", "counting", "accounts"):
         package = importlib.import_module(f"deltahist.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)
@@ -257,7 +266,7 @@ def entry_points():
 
 def test_every_entry_point_is_called_here():
     """Models of weights draw futures of public numbers, and protocols draw nothing."""
-    public = ("budgets.allocation.", "noise.process.Process.")
+    public = ("accounts.allocation.", "noise.process.Process.", "noise.process.Path.")
     found = {name for name in entry_points() if not name.startswith(public)} - NO_DRAWS
     assert found == {name for name in CALLS if "." in name}
 

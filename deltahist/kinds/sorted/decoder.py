@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +15,6 @@ Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: Simulated noise values for standard errors, and the least and largest number of simulations.
 _SIMULATED = 100_000_000
 _SIMULATIONS = (20, 200)
-#: Longest sum of Laplace draws whose law is summed exactly.
-_MOST_STAGES = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +85,9 @@ class Isotonic:
         # Where ranks stand still the estimate jumps, and no rank lies beyond the knot.
         slope = (steps[place + 1] - steps[place]) / np.where(run > 0, run, np.inf)
         sums = np.diff(area[place] + beyond * (steps[place] + slope * beyond / 2))
-        scale = math.sqrt(self.law.variance())
         made = []
         for _ in range(int(np.clip(_SIMULATED // rows, *_SIMULATIONS))):
-            laplace = self.law.kind == "laplace"
-            noise = rng.laplace(0, scale / math.sqrt(2), rows) if laplace else rng.normal(0, scale, rows)
-            made.append(self._decode(sums + noise))
+            made.append(self._decode(sums + self.law.simulate(rows, rng)))
         return made
 
     def bounds(self, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -112,7 +106,7 @@ class Isotonic:
         upper = np.full(rows + 1, np.inf)
         lower = np.full(rows + 1, -np.inf)
         for m in widths:
-            reach = tail(self.law, m, alpha / len(widths))
+            reach = self.law.tail(m, alpha / len(widths))
             change = sums[m:] - sums[:-m]
             points = (self.ends[m:] - self.ends[:-m]).astype(np.float64)
             np.minimum(upper[:-m], (change + reach) / points, out=upper[:-m])
@@ -145,31 +139,3 @@ def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))
-
-
-@functools.lru_cache(maxsize=4096)
-def tail(law: Law, draws: int, alpha: float) -> float:
-    """Return the value that a sum of draws exceeds with probability `alpha`.
-
-    A sum of m Laplace draws is the difference of two Gamma(m) variables, races of m exponential stages: if the
-    first still has r stages to go when the second ends, which has probability C(2m − r − 1, m − 1) / 2^(2m − r), what
-    is left is Gamma(r). Very long sums are normal but for their kurtosis.
-    """
-    import scipy.optimize
-    import scipy.special as special
-
-    value = float(law.parameter)
-    z = -float(special.ndtri(alpha))
-    if law.kind != "laplace":
-        return z * math.sqrt(draws * max(value, law.variance()))
-    if draws > _MOST_STAGES:
-        return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws) * value
-    left = np.arange(1, draws + 1)
-    chance = special.gammaln(2 * draws - left) - special.gammaln(draws) - special.gammaln(draws - left + 1)
-    chance = np.exp(chance - (2 * draws - left) * math.log(2))
-
-    def excess(t: float) -> float:
-        return math.log(float(chance @ special.gammaincc(left, t))) - math.log(alpha)
-
-    most = -2 * math.log(alpha) + 2 * math.sqrt(-2 * draws * math.log(alpha))
-    return value * float(scipy.optimize.brentq(excess, 0.0, most))

@@ -152,7 +152,7 @@ class SortedMechanism(BaseMechanism):
         if self.together > self.number:
             raise InputError(f"group is {group:,}: it must be at most the number of points, {self.number:,}")
         law = self.law
-        spread = 64 * float(law.parameter if law.kind == "laplace" else law.variance() ** 0.5)
+        spread = 64 * law.scale
         if self.together * self.steps + spread >= MOST_SUM:
             raise InputError(
                 f"group is {group:,}: sums of {self.steps:,} lattice steps would exceed 2^52; use fewer cells or a "
