@@ -52,9 +52,12 @@ from .privacy import Guarantee as Guarantee
 from .publishers import publish as publish
 from .publishers.diffusion import Diffusion as Diffusion
 from .publishers.gradual import refine as refine, tighten as tighten
-from .publishers.quantile import publish_quantile as publish_quantile, quantile as quantile
+from .publishers.points import (
+    publish_quantile as publish_quantile,
+    publish_sorted as publish_sorted,
+    quantile as quantile,
+)
 from .publishers.rappor import Clients as Clients
-from .publishers.sorted import publish_sorted as publish_sorted
 from .releases import (
     Release as Release,
     Series as Series,

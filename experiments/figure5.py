@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from deltahist.kinds.sorted import SortedRelease
-from deltahist.kinds.sorted.mechanism import group_size
+from deltahist.kinds.sorted import SortedRelease, group_size
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
 #: δ as a share of the domain; 1 is the standard neighbourhood.
@@ -99,7 +98,7 @@ def _histogram_answers(
     release: SortedRelease, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Counts between coordinates, from the estimated ranks."""
-    below = np.concatenate([[0.0], np.cumsum(release.histogram())])
+    below = np.concatenate([[0.0], np.cumsum(release.cells())])
     edges = release.domain.edges(0)
     return np.asarray(np.interp(high, edges, below) - np.interp(low, edges, below))
 

@@ -215,8 +215,8 @@ def _publish_sorted(
     budget: dict[str, Any],
 ) -> SortedRelease:
     """Publish sorted points as a release file."""
-    from deltahist.kinds.sorted.mechanism import check_membership, places_for
-    from deltahist.publishers.sorted import publish_sorted
+    from deltahist.kinds.sorted import check_membership, places_for
+    from deltahist.publishers.points import publish_sorted
 
     near = place.near(coordinates)
     columns = coordinates.columns(near.domain)

@@ -10,7 +10,7 @@ from deltahist.cli.accounts import AccountOptions
 from deltahist.cli.groups import Overwrite, SpendingWithFailure, Users, WeakProtection
 from deltahist.cli.options import argument, flag, option
 from deltahist.cli.places import Delta, LimitsOrAccounts
-from deltahist.errors import InputError
+from deltahist.errors import InputError, one_of
 
 #: Cells of the line: the lattice has a million steps per cell.
 _CELLS = 1000
@@ -56,8 +56,8 @@ def quantile(
       deltahist quantile trips.parquet --x metres --q 0.9 --bounds 0,50000 --delta 500 --rho 0.1 --compare
       deltahist quantile log.tsv.gz --x 2 --q 0.5 --bounds -90,90 --delta 0.01 --epsilon 0.5 --out median.json
     """
-    from deltahist.kinds.quantile.release import check_method, check_quantile
-    from deltahist.publishers.quantile import publish_quantile
+    from deltahist.kinds.quantile import METHODS, check_quantile
+    from deltahist.publishers.points import publish_quantile
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
 
@@ -71,7 +71,7 @@ def quantile(
     )
     near.check_on_map()
     check_quantile(q, near)
-    check_method(method)
+    one_of(("auto", *METHODS), method=method)
     console.check_target(out, source, replace=overwrite)
     located = users.points(source, near, x=x, outside=outside)
     with accounts.open(budget) as account:
@@ -83,7 +83,7 @@ def quantile(
     if found.describe()["probability"] is not None:
         cost += f" but for {found.probability:g}"
     whose = f" for each {counting.who}" if counting.user else ""
-    what = f"quantile {q:g} of {found.number:,}, {found.method}, {cost}, δ = {near.delta_ground:g}{whose}"
+    what = f"quantile {q:g} of {found.total:,}, {found.method}, {cost}, δ = {near.delta_ground:g}{whose}"
     print(f"{found.value:.12g}  ({what})")
     if compare:
         rows = [(m, f"{e:.4g}") for m, e in found.methods().itertuples(index=False)]

@@ -1,7 +1,7 @@
 """Publishers: the private side. They see counts, draw noise and make releases.
 
-Those of sorted points (`sorted`), of quantiles (`quantile`), of chains (`gradual`), of streams (`stream`), of networks
-(`diffusion`) and of users' reports (`rappor`) are imported from their modules: publishing a map does not wait for them.
+Those of points on a line (`points`), of chains (`gradual`), of streams (`stream`), of networks (`diffusion`) and of
+users' reports (`rappor`) are imported from their modules: publishing a map does not wait for them.
 """
 
 from deltahist.publishers.histogram import publish

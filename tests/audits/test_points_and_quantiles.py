@@ -15,10 +15,10 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.kinds.quantile import METHODS, PointsAround
-from deltahist.kinds.quantile.methods import rate_of
-from deltahist.kinds.sorted.mechanism import noise_law, sorted_steps
+from deltahist.kinds.quantile_methods import rate_of
+from deltahist.kinds.sorted import noise_law, sorted_steps
 from deltahist.noise import places
-from deltahist.publishers import quantile as publishing
+from deltahist.publishers import points as publishing
 from tests.audits.cases import scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 
@@ -133,7 +133,7 @@ def test_an_understated_sensitivity_is_caught_on_sorted_points(name, monkeypatch
         law = noise_law(*given, **how)
         return type(law)(law.kind, law.parameter / 2)
 
-    monkeypatch.setattr("deltahist.kinds.sorted.mechanism.noise_law", less)
+    monkeypatch.setattr("deltahist.kinds.sorted.noise_law", less)
     assert refuted(sorted_audit(name, end_to_end, **COARSE[name]))
 
 
@@ -306,7 +306,7 @@ def test_halved_noise_is_caught(method, monkeypatch):
         "rounded",
         lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k),
     )
-    monkeypatch.setattr("deltahist.kinds.quantile.methods.rate_of", lambda *budget: 2 * rate_of(*budget))
+    monkeypatch.setattr("deltahist.kinds.quantile_methods.rate_of", lambda *budget: 2 * rate_of(*budget))
     assert quantile_audit(method, RELEASES[method])
 
 

@@ -139,7 +139,7 @@ def test_a_quantile(folder, capsys):
 @pytest.mark.parametrize("method", ["inverse", "global", "smooth-student"])
 def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, monkeypatch, method):
     """What is drawn for three points of each user is what the library draws for contributions=3."""
-    from deltahist.publishers import quantile as publishing
+    from deltahist.publishers import points as publishing
 
     line = [*("--epsilon", "1"), *("--user", "id", "--max-per-user", "3"), *("--method", method)]
     drawn = []
@@ -148,7 +148,7 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
         plain = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *args, **more: drawn.append((name, args)) or plain(*args, **more))
 
-    for place, name in ((publishing, "draw_place"), (publishing, "draw"), (PointsAround, "smooth")):
+    for place, name in ((publishing, "draw_place"), (publishing, "draw_noise"), (PointsAround, "smooth")):
         record(place, name)
     assert quantile(folder, *line, "--out", folder / "q.json") == 0
     assert "for each user (3 points)" in capsys.readouterr().out
@@ -157,8 +157,8 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
     ((name, args),) = drawn
     if name == "draw_place":
         assert args[3] == Fraction(1, 6)  # ε / (2 K)
-    elif name == "draw":  # the quantile moves by δ at most, however many points do
-        assert args[0].parameter == dh.Neighbourhood(dh.Domain((0, 150), (1000,)), 1).radius
+    elif name == "draw_noise":  # the quantile moves by δ at most, however many points do
+        assert args[0].laws[0].parameter == dh.Neighbourhood(dh.Domain((0, 150), (1000,)), 1).radius
     else:
         assert args[-1] == 3
 

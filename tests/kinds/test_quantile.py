@@ -12,9 +12,8 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.kinds.quantile import METHODS, PointsAround, points as around, smooth_sensitivity
-from deltahist.kinds.quantile.methods import SLACK, mean_of_places, rate_of
-from deltahist.kinds.quantile.release import rank_of
+from deltahist.kinds.quantile import METHODS, PointsAround, rank_of, smooth_sensitivity
+from deltahist.kinds.quantile_methods import SLACK, mean_of_places, rate_of
 from deltahist.preprocessing import Preprocessing
 from tests.moves import distances, moves_of, neighbours
 
@@ -250,10 +249,7 @@ def test_smooth_sensitivity_by_brute_force(number, places, reach, together):
                 assert window.smooth(reach, beta, together) == pytest.approx(plain, rel=1e-12)
 
 
-@pytest.mark.parametrize("near_first", [1, 4096])
-def test_the_window_holds_the_points_around_the_quantile(near_first, monkeypatch):
-    """Distances and stretches against the sorted list, whatever was fetched before."""
-    monkeypatch.setattr(around, "_NEAR", near_first)
+def test_the_points_around_the_quantile():
     rng = np.random.default_rng(4)
     for number in (1, 2, 3, 10, 60):
         points = rng.integers(0, 50, number)
@@ -292,15 +288,6 @@ def test_branch_and_bound_finds_the_largest(beta):
             window = PointsAround(points.copy(), rank, 10**5 - 1)
             expected = plain_smooth(points, rank, reach, 10**5 - 1, beta)
             assert window.smooth(reach, beta, 1) == pytest.approx(expected, rel=1e-12), kind
-
-
-def test_far_points_are_fetched_when_they_are_needed():
-    points = np.random.default_rng(3).permutation(np.repeat(np.arange(100) * 1000, 300))
-    window = PointsAround(points.copy(), 15_000, 10**6 - 1)
-    assert window.smooth(10**5, 1e-4, 1) == pytest.approx(
-        plain_smooth(points, 15_000, 10**5, 10**6 - 1, 1e-4), rel=1e-12
-    )
-    assert window._half > around._NEAR
 
 
 def rate_by_definition(budget, together):

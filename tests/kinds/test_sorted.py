@@ -11,8 +11,7 @@ from altered import write_altered
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.kinds.sorted import SortedMechanism, SortedRelease
-from deltahist.kinds.sorted.mechanism import group_size, sorted_steps
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease, group_size, sorted_steps
 from deltahist.privacy import Gaussian, Laplace
 from deltahist.publishers import publication
 
@@ -123,7 +122,7 @@ SQUARE = dh.Domain((0, 0, 1, 1), (2, 2))
         ([1, 2], {"epsilon": 1, "rho": 1}, "one of them"),
         ([1, 2], {"epsilon": -1}, "epsilon is -1"),
         ([1, 2], {"epsilon": 1, "group": 3}, "at most the number of points"),
-        ([1, 2], {"epsilon": 1, "group": "some"}, "it must be 'auto'"),
+        ([1, 2], {"epsilon": 1, "group": "some"}, "or 'auto'"),
         ([1, 2], {"epsilon": 1, "most": 5}, "most is 5 with fixed membership"),
         ([1, 2], {"epsilon": 1, "contributions": 0}, "contributions is 0"),
         ([1, 2], {"epsilon": 1e-9}, "exceed 2\\^52"),
@@ -191,7 +190,7 @@ def test_without_noise_ranks_are_right_within_a_group(group):
 def test_the_histogram_adds_up_and_is_not_negative():
     near = dh.Neighbourhood(UNIT, 0.05)
     release = dh.publish_sorted(np.random.default_rng(3).random(300), near, 1.0, rng=np.random.default_rng(4))
-    cells = release.histogram()
+    cells = release.cells()
     assert cells.shape == UNIT.shape
     assert cells.min() >= 0
     assert cells.sum() == pytest.approx(300)
@@ -300,7 +299,7 @@ def test_few_points_and_extreme_noise_still_give_figures(number, delta, budget):
         10 * rng.normal(size=number),
     ):
         release = dh.publish_sorted(points, near, rng=rng, **budget)
-        cells = release.histogram()
+        cells = release.cells()
         assert cells.min() >= 0
         assert cells.sum() == pytest.approx(number)
         found = dh.answer(release, dh.workloads.boxes([[0, 0.5], [0.25, 1]]))
@@ -367,11 +366,11 @@ def test_a_file_says_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"number": 9}, "3 values: 9 points"),
+        ({"number": 9}, "3 values: sorted coordinates of 9 points"),
         ({"epsilon": "2"}, "states noise"),
         ({"format": "deltahist-release"}, "it must be 'deltahist-sorted'"),
         ({"version": 4}, "version 4"),
-        ({"dropped": ["bad rows"]}, "some were dropped"),
+        ({"dropped": ["bad rows"]}, "left out .bad rows."),
         ({"unit": "user", "contributions": 0}, "contributions is 0"),
         ({"group": 0}, "group is 0"),
         ({"number": 10**17, "group": 10**17}, "at most"),

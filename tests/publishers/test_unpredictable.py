@@ -162,10 +162,10 @@ CALLS = {
         for name, how in UNITS.items()
     }
     | {"flow": lambda folder: dh.publish(COUNTS, SQUARE, dh.strategies.Flow(SQUARE.domain), epsilon=0.01).values},
-    "publishers.sorted.publish_sorted": {
+    "publishers.points.publish_sorted": {
         name: lambda folder, how=how: dh.publish_sorted(POINTS, LINE, **how).values for name, how in UNITS.items()
     },
-    "publishers.quantile.publish_quantile": {
+    "publishers.points.publish_quantile": {
         noise: lambda folder, noise=noise, how=how: [
             dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1, **how).value for _ in range(12)
         ]

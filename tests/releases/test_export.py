@@ -188,7 +188,7 @@ def test_sorted_points_have_one_kind_of_estimates(tmp_path, asked):
     line = dh.publish_sorted(np.arange(100), dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5), 1.0)
     export(line, tmp_path / "cells.csv", nonnegative=asked)
     estimates, said = in_file(tmp_path / "cells.csv")
-    assert estimates.tolist() == line.histogram().tolist()
+    assert estimates.tolist() == line.cells().tolist()
     assert "points in the cell, non-negative (isotonic regression)" in said
     assert "unbiased" not in said.replace(line.statement(), "")
 

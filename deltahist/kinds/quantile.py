@@ -1,7 +1,9 @@
-"""Quantiles of points on a line: their mechanism, and the release with one number in a JSON file."""
+"""Quantiles of points on a line: what is measured around one, the mechanism, and the release in a JSON file."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 from dataclasses import dataclass, field
@@ -9,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
-from deltahist.errors import InputError, finite, one_of, whole
-from deltahist.kinds.quantile.methods import METHODS, Method, Spread, ranked
-from deltahist.kinds.sorted.mechanism import check_all_there
+from deltahist.errors import InputError, finite, one_of, positive, whole
+from deltahist.kinds.quantile_methods import METHODS, Method
+from deltahist.kinds.sorted import check_all_there, on_a_line
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, stamp
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Guarantee, Law
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
 
 
 def check_quantile(q: float, near: Neighbourhood) -> None:
-    """Refuse a q outside 0 to 1, two dimensions, or membership that is not fixed."""
-    finite(q=q)
-    if not 0 <= q <= 1:
+    """Raise InputError on a q outside 0 to 1, two dimensions, or membership that is not fixed."""
+    if not 0 <= finite(q=q) <= 1:
         raise InputError(f"q is {q!r}: it must be between 0 and 1, such as 0.5 for the median")
     if near.domain.ndim != 1:
         raise InputError(f"domain has {near.domain.ndim} dimensions: quantiles are for points on a line")
@@ -43,11 +44,6 @@ def check_quantile(q: float, near: Neighbourhood) -> None:
         )
 
 
-def check_method(method: str) -> None:
-    """Refuse a method that nobody has made."""
-    one_of(("auto", *METHODS), method=method)
-
-
 def rank_of(q: float, number: int) -> int:
     """Return the rank ⌈q n⌉ of the q-quantile, from 1.
 
@@ -56,6 +52,132 @@ def rank_of(q: float, number: int) -> int:
     """
     # A hair less, so that 0.1 of 10 points is one point and not two.
     return min(max(math.ceil(q * number - 1e-9), 1), number)
+
+
+# ------------------------------------------------------------------------------------------ the measurement
+
+
+def lattice_steps(points: ArrayLike, domain: Domain) -> NDArray[np.int64]:
+    """Return the lattice steps (n,) of points; InputError if there are none, or they are no numbers on a line."""
+    array = on_a_line(points)
+    if not len(array):
+        raise InputError("there are no points: they have no quantiles")
+    return domain.lattice(array)[:, 0]
+
+
+def smooth_sensitivity(
+    points: ArrayLike, q: float, near: Neighbourhood, *, beta: float, contributions: int = 1
+) -> float:
+    """Return the smooth sensitivity of a quantile under δ-neighbourhood: max over t of e^(−βt) min(δ, A(t)).
+
+    A(t) is the longest stretch around the quantile that t moves can clear, max over s of
+    x_(r+s) − x_(r+s−t−1). No move takes the quantile further than δ (docs/quantiles.md). It tells about the data:
+    never publish it.
+
+    Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2.
+
+    Parameters
+    ----------
+    points : (n,) coordinates in the domain's units, sorted or not; private.
+    q : which quantile. near : the neighbourhood, one dimension, fixed membership.
+    beta : β > 0, by how much the logarithm may change between neighbours.
+    contributions : points of one user that may move at once.
+
+    Returns
+    -------
+    float, in the domain's units.
+
+    Raises
+    ------
+    InputError
+        As `quantile` does, and if beta is not above zero.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=10)
+    >>> round(smooth_sensitivity([10, 20, 21, 22, 90], 0.5, near, beta=0.5), 3)
+    6.065
+    """
+    check_quantile(q, near)
+    positive(beta=beta)
+    steps = lattice_steps(points, near.domain)
+    around = PointsAround(steps, rank_of(q, len(steps)), near.domain.lattice_shape[0] - 1)
+    return around.smooth(near.radius, float(beta), whole(contributions=contributions)) * near.domain.step[0]
+
+
+class PointsAround:
+    """Points in order around a quantile; private.
+
+    As in docs/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank; x_i is the lower end of the domain for
+    i < 1 and the upper one, its last lattice step, for i > n.
+    """
+
+    def __init__(self, steps: NDArray[np.int64], rank: int, last: int) -> None:
+        self._sorted, self._centre, self._last = np.sort(steps), rank - 1, last
+
+    @property
+    def quantile(self) -> int:
+        """x_r, without noise."""
+        return int(self._sorted[self._centre])
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Lattice steps above the quantile and below it."""
+        return self._last - self.quantile, self.quantile
+
+    def nearest(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the distances of points above and below the quantile, at most `number` each.
+
+        These are x_i − x_r for i = r, r + 1, … and x_r − x_i for i = r, r − 1, …, without the ends of the domain.
+        """
+        x, centre = self._sorted, self._centre
+        above, below = x[centre : centre + number], x[max(centre + 1 - number, 0) : centre + 1]
+        return above - x[centre], x[centre] - below[::-1]
+
+    def longest(self, t: int, contributions: int) -> int:
+        """Return A(t), the longest stretch of (t + 1) K gaps with the quantile; without a move it must be at an end."""
+        number = len(self._sorted)
+        gaps = min((t + 1) * contributions, number + 1)
+        low, high = self._centre - gaps, self._centre + gaps + 1
+        ends = np.zeros(max(-low, 0), dtype=np.int64), np.full(max(high - number, 0), self._last)
+        around = np.concatenate([ends[0], self._sorted[max(low, 0) : high], ends[1]])
+        stretch = around[gaps:] - around[: gaps + 1]
+        return int(stretch.max() if t else max(stretch[0], stretch[-1]))
+
+    def smooth(self, reach: int, beta: float, contributions: int) -> float:
+        """Return S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D.
+
+        That is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f does not fall: no value between
+        a and b is above e^(−β(a+1)) f(b), so that where that is no more than the best so far, nothing is to be gained.
+        """
+        best = 0.0
+
+        def evaluate(t: int) -> tuple[int, int]:
+            nonlocal best
+            value = min(reach, self.longest(t, contributions))
+            best = max(best, math.exp(-beta * t) * value)
+            return t, value
+
+        def bound(a: int, value: int) -> float:
+            return math.exp(-beta * (a + 1)) * value
+
+        # After that many moves the stretch is the whole line.
+        most = -(-(len(self._sorted) + 1) // contributions)
+        t, value = evaluate(0)
+        known = [(t, value)]
+        # t = 0, 1, 3, 7, …: until f is as large as it can be, or even that would not do.
+        while value < reach and t < most and bound(t, reach) > best:
+            t, value = evaluate(min(2 * t + 1, most))
+            known.append((t, value))
+        between = list(itertools.pairwise(known))
+        while between:
+            first, second = between.pop()
+            if second[0] - first[0] > 1 and bound(first[0], second[1]) > best:
+                middle = evaluate((first[0] + second[0]) // 2)
+                between += [(first, middle), (middle, second)]
+        return best
+
+
+# ------------------------------------------------------------------------------------ mechanism and release
 
 
 @dataclass(frozen=True)
@@ -91,18 +213,17 @@ class QuantileMechanism(BaseMechanism):
     counting: Preprocessing = POINTS
 
     def __post_init__(self) -> None:
-        near = self.neighbourhood
-        check_quantile(self.q, near)
+        check_quantile(self.q, self.neighbourhood)
         check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", whole(number=self.number))
-        check_method(self.method)
+        one_of(("auto", *METHODS), method=self.method)
         if self.method == "auto":
             object.__setattr__(self, "method", self._ranked[0][0])
         if not self.how.takes(self.budget):
             takes = ", ".join(f"{m.name} takes {m.needs}" for m in METHODS.values() if m.needs)
             raise InputError(f"method is {self.method!r}: {takes}")
-        problem = self.how.broken_limit(near, self.budget)
+        problem = self.how.broken_limit(self)
         if problem is not None:
             raise InputError(
                 f"method is {self.method!r}, which cannot keep a limit: {problem}; take the method 'global' or "
@@ -114,12 +235,13 @@ class QuantileMechanism(BaseMechanism):
         """The way in which the quantile is published."""
         return METHODS[self.method]
 
-    @property
+    @functools.cached_property
     def _ranked(self) -> list[tuple[str, float]]:
         """Methods that take the budget and keep all limits, with expected errors in lattice steps, best first."""
-        near, budget = self.neighbourhood, self.budget
-        found = ranked(Spread.of(near, self.number, self.counting.contributions), budget)
-        return [(name, error) for name, error in found if METHODS[name].broken_limit(near, budget) is None]
+        able = [m for m in METHODS.values() if m.takes(self.budget) and m.broken_limit(self) is None]
+        errors = [(m.name, min(m.expected_error(self), self.steps / 2)) for m in able]
+        # Errors that agree to three digits are the same; sorting keeps the order of METHODS then.
+        return sorted(errors, key=lambda item: float(f"{item[1]:.2e}"))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -135,6 +257,11 @@ class QuantileMechanism(BaseMechanism):
     def steps(self) -> int:
         """Lattice steps along the domain."""
         return self.domain.lattice_shape[0]
+
+    @property
+    def gap(self) -> float:
+        """Lattice steps between two points that are spread evenly."""
+        return self.steps / self.number
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -156,7 +283,6 @@ class QuantileMechanism(BaseMechanism):
         return [{"rows": "the quantile", "law": self.how.words, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the budget that another relation costs, by the method's own account."""
         return self.how.cost_under(self, moves)
 
     def methods(self) -> pd.DataFrame:
@@ -193,13 +319,11 @@ class QuantileMechanism(BaseMechanism):
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> QuantileMechanism:
         """Make the mechanism that `describe` described, from an untrusted file."""
-        domain = Domain(**description["domain"])
-        amounts = budget_of(description)
         return cls(
-            Neighbourhood.from_description(domain, description["neighbourhood"]),
-            finite(q=description["q"]),
-            whole(number=description["number"]),
-            Budget(*amounts.exact, description["probability"]),
+            Neighbourhood.from_description(Domain(**description["domain"]), description["neighbourhood"]),
+            description["q"],
+            description["number"],
+            Budget(*budget_of(description).exact, description["probability"]),
             one_of(tuple(METHODS), method=description["method"]),
             Preprocessing.from_description(description),
         )
@@ -242,19 +366,9 @@ class Quantile(BaseRelease):
         return self.value
 
     @property
-    def q(self) -> float:
-        """Which quantile."""
-        return self.mechanism.q
-
-    @property
-    def number(self) -> int:
-        """Of points; public, since membership is fixed."""
-        return self.mechanism.number
-
-    @property
     def total(self) -> int:
-        """The number of points."""
-        return self.number
+        """The number of points; public, since membership is fixed."""
+        return self.mechanism.number
 
     @property
     def method(self) -> str:
@@ -301,9 +415,8 @@ class Quantile(BaseRelease):
         if step >= mechanism.steps:
             raise damaged(path, f"states the lattice step {step:,} of {mechanism.steps:,}")
         payment = Payment.from_description(description.get("account"))
-        found = stamp(
-            cls(mechanism, np.array([step], dtype=np.int64), payment=payment), is_publishable(description)
-        )
+        values = np.array([step], dtype=np.int64)
+        found = stamp(cls(mechanism, values, payment=payment), is_publishable(description))
         if found.value != description["value"]:
             raise damaged(path, "states a value that is not that of its lattice step")
         return found

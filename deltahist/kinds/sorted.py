@@ -1,0 +1,478 @@
+"""Sorted points of a line: sums of consecutive ones with noise of one law, and the release of them (docs/sorted.md)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist._files import check_header, read_columns
+from deltahist.budget import Budget, Payment
+from deltahist.decode.moments import check_level
+from deltahist.errors import InputError, fits_memory, whole
+from deltahist.kinds.isotonic import Isotonic, below
+from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, stamp
+from deltahist.mechanisms.calibration import scale_noise
+from deltahist.mechanisms.sequence import Chain
+from deltahist.preprocessing import POINTS, Preprocessing
+from deltahist.privacy import Law
+from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.space.domain import Domain
+from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.workloads import Regions, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Share of a group by which a rank in it is off where points come in clumps.
+_CLUMPED = 0.2
+#: Largest sum of lattice steps in a group, noise included, that int64 and exact floats hold.
+_MOST_SUM = 1 << 52
+_BYTES_PER_NUMBER = 96
+
+
+def check_membership(near: Neighbourhood) -> None:
+    """Raise InputError on two dimensions, or entry anywhere but at one end: a sorted list cannot express them."""
+    if near.domain.ndim != 1:
+        raise InputError(
+            f"domain has {near.domain.ndim} dimensions: points can be sorted in one only; publish a histogram instead"
+        )
+    if near.sources not in (None, "left", "right"):
+        raise InputError(
+            f"sources is {near.sources!r}: sorted points allow fixed membership (None) or entry at one end, "
+            "'left' or 'right', where absent points are parked"
+        )
+
+
+def check_all_there(counting: Preprocessing) -> None:
+    """Raise InputError on points of which some may have been left out: their number is public here."""
+    if counting.dropped:
+        raise InputError(
+            f"rows may have been left out ({', '.join(counting.dropped)}), and the number of points is public, which "
+            "may then depend on a person: count all of them, or publish a histogram"
+        )
+
+
+def on_a_line(points: ArrayLike) -> NDArray[Any]:
+    """Return points as (n,) numbers, also of a column (n, 1); InputError on anything else."""
+    array = np.asarray(points)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
+        # Not their shape: with a source their number is private.
+        raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
+    return array
+
+
+def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
+    """Return the length of the released list: the number of points, or its public bound."""
+    if near.fixed_membership:
+        if most is not None:
+            raise InputError(
+                f"most is {most!r} with fixed membership: the number of points is public then; leave it out, or "
+                "declare sources='left' or 'right'"
+            )
+        if not present:
+            raise InputError("there are no points: a list of none says nothing")
+        return present
+    if most is None:
+        raise InputError(
+            f"most is missing with sources={near.sources!r}: give a public bound on the number of points; the places "
+            "that nobody takes are parked at the source"
+        )
+    if present > whole(most=most):
+        raise InputError(f"most is {most:,}, but there are more points: raise the public bound (it costs no budget)")
+    return int(most)
+
+
+def hidden_move(near: Neighbourhood) -> Fraction:
+    """Return the lattice steps of the furthest move of a point on the line, over its factor: noise hides it."""
+    last = near.domain.lattice_shape[0] - 1
+    return max(min(relation.radius, last) / factor for factor, relation in near.relations)
+
+
+def length_ratio(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
+    """Return the longest move of a point on the line under another relation, in units of `hidden_move`."""
+    return min(moves.radius, near.domain.lattice_shape[0] - 1) / hidden_move(near)
+
+
+def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
+    """Return the noise of each sum: neighbours' sums differ by at most K D lattice steps, in the L1 and the L2 norm.
+
+    D is δ, or a longer move over the factor of its limit (`hidden_move`).
+    """
+    change = whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
+    return scale_noise(budget, change, refinable=refinable)
+
+
+def variance_within(group: ArrayLike) -> NDArray[np.float64]:
+    """Return the variance of a rank within a group: k/6 at random places, and a fifth of the group for clumps."""
+    k = np.asarray(group, dtype=np.float64)
+    return np.asarray((k - 1) / 6 + ((k - 1) * _CLUMPED) ** 2)
+
+
+def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
+    """Return how many consecutive points to sum, for the least expected error of a rank, from public figures alone.
+
+    Points that are spread at random over the domain are s = (length / n) apart. The mean of k of them has noise
+    σ/k, which is σ/(k s) ranks where groups do not overlap; where they do, isotonic regression leaves about
+    0.82 (σ/(k² s))^(2/3) groups. `variance_within` is added, and the k with the least sum of squares is taken
+    (docs/sorted.md).
+
+    >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
+    >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
+    (26, 1)
+    """
+    check_membership(near)
+    deviation = math.sqrt(noise_law(near, budget, contributions).variance())
+    steps = near.domain.lattice_shape[0]
+    most = max(1, min(number, _MOST_SUM // steps))
+    k = np.unique(np.rint(np.geomspace(1, most, 2000)))
+    overlap = deviation / (k * k * (steps / number))
+    noise = k * np.where(overlap < 0.55, overlap, 0.82 * overlap ** (2 / 3))
+    return int(k[np.argmin(noise * noise + variance_within(k))])
+
+
+@dataclass(frozen=True)
+class SortedMechanism(BaseMechanism):
+    """Sums of consecutive sorted coordinates with exact integer noise.
+
+    Source: 2014, section 5.5.1; docs/sorted.md. Coordinates are in lattice steps. With a source at one end there
+    are `number` places, and those that nobody takes lie at that end: a point there counts as absent.
+
+    Parameters
+    ----------
+    neighbourhood : who may be confused with whom; one dimension.
+    number : of points; with a source the public bound on it.
+    budget : ε (Laplace noise) or ρ (Gaussian noise).
+    group : points per sum, or "auto": chosen from public figures (`group_size`).
+    counting : how rows became points; nothing may be left out, since the number of places is public.
+    chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
+
+    Raises
+    ------
+    InputError
+        On a domain of two dimensions, sources other than one end, a budget with a probability, points that were left
+        out, or a group that is larger than the number of points or whose sum does not fit.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
+    >>> mechanism = SortedMechanism(near, 50, dh.Budget(epsilon=1), group=2)
+    >>> mechanism.size, mechanism.laws[0].kind
+    (25, 'laplace')
+    """
+
+    neighbourhood: Neighbourhood
+    number: int
+    budget: Budget
+    group: int | str = "auto"
+    counting: Preprocessing = POINTS
+    chain: Chain | None = None
+
+    def __post_init__(self) -> None:
+        check_membership(self.neighbourhood)
+        check_all_there(self.counting)
+        if self.budget.probability is not None:
+            raise InputError(
+                f"probability is {self.budget.probability!r}: sorted points take epsilon or rho alone"
+            )
+        number, group = whole(number=self.number), self.group
+        if number > _MOST_SUM:
+            raise InputError(f"number is {number:,}: at most 2^52 points")
+        if group == "auto":
+            group = group_size(self.neighbourhood, number, self.budget, self.counting.contributions)
+        group = whole("or 'auto'", group=group)
+        if group > number:
+            raise InputError(f"group is {group:,}: it must be at most the number of points, {number:,}")
+        object.__setattr__(self, "number", number)
+        object.__setattr__(self, "group", group)
+        self._check_chain()
+        if group * self.steps + 64 * self.law.scale >= _MOST_SUM:
+            raise InputError(
+                f"group is {group:,}: sums of {self.steps:,} lattice steps would exceed 2^52; use fewer cells or a "
+                "smaller group"
+            )
+
+    @property
+    def together(self) -> int:
+        """Points per sum."""
+        assert isinstance(self.group, int)
+        return self.group
+
+    @property
+    def steps(self) -> int:
+        """Lattice steps along the domain."""
+        return self.domain.lattice_shape[0]
+
+    @functools.cached_property
+    def law(self) -> Law:
+        """Noise of each sum, in lattice steps."""
+        return noise_law(
+            self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable
+        )
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        return (self.law,)
+
+    @property
+    def size(self) -> int:
+        return -(-self.number // self.together)
+
+    @property
+    def words(self) -> str:
+        one = "sorted coordinates"
+        each = one if self.group == 1 else f"sums of {self.group:,} consecutive {one}"
+        what = "points" if self.neighbourhood.fixed_membership else "places for points"
+        return f"{each} of {self.number:,} {what}, in lattice steps, with {self.noise_words}"
+
+    @property
+    def determines_cells(self) -> bool:
+        """Whether the numbers determine every cell: they do, up to the grouping."""
+        return True
+
+    def measure(self, points: ArrayLike) -> NDArray[np.int64]:
+        """Return the sums (size,) of consecutive sorted points, in lattice steps; private.
+
+        Raises InputError if there are more points than places, or fewer where their number is public.
+        """
+        array, number = on_a_line(points), self.number
+        if len(array) > number or (self.total_known and len(array) != number):
+            raise InputError(
+                f"the mechanism is for {number:,} points, and there are others: their number must be its own"
+            )
+        fits_memory(40 * number, f"sorting {number:,} points")
+        steps = sorted_steps(array, self.domain, number, parked=self.neighbourhood.sources)
+        return np.add.reduceat(steps, np.arange(0, number, self.together))
+
+    def noise_rows(self) -> list[dict[str, Any]]:
+        std = math.sqrt(self.law.variance())
+        return [{"rows": "sums", "law": self.law.kind, "std": std, "unit": "lattice steps"}]
+
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
+        """Return the budget that another relation costs: in proportion to the length of its moves (squared for ρ)."""
+        return self.budget.amount * length_ratio(self.neighbourhood, moves) ** self.norm
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "domain": self.domain.describe(),
+            "neighbourhood": self.neighbourhood.describe(),
+            "number": self.number,
+            "group": self.group,
+            **budget_description(self.budget),
+            "law": self.law.describe(),
+            **self.counting.describe(),
+            **({} if self.chain is None else {"chain": self.chain.describe()}),
+        }
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> SortedMechanism:
+        """Make the mechanism that `describe` described, from an untrusted file; its noise is not compared yet."""
+        domain = Domain(**description["domain"])
+        return cls(
+            Neighbourhood.from_description(domain, description["neighbourhood"]),
+            description["number"],
+            budget_of(description),
+            whole(group=description["group"]),
+            Preprocessing.from_description(description),
+            Chain.from_description(description.get("chain")),
+        )
+
+
+def sorted_steps(points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None) -> NDArray[np.int64]:
+    """Return sorted lattice steps (number,), absent points at the end where they are parked; private."""
+    steps = np.full(number, domain.lattice_shape[0] - 1 if parked == "right" else 0, dtype=np.int64)
+    if len(points):
+        steps[: len(points)] = domain.lattice(points)[:, 0]
+    steps.sort()
+    return steps
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SortedRelease(BaseRelease):
+    """Sorted points as published: sums of consecutive coordinates with exact integer noise.
+
+    Parameters
+    ----------
+    mechanism : neighbourhood, number of points, group, budget and counting.
+    values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates (the last may have fewer).
+    publishable : as of every release. payment : which account paid, or None.
+
+    >>> import deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
+    >>> release = dh.publish_sorted([31, 8, 64, 47], near, epsilon=1.0)
+    >>> release.total, release.cells().shape
+    (4, (20,))
+    """
+
+    mechanism: SortedMechanism
+    values: NDArray[np.int64]
+    publishable: bool = field(default=False, init=False)
+    payment: Payment | None = None
+    FORMAT: ClassVar[str] = "deltahist-sorted"
+
+    @property
+    def number(self) -> int:
+        """Number of points; with a source the public bound on it."""
+        return self.mechanism.number
+
+    @property
+    def group(self) -> int:
+        """Points per sum."""
+        return self.mechanism.together
+
+    @property
+    def total(self) -> int | None:
+        """The number of points if membership is fixed; else None."""
+        return self.number if self.neighbourhood.fixed_membership else None
+
+    @functools.cached_property
+    def decoder(self) -> Isotonic:
+        """Isotonic regression of the sums."""
+        ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.group
+        ends[-1] = self.number
+        return Isotonic(self.values, ends, self.laws[0], self.mechanism.steps)
+
+    def coordinates(self) -> NDArray[np.float64]:
+        """Estimate all sorted coordinates (number,), in the domain's units, not decreasing."""
+        ranks, steps = self.decoder.knots
+        return self._in_units(np.interp(np.arange(self.number) + 0.5, ranks, steps))
+
+    def _in_units(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.domain.low[0] + np.clip(steps, 0, self.mechanism.steps - 1) * self.domain.step[0]
+
+    @property
+    def _present(self) -> tuple[float, float]:
+        """Range of steps in which points are not parked."""
+        sources, last = self.neighbourhood.sources, self.mechanism.steps - 0.5
+        return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
+
+    @property
+    def _edges(self) -> NDArray[np.float64]:
+        """Where the domain's cells begin and end, in steps."""
+        return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
+
+    def counts(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
+        """Count points between lattice steps (m,), of which -½ is the domain's low end.
+
+        The standard error is the typical one: new noise on the decoded points, decoded again, and within a group
+        the variance of `variance_within`. The interval makes no assumption about where the points are: it covers at
+        least as often as its level says, and is several standard errors wide.
+
+        Returns
+        -------
+        estimate, standard error, low, high : (m,) each.
+        """
+        check_level(level)
+        ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present) for v in (low, high)]
+        a, b = (below(self.decoder.knots, v) for v in ends)
+        variance = np.zeros(len(a))
+        for knots in self.decoder.simulated:
+            variance += (below(knots, ends[1]) - below(knots, ends[0]) - (b - a)) ** 2
+        variance /= len(self.decoder.simulated)
+        for v in ends:
+            variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), variance_within(self.group), 0.0)
+        estimate = np.maximum(b - a, 0.0)
+        # Each end's own side is missed with a quarter of what the level leaves.
+        (a_least, a_most), (b_least, b_most) = (self.decoder.below_bounds(v, (1 - level) / 4) for v in ends)
+        least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
+        return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
+
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        """Answer boxes (low, high): estimate, std_error, low, high; InputError on regions."""
+        if isinstance(work, Regions):
+            raise InputError("regions are polygons: sorted points lie on a line and answer boxes (low, high)")
+        ((low, high),) = work.spans(self.domain)
+        steps = self.domain.steps[0]
+        # A cell edge lies half a step below the cell's first lattice step.
+        found = self.counts(low * steps - 0.5, high * steps - 0.5, level=level)
+        return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
+
+    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimate counts of all cells, which are never negative, and their typical errors."""
+        edges = self._edges
+        cells, error, *_ = self.counts(edges[:-1], edges[1:])
+        return cells, error
+
+    def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
+        """Estimate counts of the domain's cells (n,), never negative; they add up to the number of points."""
+        return np.diff(below(self.decoder.knots, np.clip(self._edges, *self._present)))
+
+    def estimator(self, nonnegative: bool) -> str:
+        """Name the one kind of estimates."""
+        return "non-negative (isotonic regression)"
+
+    def shows_nonnegative(self, asked: bool | None = None) -> bool:
+        """Return True: there are no other estimates."""
+        return True
+
+    def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
+        """Estimate quantiles of the points with intervals, any number of them at no further cost.
+
+        Parameters
+        ----------
+        q : one or several, between 0 and 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
+        level : of each interval; it holds the quantile at least as often.
+
+        Returns
+        -------
+        DataFrame with columns q, estimate, low, high, in the domain's units.
+
+        >>> import deltahist as dh, numpy as np
+        >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=1)
+        >>> release = dh.publish_sorted(np.arange(100), near, epsilon=1.0, rng=np.random.default_rng(1))
+        >>> found = release.quantiles([0.5])
+        >>> bool(found["low"][0] <= 49 <= found["high"][0])
+        True
+        """
+        import pandas as pd
+
+        check_level(level)
+        wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 1)).all():
+            raise InputError(f"q is {q!r}: it must be numbers between 0 and 1")
+
+        def rank_of(absent: float, present: float) -> NDArray[np.float64]:
+            """Return the rank of the quantiles of the points from one rank to another."""
+            number = present - absent
+            # A hair less, so that 0.1 of 10 points is one point and not two.
+            return np.asarray(absent + np.clip(np.ceil(wanted * number - 1e-9), 1, max(number, 1)))
+
+        first, last = self._present
+        span, decoder = np.array([first, last]), self.decoder
+        share = (1 - level) / (2 if self.neighbourhood.fixed_membership else 4)
+        (absent_least, present_least), (absent_most, present_most) = decoder.below_bounds(span, share)
+        upper, lower = decoder.bounds(share)
+        # Ranks j k + 1 at or above the largest rank in question, and j k at or below the least.
+        above = -(-(rank_of(absent_most, present_most) - 1) // self.group)
+        least = rank_of(absent_least, present_least)
+        at_most = np.where(least >= self.number, len(self.values), least // self.group)
+        high = np.minimum(upper[np.clip(above, 0, len(upper) - 1).astype(int)], last)
+        low = np.maximum(lower[np.clip(at_most, 0, len(lower) - 1).astype(int)], first)
+        ranks, steps = decoder.knots
+        estimate = np.interp(rank_of(*below(decoder.knots, span)) - 0.5, ranks, steps)
+        places = (estimate, np.minimum(low, estimate), np.maximum(high, estimate))
+        columns = (wanted, *map(self._in_units, places))
+        return pd.DataFrame(dict(zip(("q", "estimate", "low", "high"), columns, strict=True)))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the values (int64)."""
+        return {"value": self.values}
+
+    @classmethod
+    def read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
+        check_header(description, file, path, form=cls.FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
+        mechanism, rows = SortedMechanism.from_description(description), file.metadata.num_rows
+        if rows != mechanism.size:
+            raise damaged(path, f"has {rows:,} values: {mechanism.words} make {mechanism.size:,}")
+        if mechanism.law.describe() != description["law"]:
+            raise damaged(path, "states noise that does not follow from δ and its budget")
+        values = read_columns(file, path, ["value"])["value"]
+        payment = Payment.from_description(description.get("account"))
+        return stamp(cls(mechanism, values, payment=payment), is_publishable(description))
