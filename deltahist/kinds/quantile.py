@@ -1,4 +1,4 @@
-"""Quantiles of points on a line: what is measured around one, the mechanism, and the release in a JSON file."""
+"""Quantiles of points on a line: points around one, the mechanism, and the release in a JSON file."""
 
 from __future__ import annotations
 
