@@ -145,14 +145,19 @@ def understate(monkeypatch):
     ("plant", "case"),
     [
         (redraw, "a number, two requesters"),
-        (redraw, "a number, three requesters"),
-        (redraw, "a number, two far away"),
         (redraw, "a place, three requesters"),
         (redraw, "a bit, three requesters"),
         (halve, "a number, once"),
-        (halve, "a place, three requesters"),
         (halve, "a bit, three requesters"),
         (understate, "a number, once"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                (redraw, "a number, three requesters"),
+                (redraw, "a number, two far away"),
+                (halve, "a place, three requesters"),
+            )
+        ),
     ],
 )
 def test_planted_bugs_are_caught(plant, case, monkeypatch):
