@@ -106,7 +106,7 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
-    from deltahist.personal.answers import who_pays
+    from deltahist.personal.aggregates import who_pays
     from deltahist.personal.questions import Question
 
     asked = Question.read(question)
@@ -130,7 +130,7 @@ def ask(
 
 def _render(answer: Any) -> str:
     """Render an answer as text, with who paid."""
-    from deltahist.personal.answers import Answers, shown
+    from deltahist.personal.aggregates import Answers, shown
 
     lines = str(answer)
     if isinstance(answer, Answers):

@@ -1,4 +1,4 @@
-"""Aggregates of derived records: counts, histograms, sums and means, each with its cost and its noise.
+"""Aggregates of derived records: what each one fetches, costs, measures and draws, and its answer.
 
 An aggregate is private for adding or removing one derived record: who has k of them pays k times its ε, or k² times its
 ρ (`deltahist.personal.asking`).
@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,17 @@ from deltahist.decode import interval
 from deltahist.decode.moments import Moments
 from deltahist.errors import InputError, as_printed, finite, positive
 from deltahist.mechanisms.calibration import scale_noise
-from deltahist.personal.answers import LEVEL, Answer, Answers
-from deltahist.personal.query import Expression, Query
+from deltahist.personal.query import Expression, Query, list_values
 from deltahist.privacy import Law
 from deltahist.publishers.publication import draw
 
 if TYPE_CHECKING:
-    from deltahist.personal.register import Place
+    import pandas as pd
 
+    from deltahist.personal.maps import Place
+
+#: Probability of the intervals.
+LEVEL = 0.95
 #: Noise of a larger scale may overflow.
 _MOST_SCALE = 1 << 50
 #: Steps of a value: sums over any number of records stay within 64 bits.
@@ -42,6 +45,147 @@ _CELL = "_cell"
 
 #: Fetched values (n,) by name.
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+class PaidAnswer:
+    """The part of every answer that tells who paid, for dataclasses with a unit and an amount."""
+
+    unit: str
+    amount: Fraction
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+    @property
+    def words(self) -> str:
+        """Who paid, in words that reveal nobody."""
+        return who_pays(self.unit, self.amount)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the answer as JSON."""
+        return {**vars(self), "amount": str(self.amount)}
+
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> Self:
+        """Return the answer that `to_json` described."""
+        return cls(**{**kept, "amount": Fraction(kept["amount"])})
+
+
+@dataclass(frozen=True, repr=False)
+class Answer(PaidAnswer):
+    """One number with the error of the noise that protects it, about the records of people who could pay.
+
+    Parameters
+    ----------
+    what : the number is. estimate : of the number. std_error : of the noise.
+    low, high : an interval that holds the number in 95 of 100 cases.
+    unit : "epsilon" or "rho". amount : of it, that one record costs.
+
+    >>> answer = Answer("number of records", 120.0, 14.1, 90.0, 150.0, "epsilon", Fraction(1, 10))
+    >>> answer
+    Answer(number of records: 120 ± 14, from 90 to 150 with probability 95%)
+    >>> answer.words
+    'each person paid ε = 0.1 for each of their records that was used; the records of who could not pay were left out'
+    """
+
+    what: str
+    estimate: float
+    std_error: float
+    low: float
+    high: float
+    unit: str
+    amount: Fraction
+
+    def __str__(self) -> str:
+        estimate, low, high = (shown(value) for value in (self.estimate, self.low, self.high))
+        error = shown(self.std_error, digits=2)
+        return f"{self.what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """An answer for each of several values, in the order in which they were asked for."""
+
+    values: tuple[Any, ...]
+    answers: tuple[Answer, ...]
+
+    def __getitem__(self, value: Any) -> Answer:
+        if value not in self.values:
+            raise InputError(
+                f"{value!r} was not asked for: there are {', '.join(map(repr, self.values[:10]))}"
+            )
+        return self.answers[self.values.index(value)]
+
+    def __iter__(self) -> Iterator[tuple[Any, Answer]]:
+        return zip(self.values, self.answers, strict=True)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __str__(self) -> str:
+        return "\n".join(str(answer) for answer in self.answers)
+
+    @property
+    def words(self) -> str:
+        """Who paid, in words that reveal nobody."""
+        return self.answers[0].words
+
+    def frame(self) -> pd.DataFrame:
+        """Return a table with a row for each value: estimate, std_error, low, high."""
+        import pandas as pd
+
+        index = pd.Index(self.values, name="value")
+        return pd.DataFrame(list(map(vars, self.answers)), index)[["estimate", "std_error", "low", "high"]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the answers as JSON; values are texts."""
+        return {
+            "values": [str(value) for value in self.values],
+            "answers": [answer.to_json() for answer in self.answers],
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class QuantileAnswer(PaidAnswer):
+    """A quantile of values that people pay for.
+
+    Parameters
+    ----------
+    what : which quantile. value : that was drawn.
+    amiss : records on its wrong side, at most, in 95 of 100 cases.
+    unit, amount : the cost of one record.
+
+    >>> QuantileAnswer("median of fare", 12.4, 100, "epsilon", Fraction(1, 10))
+    QuantileAnswer(median of fare: 12.4, with at most 100 records on the wrong side with probability 95%)
+    """
+
+    what: str
+    value: float
+    amiss: int
+    unit: str
+    amount: Fraction
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: {self.value:,.6g}, with at most {self.amiss:,} records on the wrong side with probability "
+            f"{LEVEL:.0%}"
+        )
+
+
+def shown(value: float, digits: int = 6) -> str:
+    """Print a number to some digits, but write whole ones out up to 10^15."""
+    return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
+
+
+def who_pays(unit: str, amount: Fraction) -> str:
+    """Say in words how much each person pays for a question."""
+    price = f"{float(amount):.10g}"
+    each = (
+        f"ε = {price} for each of their records that was used"
+        if unit == "epsilon"
+        else f"ρ = {price} times the square of the number of their records that were used"
+    )
+    return f"each person paid {each}; the records of who could not pay were left out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +247,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def answer(self, columns: Columns, number: int) -> Any:
-        """Measure exactly, and draw the noise.
-
-        Parameters
-        ----------
-        columns : values of the records that are paid for. number : of these records.
-        """
+        """Measure the values of a number of records that are paid for, exactly, and draw the noise."""
 
     def describe(self) -> dict[str, Any]:
         """Describe the aggregate as JSON; of the same values, the same description is the same question."""
@@ -134,7 +273,7 @@ class Measured(Aggregate):
 
     @property
     def law(self) -> Law:
-        """Of the noise that each measured number gets."""
+        """The law of the noise that each measured number gets."""
         law = scale_noise(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
         if law.parameter > _MOST_SCALE**law.norm:
             raise InputError(
@@ -187,11 +326,7 @@ class Count(Measured):
 
 @dataclass(frozen=True)
 class Histogram(Measured):
-    """The number of records with each of some values; records with other values are not used, nor paid for.
-
-    Parameters
-    ----------
-    column : of the query. values : public, all different.
+    """The number of records with each of some public values of a column; others are not used, nor paid for.
 
     >>> Histogram("kind", ("bus", "tram"), epsilon=1).describe()["values"]
     ['bus', 'tram']
@@ -201,14 +336,7 @@ class Histogram(Measured):
     values: Sequence[Any]
 
     def __post_init__(self) -> None:
-        if isinstance(self.values, str) or not len(self.values):
-            raise InputError(
-                f"values are {self.values!r}: list those that are to be counted, from public knowledge"
-            )
-        listed = tuple(self.values)
-        if any(value is None or value != value for value in listed) or len(set(listed)) < len(listed):
-            raise InputError(f"values are {self.values!r}: none may be missing, and each must be there once")
-        object.__setattr__(self, "values", listed)
+        object.__setattr__(self, "values", tuple(list_values(self.values)))
         super().__post_init__()
 
     def records(self, query: Query) -> tuple[Query, Mapping[str, Expression]]:
@@ -252,22 +380,6 @@ class ValueAggregate(Aggregate):
     column: Expression
     clip: tuple[float, float] | None = None
     resolution: float | Fraction | None = None
-    step: Fraction = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        low, high = self.bounds
-        size = self._largest_change
-        if self.resolution is None:
-            step = _power_of_ten(size / _STEPS)
-        else:
-            step = as_printed(positive(resolution=self.resolution))
-        if not size / _MOST_STEPS <= step <= high - low:
-            raise InputError(
-                f"resolution is {float(step):g} for values from {float(low):g} to {float(high):g}: it must be at most "
-                f"{float(high - low):g}, and at least {float(size / _MOST_STEPS):g}"
-            )
-        object.__setattr__(self, "step", step)
-        super().__post_init__()
 
     @functools.cached_property
     def bounds(self) -> tuple[Fraction, Fraction]:
@@ -278,25 +390,37 @@ class ValueAggregate(Aggregate):
                 "knowledge and not from the data; one record may change a sum by that much"
             )
         try:
-            low, high = self.clip
+            low, high = (as_printed(finite(clip=bound)) for bound in self.clip)
         except (TypeError, ValueError):
-            raise InputError(f"clip is {self.clip!r}: it must be (low, high)") from None
-        least, most = (as_printed(finite(clip=bound)) for bound in (low, high))
-        if least >= most:
+            raise InputError(f"clip is {self.clip!r}: it must be (low, high), two finite numbers") from None
+        if low >= high:
             raise InputError(f"clip is {self.clip!r}: the first must be less than the second")
-        return least, most
+        return low, high
+
+    @functools.cached_property
+    def step(self) -> Fraction:
+        """The resolution, exactly."""
+        low, high = self.bounds
+        step = _round_to_ten(self.change / _STEPS)
+        if self.resolution is not None:
+            step = as_printed(positive(resolution=self.resolution))
+        if not self.change / _MOST_STEPS <= step <= high - low:
+            raise InputError(
+                f"resolution is {float(step):g} for values from {float(low):g} to {float(high):g}: it must be at most "
+                f"{float(high - low):g}, and at least {float(self.change / _MOST_STEPS):g}"
+            )
+        return step
 
     @property
-    def _largest_change(self) -> Fraction:
+    def change(self) -> Fraction:
         """The most that one record changes, in units of the value."""
         low, high = self.bounds
         return high - low
 
     @property
-    def width(self) -> int:
-        """Steps between the bounds."""
-        low, high = self.bounds
-        return round((high - low) / self.step)
+    def sensitivity(self) -> int:
+        """The most that one record changes, in steps."""
+        return round(self.change / self.step)
 
     @property
     def label(self) -> str:
@@ -333,12 +457,8 @@ class Sum(ValueAggregate, Measured):
     """
 
     @property
-    def _largest_change(self) -> Fraction:
+    def change(self) -> Fraction:
         return max(map(abs, self.bounds))
-
-    @property
-    def sensitivity(self) -> int:
-        return max(abs(round(bound / self.step)) for bound in self.bounds)
 
     def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
         return self.steps(columns, Fraction(0)).sum(keepdims=True)
@@ -359,17 +479,13 @@ class Mean(ValueAggregate, Measured):
     5000000
     """
 
-    @property
-    def sensitivity(self) -> int:
-        return self.width
-
     def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
         above = self.steps(columns, self.bounds[0])
-        return np.array([above.sum(), len(above) * self.width - above.sum()])
+        return np.array([above.sum(), len(above) * self.sensitivity - above.sum()])
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
         low, high = map(float, self.bounds)
-        share, error, least, most = _ratio(float(noisy[0]), float(noisy[1]), self.law)
+        share, error, least, most = _estimate_ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         return Answer(
             f"mean of {self.label}",
@@ -378,7 +494,7 @@ class Mean(ValueAggregate, Measured):
         )
 
 
-def _power_of_ten(most: Fraction) -> Fraction:
+def _round_to_ten(most: Fraction) -> Fraction:
     """Return the largest power of ten up to a limit."""
     power = Fraction(10) ** math.floor(math.log10(most))
     return power / 10 if power > most else power * 10 if power * 10 <= most else power
@@ -393,7 +509,7 @@ def _reach(law: Law) -> tuple[float, Fraction, Fraction]:
     return math.sqrt(variance), down, up
 
 
-def _ratio(above: float, below: float, law: Law) -> tuple[float, float, float, float]:
+def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float, float, float]:
     """Estimate the ratio a / (a + b) from noisy a and b, with its standard error and interval.
 
     Without noise neither a nor b is negative. Fieller's interval: all shares s for which (1 − s) a − s b, which is 0 at

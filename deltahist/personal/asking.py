@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,18 @@ from deltahist.accounts.purses import Turn
 from deltahist.accounts.rules import Cost, ceil_nano
 from deltahist.counting.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
-from deltahist.personal.aggregates import Aggregate, Count, Histogram, Mean, Sum
-from deltahist.personal.answers import Answer, Answers, QuantileAnswer
-from deltahist.personal.quantiles import QuantileAggregate
+from deltahist.personal.aggregates import (
+    Aggregate,
+    Answer,
+    Answers,
+    Count,
+    Histogram,
+    Mean,
+    QuantileAnswer,
+    Sum,
+)
+from deltahist.personal.maps import Map
+from deltahist.personal.quantiles import Quantile
 from deltahist.personal.query import OWNER, Expression, Query
 
 if TYPE_CHECKING:
@@ -39,6 +48,20 @@ if TYPE_CHECKING:
 
 #: Records of one person whose square is more than any limit pays for.
 _MANY = 1 << 31
+
+
+class Price(TypedDict, total=False):
+    """The cost of one derived record, ε or ρ."""
+
+    epsilon: float | Fraction | None
+    rho: float | Fraction | None
+
+
+class Clip(Price, total=False):
+    """The public range of a value, its resolution, and the cost of one derived record (`ValueAggregate`)."""
+
+    clip: tuple[float, float] | None
+    resolution: float | Fraction | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +97,27 @@ class Records(Query):
         expression = query.rows(**values)
         request = None if key is None else _request(people.purses.name, check_text(key=key), expression, aggregate)
         try:
-            with people.register.turn() as turn:
+            with people.turn() as turn, contextlib.ExitStack() as look:
                 kept = None if request is None else request.find_answer(turn.accounts)
                 if kept is not None:
                     return aggregate.from_json(kept[0])
-                answer = _answer(people, turn, query, expression, values, aggregate)
+                with _preparing():
+                    prices = aggregate.cost(turn.classes)
+                    fetch = look.enter_context(people.database.snapshot()).plan(expression)
+                with _reading():
+                    owner, fetched = _arrays(fetch(), list(values), len(turn.limits))
+                    look.close()
+                    columns, usable = aggregate.read(fetched)
+                    if usable is not None:
+                        owner, columns = owner[usable], {name: column[usable] for name, column in columns.items()}
+                    number = np.bincount(owner, minlength=len(turn.limits))
+                    if people.place is None or not aggregate.keeps_radii(query, values.values()):
+                        number[~np.isnan(turn.classes)[turn.which]] = 0
+                    payers = turn.charge(_times(number, aggregate), prices)
+                    paid = {name: column[payers[owner]] for name, column in columns.items()}
+                    answer = aggregate.answer(paid, int(number[payers].sum()))
+                    written = None if request is None else aggregate.to_json(answer)
                 if request is not None:
-                    with _reading():
-                        written = aggregate.to_json(answer)
                     request.keep(turn.accounts, written)
             return answer
         except _BrokenOff as broken:
@@ -91,67 +127,29 @@ class Records(Query):
             turn.charge(_most_times(turn, query, aggregate), aggregate.cost(turn.classes))
         raise ended
 
-    def count(
-        self,
-        *,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
+    def count(self, *, key: str | None = None, **price: Unpack[Price]) -> Answer:
         """Count the records."""
-        return self.ask(Count(epsilon=epsilon, rho=rho), key)
+        return self.ask(Count(**price), key)
 
-    def sum(
-        self,
-        column: Expression,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
+    def sum(self, column: Expression, *, key: str | None = None, **clip: Unpack[Clip]) -> Answer:
         """Sum a value, clipped to a public range (`Sum`). Records without the value are not used."""
-        return self.ask(Sum(column, clip, resolution, epsilon=epsilon, rho=rho), key)
+        return self.ask(Sum(column, **clip), key)
 
-    def mean(
-        self,
-        column: Expression,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
-    ) -> Answer:
+    def mean(self, column: Expression, *, key: str | None = None, **clip: Unpack[Clip]) -> Answer:
         """Average a value, clipped to a public range (`Mean`). Records without the value are not used."""
-        return self.ask(Mean(column, clip, resolution, epsilon=epsilon, rho=rho), key)
+        return self.ask(Mean(column, **clip), key)
 
     def histogram(
-        self,
-        column: str,
-        values: Sequence[Any],
-        *,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
+        self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Unpack[Price]
     ) -> Answers:
         """Count the records with each of some public values (`Histogram`). Records with others are not used."""
-        return self.ask(Histogram(column, values, epsilon=epsilon, rho=rho), key)
+        return self.ask(Histogram(column, values, **price), key)
 
     def quantile(
-        self,
-        column: Expression,
-        q: float | Fraction = 0.5,
-        *,
-        clip: tuple[float, float] | None = None,
-        resolution: float | Fraction | None = None,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
-        key: str | None = None,
+        self, column: Expression, q: float | Fraction = 0.5, *, key: str | None = None, **clip: Unpack[Clip]
     ) -> QuantileAnswer:
-        """Draw a quantile of a value within a public range. Records without the value are not used."""
-        return self.ask(QuantileAggregate(column, clip, resolution, q, epsilon=epsilon, rho=rho), key)
+        """Draw a quantile of a value within a public range (`Quantile`). Records without the value are not used."""
+        return self.ask(Quantile(column, q=q, **clip), key)
 
     def publish(
         self,
@@ -164,18 +162,11 @@ class Records(Query):
         workload: Workload | None = None,
         membership_known: bool = False,
         weak_protection_accepted: bool = False,
-        epsilon: float | Fraction | None = None,
-        rho: float | Fraction | None = None,
         key: str | None = None,
+        **price: Unpack[Price],
     ) -> Release:
         """Publish a map of the records, charged to the people on it (`Map`)."""
-        from deltahist.personal.maps import Map
-
-        drawn = Map(
-            *(near, x, y, strategy, workload, crs, membership_known, weak_protection_accepted),
-            epsilon=epsilon,
-            rho=rho,
-        )
+        drawn = Map(near, x, y, strategy, workload, crs, membership_known, weak_protection_accepted, **price)
         return self.ask(drawn, key)
 
 
@@ -231,28 +222,6 @@ def _times(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]
     return number if aggregate.unit == "epsilon" else np.minimum(number, _MANY) ** 2
 
 
-def _answer(
-    people: Any, turn: Turn, query: Query, expression: Any, values: Mapping[str, Expression], aggregate: Aggregate
-) -> Any:
-    """Fetch the records, charge their owners, and answer from the records of those who pay."""
-    with contextlib.ExitStack() as stack:
-        with _preparing():
-            prices = aggregate.cost(turn.classes)
-            fetch = stack.enter_context(people.database.snapshot()).plan(expression)
-        with _reading():
-            owner, fetched = _arrays(fetch(), list(values), len(turn.limits))
-            stack.close()
-            columns, usable = aggregate.read(fetched)
-            if usable is not None:
-                owner, columns = owner[usable], {name: column[usable] for name, column in columns.items()}
-            number = np.bincount(owner, minlength=len(turn.limits))
-            if people.place is None or not aggregate.keeps_radii(query, values.values()):
-                number[~np.isnan(turn.classes)[turn.which]] = 0
-            payers = turn.charge(_times(number, aggregate), prices)
-            paid = {name: column[payers[owner]] for name, column in columns.items()}
-            return aggregate.answer(paid, int(number[payers].sum()))
-
-
 def _arrays(
     fetched: Any, values: list[str], persons: int
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
@@ -268,7 +237,7 @@ def _arrays(
 def _request(account: str, key: str, expression: Any, aggregate: Aggregate) -> KeyedRequest:
     """Return a request in one way of writing."""
     text = sql_of(expression, "duckdb", pretty=True)
-    # Public tables that are joined have names that differ from run to run: what they hold stands for them.
+    # Public tables that are joined have names that differ from run to run: their rows stand for them.
     for name, rows in carried_tables(expression).items():
         text = text.replace(name, _digest(repr(rows.to_pydict())))
     cost = Cost(ceil_nano(**{aggregate.unit: aggregate.amount}))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from numbers import Integral
@@ -80,12 +81,15 @@ class Database:
         """Close what was opened."""
         self._engine.close()
 
+    def snapshot(self) -> AbstractContextManager[Session]:
+        """Open one consistent look at the database, whatever is written meanwhile."""
+        return self._engine.snapshot()
+
     @property
     def standing(self) -> DatabaseStanding:
         """The account in which its persons have their budgets."""
-        with self.snapshot() as look:
-            found = look.fetch(_standing()).to_pylist()
-        return min((DatabaseStanding(*row.values()) for row in found), default=DatabaseStanding())
+        found = self._fetch(unbound(_ACCOUNT, {"token": "string", "state": "string", "coming": "string"}))
+        return min((DatabaseStanding(*row.values()) for row in found.to_pylist()), default=DatabaseStanding())
 
     def belong_to(self, account: str) -> None:
         """Keep the token of the account in which its persons have their budgets."""
@@ -95,13 +99,9 @@ class Database:
             change.append(_ACCOUNT, pa.table({"token": pa.array([account], pa.string())}))
 
     def announce(self, names: Sequence[str], numbers: NDArray[np.int64], state: str | None) -> None:
-        """Keep the names and numbers (m,) of coming persons, and the state of the register that they come with.
+        """Keep the names and numbers (m,) of coming persons, in the place of others who were coming.
 
-        Persons who were coming before come no more.
-
-        Parameters
-        ----------
-        state : of hexadecimal digits.
+        With them comes a state of the register, in hexadecimal digits.
         """
         import pyarrow as pa
 
@@ -118,9 +118,58 @@ class Database:
             change.execute(f"DELETE FROM {_COMING}")
             change.execute(f"UPDATE {_ACCOUNT} SET state = COALESCE(coming, state), coming = NULL")
 
-    def snapshot(self) -> AbstractContextManager[Session]:
-        """Open one consistent look at the database, whatever is written meanwhile."""
-        return self._engine.snapshot()
+    def register(self, names: Sequence[str], first: int) -> None:
+        """Register persons under the numbers from `first` on; a person who has the same number already keeps it.
+
+        Raises InputError if a name is empty or repeats, or has another number.
+        """
+        listed = check_different(read_names(names))
+        first = whole("persons are numbered from 0", least=0, first=first)
+        if first + len(listed) > _MOST_PERSONS:
+            raise InputError(f"first is {first}: there can be {_MOST_PERSONS:,} persons")
+        given = np.arange(first, first + len(listed), dtype=np.int64)
+        known = self.numbers(listed)
+        wrong = np.flatnonzero((known >= 0) & (known != given))
+        if len(wrong):
+            raise InputError(f"person {listed[wrong[0]]!r} is registered already: a name is one person's")
+        fresh = known < 0
+        self.announce([name for name, is_new in zip(listed, fresh, strict=True) if is_new], given[fresh], None)
+        self.settle()
+
+    def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return the numbers (m,) of persons by name; -1 for persons who are not registered."""
+        import ibis
+        import pyarrow as pa
+
+        listed = read_names(names)
+        out = np.full(len(listed), -1, dtype=np.int64)
+        if listed:
+            at = pa.array(np.arange(len(listed)), pa.int64())
+            asked = ibis.memtable(pa.table({"at": at, "name": pa.array(listed, pa.string())}))
+            found = self._fetch(asked.inner_join(_persons(), "name")[["at", "number"]])
+            out[found["at"].to_numpy()] = found["number"].to_numpy()
+        return out
+
+    def persons(self) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the names and numbers (m,) of all who are registered."""
+        found = self._fetch(_persons())
+        return found["name"].to_pylist(), found["number"].to_numpy().astype(np.int64)
+
+    def strangers(self, table: str, owner: str) -> list[str]:
+        """List the owners of a table's records who are not registered and can be, in the order of their names.
+
+        Raises InputError if there is no such table or column.
+        """
+        schema = self._engine.schema(table)
+        if self._owner_of(table) is not None:  # it holds nobody else's records
+            return []
+        check_column(owner, schema.names)
+        owners = unbound(table, schema)[[owner]].distinct()
+        owners = owners.select(name=owners[owner].cast("string")).distinct()
+        owners = owners.filter(owners["name"].notnull() & (owners["name"] != ""))
+        found = self._fetch(owners.anti_join(_persons(), "name"))["name"].to_pylist()
+        # DuckDB holds texts that are no names: to refuse one would stop every question, and quote a record.
+        return sorted(name for name in found if "\0" not in name)
 
     def query(self, table: str, owner: str, place: Sequence[str] = ()) -> Query:
         """Return a query of all records of a table.
@@ -143,92 +192,23 @@ class Database:
             one_of((kept,), owner=owner)
             names = [name for name in schema if name != OWNER]
             check_names(names)
-            number = records[OWNER]
         else:
             check_names(schema.names)
             check_column(owner, schema.names)
             kind = schema[owner]
             if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
                 raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text, whole numbers or UUIDs")
-            persons = _persons()
-            persons = persons.select(**{free_name("name", schema): persons["name"], OWNER: persons["number"]})
-            key = persons.columns[0]
+            key = free_name("name", schema)
+            persons = _persons().rename({key: "name", OWNER: "number"})
             records = records.inner_join(persons, records[owner].cast("string") == persons[key])
             names = [name for name in schema if name != owner]
-            number = records[OWNER]
         readable = readable_columns(records, self._engine)
         columns = {name: readable[name] for name in names if name in readable}
         for name in place:
             check_column(name, columns)
-        return Query(
-            records.select(**{OWNER: number}, **columns),
-            placed=frozenset(place),
-            untouched=frozenset(place),
-            source=table,
-            origin=(owner, frozenset(place)),
-        )
-
-    def register(self, names: Sequence[str], first: int) -> None:
-        """Register persons under the numbers from `first` on; a person who has the same number already keeps it.
-
-        Raises
-        ------
-        InputError
-            If a name is empty or repeats, or has another number.
-        """
-        listed = check_different(read_names(names))
-        first = whole("persons are numbered from 0", least=0, first=first)
-        if first + len(listed) > _MOST_PERSONS:
-            raise InputError(f"first is {first}: there can be {_MOST_PERSONS:,} persons")
-        given = np.arange(first, first + len(listed), dtype=np.int64)
-        known = self.numbers(listed)
-        wrong = np.flatnonzero((known >= 0) & (known != given))
-        if len(wrong):
-            raise InputError(f"person {listed[wrong[0]]!r} is registered already: a name is one person's")
-        fresh = known < 0
-        self.announce([name for name, is_new in zip(listed, fresh, strict=True) if is_new], given[fresh], None)
-        self.settle()
-
-    def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the numbers (m,) of persons by name; -1 for persons who are not registered."""
-        import ibis
-        import pyarrow as pa
-
-        listed = read_names(names)
-        if not listed:
-            return np.zeros(0, dtype=np.int64)
-        at = pa.array(np.arange(len(listed)), pa.int64())
-        asked = ibis.memtable(pa.table({"at": at, "name": pa.array(listed, pa.string())}))
-        persons = _persons()
-        with self.snapshot() as look:
-            found = look.fetch(asked.inner_join(persons, "name")[["at", "number"]])
-        out = np.full(len(listed), -1, dtype=np.int64)
-        out[found["at"].to_numpy()] = found["number"].to_numpy()
-        return out
-
-    def persons(self) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the names and numbers (m,) of all who are registered."""
-        with self.snapshot() as look:
-            found = look.fetch(_persons())
-        return found["name"].to_pylist(), found["number"].to_numpy().astype(np.int64)
-
-    def strangers(self, table: str, owner: str) -> list[str]:
-        """List the owners of a table's records who are not registered and can be, in the order of their names.
-
-        Raises InputError if there is no such table or column.
-        """
-        schema = self._engine.schema(table)
-        if self._owner_of(table) is not None:  # it holds nobody else's records
-            return []
-        check_column(owner, schema.names)
-        owners = unbound(table, schema)[[owner]].distinct()
-        owners = owners.select(name=owners[owner].cast("string")).distinct()
-        owners = owners.filter(owners["name"].notnull() & (owners["name"] != ""))
-        persons = _persons()
-        with self.snapshot() as look:
-            found = look.fetch(owners.anti_join(persons, "name"))["name"].to_pylist()
-        # DuckDB holds texts that are no names: to refuse one would stop every question, and quote a record.
-        return sorted(name for name in found if "\0" not in name)
+        where = frozenset(place)
+        made = records.select(**{OWNER: records[OWNER]}, **columns)
+        return Query(made, placed=where, untouched=where, source=(table, owner, where))
 
     def create_records(self, table: str, columns: Mapping[str, str], owner: str) -> None:
         """Make a table of records that holds the numbers of persons itself: queries of it need no join.
@@ -244,20 +224,27 @@ class Database:
         InputError
             If there is such a table, or a column's name or kind is none.
         """
+        import pyarrow as pa
+
         check_names([table])
         check_names([owner, *columns])
         for kind in columns.values():
             one_of(tuple(_SQL), kind=kind)
         if not columns:
             raise InputError(f"table {table!r} has no columns: give at least one")
-        if self._owner_of(table) is not None or self._exists(table):
+        if self.has_table(table):
             raise InputError(f"table {table!r} is there already: take another name")
-        import pyarrow as pa
-
         made = ", ".join(f"{quote(name)} {_SQL[kind]}" for name, kind in columns.items())
         with self._engine.change() as change:
             change.execute(f"CREATE TABLE {quote(table)} ({quote(OWNER)} INTEGER NOT NULL, {made})")
             change.append(_RECORDS, pa.table({"name": [table], "owner": [owner]}))
+
+    def has_table(self, table: str) -> bool:
+        """Return whether there is a table or view of this name."""
+        with contextlib.suppress(InputError):
+            self._engine.schema(table)
+            return True
+        return self._owner_of(table) is not None
 
     def insert(self, table: str, frame: Any) -> int:
         """Add records to a table that `create_records` made: all of a frame, or none.
@@ -308,30 +295,19 @@ class Database:
             )
         columns = {OWNER: pa.array(numbers, pa.int32())}
         for name, kind in kinds.items():
-            columns[name] = _as_kind(as_arrow(frame[name], name), name, kind)
+            columns[name] = _cast(as_arrow(frame[name], name), name, kind)
         with self._engine.change() as change:
             change.append(table, pa.table(columns))
         return len(names)
 
+    def _fetch(self, expression: Any) -> Any:
+        with self.snapshot() as look:
+            return look.fetch(expression)
+
     def _owner_of(self, table: str) -> str | None:
         """Return the name of the owners' column of a table of `create_records`; None for other tables."""
-        listed = unbound(_RECORDS, {"name": "string", "owner": "string"})
-        with self.snapshot() as look:
-            found = look.fetch(listed).to_pydict()
+        found = self._fetch(unbound(_RECORDS, {"name": "string", "owner": "string"})).to_pydict()
         return dict(zip(found["name"], found["owner"], strict=True)).get(table)
-
-    def _exists(self, table: str) -> bool:
-        try:
-            self._engine.schema(table)
-        except InputError:
-            return False
-        return True
-
-
-@functools.cache
-def _standing() -> Any:
-    """Return the table of the account; every question asks for it."""
-    return unbound(_ACCOUNT, {"token": "string", "state": "string", "coming": "string"})
 
 
 def _persons() -> Any:
@@ -339,7 +315,7 @@ def _persons() -> Any:
     return unbound(_PERSON, {"name": "string", "number": "int32"})
 
 
-def _as_kind(column: Any, name: str, kind: str) -> Any:
+def _cast(column: Any, name: str, kind: str) -> Any:
     """Cast an Arrow column of a frame to the kind that a table holds."""
     import ibis
     import pyarrow as pa
@@ -358,18 +334,10 @@ def _as_kind(column: Any, name: str, kind: str) -> Any:
 
 
 def name_owners(owners: Any) -> list[str]:
-    """Return the names of owners, none of them missing, as databases have them.
+    """Return the names of owners, a series or array without gaps, as databases have them.
 
-    A text is its own name, a whole number its decimal digits, and a UUID its lower-case form with hyphens.
-
-    Parameters
-    ----------
-    owners : pandas series, NumPy array or index.
-
-    Raises
-    ------
-    InputError
-        On anything else, or a text that is no name. Decimal("1"), 1.0, True and b"1" would be other persons than 1.
+    A text is its own name, a whole number its decimal digits, and a UUID its lower-case form with hyphens. Anything
+    else is refused: Decimal("1"), 1.0, True and b"1" would be other persons than 1.
 
     >>> name_owners(np.array([7, 8]))
     ['7', '8']
@@ -384,34 +352,30 @@ def name_owners(owners: Any) -> list[str]:
                 "person would be two by two ways of writing; turn the column into one of these first "
                 '(astype("Int64"), or the text that names the person everywhere)'
             )
-    return read_names(map(_name, listed), "an owner")
+    # Members of an Enum print otherwise than the texts and numbers that they are.
+    names = (
+        str.__str__(owner) if isinstance(owner, str) else str(owner if isinstance(owner, UUID) else index(owner))
+        for owner in listed
+    )
+    return read_names(names, "an owner")
 
 
 def read_names(names: Iterable[Any], who: str = "a person") -> list[str]:
     """Return one name or several as a list; InputError on one that is no text, is empty, or fits no database."""
     listed = [names] if isinstance(names, str) else list(names)
     for name in listed:
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise InputError(f"{who} is called {name!r}: names are texts that are not empty")
-    try:
-        "".join(listed).encode()
-    except UnicodeEncodeError:
-        wrong = next(name for name in listed if any("\ud800" <= letter <= "\udfff" for letter in name))
-        raise InputError(f"{who} is called {wrong!r}: it holds half a letter (damaged text?)") from None
+        if not isinstance(name, str) or not name or "\0" in name or not _is_unicode(name):
+            raise InputError(f"{who} is called {name!r}: names are texts of whole letters that are not empty")
     return listed
+
+
+def _is_unicode(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def check_different(names: list[str]) -> list[str]:
     """Return names; InputError if one is there twice."""
     if len(set(names)) < len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        ((twice, _),) = Counter(names).most_common(1)
         raise InputError(f"{twice!r} is named twice: each person joins once")
     return names
-
-
-def _name(owner: Any) -> str:
-    # Members of an Enum print otherwise than the texts and numbers that they are.
-    if isinstance(owner, str):
-        return str.__str__(owner)
-    return str(owner if isinstance(owner, UUID) else index(owner))

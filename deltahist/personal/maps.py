@@ -1,21 +1,22 @@
-"""Maps of people's records, by any mechanism of the toolkit for counts."""
+"""Maps of people's records, by any mechanism of the toolkit for counts, and the columns that say where records are."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.accounts.purses import Turn
 from deltahist.accounts.rules import ceil_nano
 from deltahist.counting.private import Private
 from deltahist.counting.texts import check_column
-from deltahist.errors import NANO, InputError
+from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.personal.aggregates import Aggregate, Columns
 from deltahist.personal.query import Expression, Query
@@ -25,15 +26,95 @@ from deltahist.publishers.histogram import check_public, publish
 from deltahist.releases import Release
 from deltahist.releases.base import from_bytes
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.operations import Operation
+from deltahist.space.operations import Operation, read_crs
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy
 
-if TYPE_CHECKING:
-    from deltahist.personal.register import Place
+#: The most that a record costs, in ε or ρ: more than any person may spend.
+_TOO_MUCH = 10**9
+#: Starts the names of facts about places, one for each table.
+_PLACE = "place "
 
-#: The most that a record costs: more than any person may spend.
-_TOO_MUCH = 10**9 * NANO
+
+@dataclass(frozen=True)
+class Place:
+    """Columns that say where a record is, in an order and a reference system; radii are measured on these.
+
+    Parameters
+    ----------
+    columns : x, or x and y, in this order; () if no column says where.
+    crs : of the columns, anything that pyproj reads; None if they are in the units of maps without a CRS.
+
+    Raises
+    ------
+    InputError
+        On more than two columns, one that repeats, or a CRS that is not known or has no columns.
+
+    >>> str(Place(("lon", "lat"), "EPSG:4326"))
+    "['lon', 'lat'] in EPSG:4326"
+    """
+
+    columns: Sequence[str]
+    crs: str | None = None
+
+    def __post_init__(self) -> None:
+        columns = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
+        if len(columns) > 2 or len(set(columns)) < len(columns):
+            raise InputError(
+                f"place is {list(columns)}: it must be the column of x, or those of x and y, or none"
+            )
+        if self.crs is not None and len(columns) < 2:
+            raise InputError(
+                f"crs is {self.crs!r} of the places {list(columns)}: it needs a column of x and one of y"
+            )
+        object.__setattr__(self, "columns", columns)
+        if self.crs is not None:
+            read = read_crs(self.crs)
+            code = read.to_authority(min_confidence=100)
+            object.__setattr__(self, "crs", read.to_wkt() if code is None else ":".join(code))
+
+    def __str__(self) -> str:
+        return f"{list(self.columns)} in {'units of the map' if self.crs is None else self.crs[:80]}"
+
+    def agrees(self, crs: str | None) -> bool:
+        """Return whether coordinates in a reference system are these numbers, but for their order."""
+        if self.crs is None or crs is None:
+            return self.crs is crs
+        return bool(read_crs(self.crs).equals(read_crs(crs), ignore_axis_order=True))
+
+    def check(self, axes: Sequence[str], crs: str | None) -> None:
+        """Raise InputError unless a map reads columns of the place in this order and CRS."""
+        if [name for name in self.columns if name in axes] != list(axes) or not self.agrees(crs):
+            given = f"{list(axes)} in {'units of the map' if crs is None else crs[:80]}"
+            raise InputError(
+                f"the map reads the places as {given}, and these people's radii are about {self}: a move would be "
+                "charged by another length than it has; read them alike (x before y, crs= of the columns)"
+            )
+
+    def keep(self, turn: Turn, account: str, table: str) -> None:
+        """Keep the place with the account, for all questions: one answer would tell who took part in another.
+
+        Another place may be given until a question is asked. Who has paid, or has a radius, makes no difference: an
+        error that depended on them would tell of their records. Raises InputError if another place was kept before, or
+        the radii of these people are in other units in another table.
+        """
+        given = {"columns": list(self.columns), "crs": self.crs}
+        all_kept = turn.accounts.facts(account, _PLACE)
+        kept = all_kept.pop(_PLACE + table, None)
+        if kept == given or (kept and kept["columns"] == given["columns"] and self.agrees(kept["crs"])):
+            return
+        if kept is not None and turn.asked:
+            raise InputError(
+                f"place is {self} in {table!r}, and was {Place(**kept)} before: a radius is about the columns that "
+                "were said when the first question was asked; say these"
+            )
+        for other, place in all_kept.items():
+            if self.columns and place["columns"] and (self.crs is None) != (place["crs"] is None):
+                raise InputError(
+                    f"place is {self} in {table!r}, and {Place(**place)} in {other.removeprefix(_PLACE)!r}: a radius "
+                    "would be metres in one and units of the map in the other; say the CRS of both (crs=), or of none"
+                )
+        turn.accounts.store(account, _PLACE + table, given)
 
 
 @dataclass(frozen=True)
@@ -72,16 +153,13 @@ class Map(Aggregate):
     mechanism: Mechanism = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if (self.y is None) != (self.near.domain.ndim == 1):
+        domain = self.near.domain
+        if len({*self.axes}) != domain.ndim:
             raise InputError(
-                f"y is {self.y!r} on a map of {self.near.domain.ndim} dimensions: one takes x, two take x and y"
+                f"x is {self.x!r} and y is {self.y!r} on a map of {domain.ndim} dimensions: it takes as many columns, "
+                "and different ones, since moves along a diagonal are longer than a radius allows for"
             )
-        if self.x == self.y:
-            raise InputError(
-                f"x and y are both {self.x!r}: a place has two coordinates, and moves along a diagonal are longer than "
-                "a radius allows for"
-            )
-        if self.crs is not None and self.near.domain.crs is None:
+        if self.crs is not None and domain.crs is None:
             raise InputError(f"crs is {self.crs!r}, and the map has none: give it one, or leave this out")
         super().__post_init__()
         operation = self.operation
@@ -116,8 +194,7 @@ class Map(Aggregate):
             mechanism.cost_under(appearing) if math.isnan(r) else mechanism.cost_within(min(max(r, least), most))[0]
             for r in radii.tolist()
         ]
-        prices = [ceil_nano(amount=min(cost, _TOO_MUCH // NANO)) for cost in costs]
-        return np.array(prices, dtype=np.int64)
+        return np.array([ceil_nano(amount=min(cost, _TOO_MUCH)) for cost in costs], dtype=np.int64)
 
     def keeps_radii(self, query: Query, values: Iterable[Expression]) -> bool:
         return not query.by_place and set(self.axes) <= query.untouched
@@ -133,7 +210,8 @@ class Map(Aggregate):
                 raise InputError(
                     f"column {name!r} is of the kind {query.columns[name]!r}: coordinates are numbers"
                 )
-        return query, {name: _column(name) for name in self.axes}
+        # Functions: a text may be a word of SQL.
+        return query, {name: lambda table, name=name: table[name] for name in self.axes}  # type: ignore[misc]
 
     def read(self, columns: Columns) -> tuple[Columns, NDArray[np.bool_]]:
         places = [np.asarray(columns[name], dtype=np.float64) for name in self.axes]
@@ -166,8 +244,3 @@ class Map(Aggregate):
         release = from_bytes(base64.b64decode(kept["release"]), "of the ledger")
         assert isinstance(release, Release)
         return release
-
-
-def _column(name: str) -> Expression:
-    """Return a column by its name, whatever that is called."""
-    return lambda table: table[name]

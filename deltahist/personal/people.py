@@ -1,8 +1,20 @@
-"""People with budgets of their own: who joins with what, and their records."""
+"""People with budgets of their own: who joins with what, their records, and the register that keeps them apart.
+
+A ledger and a database must know the same people and places, and the ledger decides. It keeps a keyed digest of the
+name of everybody who has a purse, so that whoever joins again has the number and the purse of before, whatever the
+database still knows. Both keep a state, drawn anew whenever somebody joins: a database of another state is an older
+copy, or one beside which another copy was used, and is refused.
+
+A name goes to the database as one that is coming, then the purse to the ledger, then the name into the register. A
+process that ends in between leaves names that the next turn puts there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +30,13 @@ from deltahist.budget import Budget
 from deltahist.errors import NANO, InputError
 from deltahist.personal.asking import Records
 from deltahist.personal.database import Database, check_different, name_owners, read_names
-from deltahist.personal.register import Place, Register
+from deltahist.personal.maps import Place
+
+#: Facts of the account: which database it is for, the key of the digests, and the state of both.
+_DATABASE, _KEY, _STATE = "database", "key", "state"
+_CURE = (
+    "open this one once with restored=True: who has joined since must join again, and has the purse of before"
+)
 
 
 class People:
@@ -85,13 +103,11 @@ class People:
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self.place = None if place is None else Place(place, crs)
         self._query = self.database.query(table, owner, self.place.columns if self.place else ())
+        unit = "epsilon" if rho is None else "rho"
         if epsilon is None and rho is None:
-            unit = self.ledger.accounts().get(name, {}).get("unit", "epsilon")
-        else:
-            unit = "epsilon" if rho is None else "rho"
+            unit = self.ledger.accounts().get(name, {}).get("unit", unit)
         self.purses = Purses(self.ledger, name, unit)
-        self.register = Register(self.database, self.purses, table, self.place)
-        self.register.bind(restored)
+        self._bind(restored)
 
     @property
     def records(self) -> Records:
@@ -124,23 +140,12 @@ class People:
             somebody has joined with another budget or radius. Nobody joins then.
         """
         listed = check_different(read_names(names, "somebody"))
-        self._join(listed, self._limits(len(listed), epsilon, rho), _radii(len(listed), radius))
-
-    def _join(self, names: list[str], limits: Any = None, radii: Any = None) -> None:
-        """Let people join with limits and radii (m,); without them, let the new ones join with the default."""
-        with self.register.turn() as turn:
-            marks = self.register.marks(turn, names)
-            numbers = turn.find(marks)
-            fresh = numbers < 0
-            if limits is None:
-                limits, radii = self._default_limits(names, fresh), np.full(len(names), np.nan)
-            else:
-                self._check_same(turn, names, numbers, limits, radii)
-            numbers[fresh] = turn.join(limits[fresh], radii[fresh], marks[fresh])
-            self.register.enter(turn, names, numbers)
-        # The next turn registers them.
-        with self.register.turn():
-            pass
+        radii = np.nan if radius is None else radius
+        try:
+            radii = np.broadcast_to(np.array(radii, dtype=np.float64), len(listed))
+        except (TypeError, ValueError):
+            raise InputError(f"radius is {radius!r}: it must be a number for all, or one for each person") from None
+        self._join(listed, self._limits(len(listed), epsilon, rho), radii)
 
     def enrol(self) -> int:
         """Let all other owners of records join with the default budget, and return their number, which is private.
@@ -188,26 +193,61 @@ class People:
         """
         return [limit - spent for spent, limit in self._purses_of(names)]
 
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Turn]:
+        """Hold all purses, alone, once the database is known to have the same people and places.
+
+        Raises InputError if it has not, or DamagedFile if the ledger contradicts itself.
+        """
+        with self.purses.turn() as turn:
+            if not self._is_current(turn):
+                self._check_people(turn)
+                raise InputError(
+                    f"the database and account {self.purses.name!r} of {self.purses.ledger!r} do not know the same "
+                    "people: it is an older copy, or another copy of it was used since; go on with the newest one, or "
+                    f"where there is none {_CURE}"
+                )
+            if self.place is not None:
+                self.place.keep(turn, self.purses.name, self.table)
+            yield turn
+
+    def _join(self, names: list[str], limits: Any = None, radii: Any = None) -> None:
+        """Let people join with limits and radii (m,); without them, let the new ones join with the default."""
+        with self.turn() as turn:
+            marks = self._marks(turn, names)
+            numbers = turn.find(marks)
+            fresh = numbers < 0
+            if limits is not None:
+                self._check_same(turn, names, numbers, limits, radii)
+            elif fresh.any():
+                if self.epsilon is None and self.rho is None:
+                    raise InputError(
+                        f"{fresh.sum():,} owners have not joined ({names[int(np.argmax(fresh))]!r} is one): let them "
+                        "join with a budget first, or give these people a default one, epsilon=1"
+                    )
+                limits, radii = self._limits(len(names), None, None), np.full(len(names), np.nan)
+            if fresh.any():
+                numbers[fresh] = turn.join(limits[fresh], radii[fresh], marks[fresh])
+            # People whom the database knows already stay.
+            there = self.database.numbers(names)
+            if ((there >= 0) & (there != numbers)).any():
+                self._refuse_others()
+            absent = there < 0
+            if absent.any():
+                self._announce(turn, [name for name, new in zip(names, absent, strict=True) if new], numbers[absent])
+        # The next turn registers them.
+        with self.turn():
+            pass
+
     def _purses_of(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
         """Return what each has spent, and the limit."""
         listed = read_names(names)
-        with self.register.turn() as turn:
-            numbers = turn.find(self.register.marks(turn, listed))
+        with self.turn() as turn:
+            numbers = turn.find(self._marks(turn, listed))
             if (numbers < 0).any():
                 raise InputError(f"{listed[int(np.argmin(numbers))]!r} has not joined")
             purses = zip(turn.spent[numbers].tolist(), turn.limits[numbers].tolist(), strict=True)
         return [(Fraction(spent, NANO), Fraction(limit, NANO)) for spent, limit in purses]
-
-    def _default_limits(self, names: list[str], fresh: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the default billionths (m,) that each may spend; InputError if new people need one, and none is."""
-        if not fresh.any():
-            return np.zeros(len(names), dtype=np.int64)
-        if self.epsilon is None and self.rho is None:
-            raise InputError(
-                f"{fresh.sum():,} owners have not joined ({names[int(np.argmax(fresh))]!r} is one): let them join with "
-                "a budget first, or give these people a default one, epsilon=1"
-            )
-        return self._limits(len(names), None, None)
 
     def _limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
         """Return the billionths (m,) that each may spend."""
@@ -216,22 +256,20 @@ class People:
         unit = self.purses.unit
         given, other = (epsilon, rho) if unit == "epsilon" else (rho, epsilon)
         if other is not None or given is None:
-            wrong = "no budget" if other is None else f"a budget in {'rho' if unit == 'epsilon' else 'epsilon'}"
             raise InputError(
-                f"people join with {wrong}: budgets of {self.purses.name!r} are in {unit}, and each person needs one"
+                f"people join with epsilon = {epsilon!r} and rho = {rho!r}: budgets of {self.purses.name!r} are in "
+                f"{unit}, and each person needs one"
             )
-        if not _fits(given, number):
-            raise InputError(
-                f"{np.size(given):,} budgets for {number:,} people: give one for all, or one for each"
-            )
+        amounts = np.asarray(given, dtype=object)
+        if amounts.shape not in ((), (number,)):
+            raise InputError(f"{amounts.size:,} budgets for {number:,} people: give one for all, or one for each")
+        listed = amounts.ravel().tolist()
         # One for all is read once, not for each person.
-        amounts = np.asarray(given, dtype=object).ravel().tolist()
-        different = {amount: floor_nano(**{unit: amount}) for amount in set(amounts)}
+        different = {amount: floor_nano(**{unit: amount}) for amount in set(listed)}
         for amount, nano in different.items():
             if nano < 1:
                 raise InputError(f"{unit} is {amount!r}: a budget must be at least a billionth")
-        limits = np.array([different[amount] for amount in amounts], dtype=np.int64)
-        return np.broadcast_to(limits, number)
+        return np.broadcast_to(np.array([different[amount] for amount in listed], dtype=np.int64), number)
 
     def _check_same(
         self,
@@ -239,40 +277,101 @@ class People:
         names: list[str],
         numbers: NDArray[np.int64],
         limits: NDArray[np.int64],
-        radii: NDArray[Any],
+        radii: NDArray[np.float64],
     ) -> None:
         """Raise InputError if somebody has joined with another limit or radius."""
-        known = numbers >= 0
-        if not known.any():
-            return
+        known = np.flatnonzero(numbers >= 0)
         before = numbers[known]
         radius, own = turn.classes[turn.which[before]], radii[known]
         alike = (turn.limits[before] == limits[known]) & ((radius == own) | (np.isnan(radius) & np.isnan(own)))
         if not alike.all():
-            first, unit = int(np.argmin(alike)), self.purses.unit
-            who = int(np.flatnonzero(known)[first])
-            policy = _policy(unit, turn.limits[before[first]], radius[first])
+            first = int(np.argmin(alike))
+            policies = [
+                f"{self.purses.unit} = {int(nano) / NANO:.10g} and " + (f"a radius of {r:g}" if r == r else "no radius")
+                for nano, r in ((turn.limits[before[first]], radius[first]), (limits[known[first]], own[first]))
+            ]
             raise InputError(
-                f"{names[who]!r} joined with {policy}, and is to join with {_policy(unit, limits[who], radii[who])}: "
-                "what somebody joined with never changes; leave them out"
+                f"{names[known[first]]!r} joined with {policies[0]}, and is to join with {policies[1]}: what somebody "
+                "joined with never changes; leave them out"
             )
 
+    def _bind(self, restored: bool) -> None:
+        """Tie the account to the database: a person's number means another one's purse in any other account.
 
-def _fits(given: Any, number: int) -> bool:
-    return np.ndim(given) == 0 or np.shape(given) == (number,)
+        If `restored`, a database that knows fewer people than the account is taken from now on.
+        """
+        name = self.purses.name
+        with self.purses.turn() as turn:
+            kept, there = turn.accounts.fact(name, _DATABASE), self.database.standing.account
+            if kept is None and there is None:
+                turn.accounts.store(name, _DATABASE, secrets.token_hex(16))
+                turn.accounts.store(name, _KEY, secrets.token_hex(32))
+            elif kept is not None and there is None and len(turn.limits) and not restored:
+                raise InputError(
+                    f"the people of account {name!r} are in another database (is this a new one?): go on with that "
+                    f"one, or where that one is lost {_CURE}"
+                )
+            elif there not in (None, kept):
+                self._refuse_stranger()
+        # The ledger comes first: a database that names an account which there is not could be used no more.
+        with self.purses.turn() as turn:
+            if self.database.standing.account is None:
+                self.database.belong_to(turn.accounts.fact(name, _DATABASE))
+            self._check_people(turn)
+            if restored and not self._is_current(turn):
+                self._announce(turn, [], np.zeros(0, dtype=np.int64))
+        with self.turn():
+            pass
 
+    def _marks(self, turn: Turn, names: list[str]) -> NDArray[np.bytes_]:
+        """Return the keyed digests of names (m,), by which the ledger knows people again."""
+        key = bytes.fromhex(turn.accounts.fact(self.purses.name, _KEY))
+        digests = (hashlib.blake2b(name.encode(), key=key, digest_size=16).digest() for name in names)
+        return np.frombuffer(b"".join(digests), dtype="S16")
 
-def _radii(number: int, radius: Any) -> NDArray[np.float64]:
-    if not _fits(radius, number):
+    def _announce(self, turn: Turn, names: list[str], numbers: NDArray[np.int64]) -> None:
+        """Announce people (m,) to the database under the numbers of their purses, with a new state."""
+        state = secrets.token_hex(16)
+        self.database.announce(names, numbers, state)
+        turn.accounts.store(self.purses.name, _STATE, state)
+
+    def _is_current(self, turn: Turn) -> bool:
+        """Return whether the database is in the state of the ledger.
+
+        Names that were coming when a process ended are registered before.
+        """
+        there, state = self.database.standing, turn.accounts.fact(self.purses.name, _STATE)
+        if there.account != turn.accounts.fact(self.purses.name, _DATABASE):
+            self._refuse_stranger()
+        if there.state == state:
+            return True
+        # A ledger without a state is of before anybody joined.
+        if state is None or there.coming != state:
+            return False
+        self.database.settle()
+        return True
+
+    def _check_people(self, turn: Turn) -> None:
+        """Raise InputError if the database knows somebody whom the ledger does not, or others under its numbers."""
+        names, numbers = self.database.persons()
+        if len(numbers) and numbers.max() >= len(turn.marks):
+            raise InputError(
+                f"the database knows people that account {self.purses.name!r} of the ledger does not: they belong to "
+                "another account or ledger (is this one an old copy?), whose purses would be taken for theirs; go on "
+                "with that one"
+            )
+        if (turn.marks[numbers] != self._marks(turn, names)).any():
+            self._refuse_others()
+
+    def _refuse_others(self) -> None:
         raise InputError(
-            f"{np.size(radius):,} radii for {number:,} people: give one for all, or one for each"
+            f"the database knows other people under the numbers of account {self.purses.name!r} than the ledger does "
+            "(was either put together from copies?): they would pay from the purses of others; go on with the "
+            "database and the ledger that belong together"
         )
-    try:
-        return np.full(number, np.nan if radius is None else radius, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"radius is {radius!r}: it must be a number, in the unit of the places") from None
 
-
-def _policy(unit: str, nano: int, radius: float) -> str:
-    own = "no radius" if radius != radius else f"a radius of {radius:g}"
-    return f"{unit} = {int(nano) / NANO:.10g} and {own}"
+    def _refuse_stranger(self) -> None:
+        raise InputError(
+            f"the people of this database have their budgets in another account than {self.purses.name!r} of "
+            f"{self.purses.ledger!r} (a new ledger?): what they have spent is not known here; go on with that one"
+        )

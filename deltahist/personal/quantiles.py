@@ -1,8 +1,4 @@
-"""Quantiles of people's values: places on a public line, the likelier the fewer values lie on the wrong side.
-
-Unlike quantiles of points that move (`deltahist.kinds.quantile`), one value more or less is hidden here, and the number
-of values with it. Proof: docs/privacy/personal.md, section 4.
-"""
+"""Quantiles of people's values: places on a public line, the likelier the fewer values lie on the wrong side."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError, as_printed, finite
 from deltahist.noise.entropy import Words, source
 from deltahist.noise.places import draw_costed, moves_that_matter
-from deltahist.personal.aggregates import Columns, ValueAggregate
-from deltahist.personal.answers import LEVEL, QuantileAnswer
+from deltahist.personal.aggregates import LEVEL, Columns, QuantileAnswer, ValueAggregate
 
 #: Denominators of quantiles: costs stay within 64 bits.
 _FINEST = 10**6
@@ -27,10 +22,11 @@ _MOST_COSTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class QuantileAggregate(ValueAggregate):
+class Quantile(ValueAggregate):
     """A quantile of a value: of the places between its bounds, those with fewer records amiss are likelier.
 
-    Neither the values nor their number are known. In ρ it costs ε²/2 (docs/privacy/personal.md, section 4).
+    Neither the values nor their number are known. In ρ it costs ε²/2. Unlike quantiles of points that move
+    (`deltahist.kinds.quantile`), one value more or less is hidden here. Proof: docs/privacy/personal.md, section 4.
 
     Parameters
     ----------
@@ -42,7 +38,7 @@ class QuantileAggregate(ValueAggregate):
         As `ValueAggregate`; unless q is a number from 0 to 1 of at most six decimals; on a budget too small to draw
         with.
 
-    >>> QuantileAggregate("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
+    >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
     5000001
     """
 
@@ -61,14 +57,9 @@ class QuantileAggregate(ValueAggregate):
             )
 
     @property
-    def share(self) -> Fraction:
-        """q, exactly."""
-        return Fraction(self.q)
-
-    @property
     def places(self) -> int:
         """Places on the line between the bounds."""
-        return self.width + 1
+        return self.sensitivity + 1
 
     @property
     def pure(self) -> Fraction:
@@ -79,15 +70,14 @@ class QuantileAggregate(ValueAggregate):
         return Fraction(math.isqrt(int(2 * self.amount * digits * digits)), digits)
 
     def answer(self, columns: Columns, number: int) -> QuantileAnswer:
-        low, _ = self.bounds
-        place = draw_quantile(self.steps(columns, low), self.places, self.share, self.pure, source(None))
-        name = "median" if self.share == Fraction(1, 2) else f"{float(self.share):g}-quantile"
-        amiss = bound_amiss(self.places, self.share, self.pure, 1 - LEVEL)
+        share, (low, _) = Fraction(self.q), self.bounds
+        place = draw_quantile(self.steps(columns, low), self.places, share, self.pure, source(None))
+        name = "median" if share == Fraction(1, 2) else f"{float(share):g}-quantile"
+        amiss = bound_amiss(self.places, share, self.pure, 1 - LEVEL)
         return QuantileAnswer(f"{name} of {self.label}", float(low + place * self.step), amiss, self.unit, self.amount)
 
     def describe(self) -> dict[str, Any]:
-        # Ledgers keep this text: it stays the same, whatever the class is called.
-        return super().describe() | {"question": "quantile", "q": str(self.share)}
+        return super().describe() | {"q": str(self.q)}
 
     def from_json(self, kept: dict[str, Any]) -> QuantileAnswer:
         return QuantileAnswer.from_json(kept)
@@ -133,15 +123,7 @@ def stretches(
 def draw_quantile(values: NDArray[np.int64], places: int, q: Fraction, epsilon: Fraction, words: Words) -> int:
     """Draw a place z with P(z) ∝ e^(−ε cost / (2s)), exactly: ε-private for one value more or less.
 
-    Parameters
-    ----------
-    values : (n,) places of the values, private; there may be none. places : of the line, public.
-    q : which quantile. epsilon : ε. words : random words.
-
-    >>> from deltahist.noise.entropy import source
-    >>> values = np.repeat([3, 8, 9], 200)
-    >>> [draw_quantile(values, 12, Fraction(1, 2), Fraction(1), source(np.random.default_rng(i))) for i in range(4)]
-    [8, 8, 8, 8]
+    Private values (n,) are places themselves, on a public line of some places; there may be none.
     """
     starts, widths, costs = stretches(values, places, q)
     stretch, place = draw_costed(costs, widths, decay_rate(q, epsilon), words)

@@ -6,7 +6,7 @@ records depend on the records of anybody else, and so each pays for their own on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
@@ -52,7 +52,7 @@ class Query:
     untouched : columns of place that are still what they were in the table.
     copies : records that one record of the table may become.
     most : records that one person may have; None if nothing bounds their number.
-    source : the table that the records come from. origin : its columns of owners and places.
+    source : the table that the records come from, with its columns of owners and places.
 
     >>> import ibis
     >>> table = ibis.table({OWNER: "int64", "kind": "string", "stay": "float64"}, name="visits")
@@ -66,12 +66,11 @@ class Query:
     untouched: frozenset[str] = frozenset()
     copies: int = 1
     most: int | None = None
-    source: str = ""
-    origin: Any = None
+    source: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
         placed = ", ".join(sorted(self.placed)) or "none"
-        return f"<Query of {self.source!r}: {self.columns}, placed: {placed}, by place: {self.by_place}>"
+        return f"<Query of {self.source[:1]}: {self.columns}, placed: {placed}, by place: {self.by_place}>"
 
     @cached_property
     def columns(self) -> dict[str, str]:
@@ -91,7 +90,7 @@ class Query:
             If it cannot be read, names other columns, or could fail for some records.
         """
         made = self._read_condition(condition)
-        return self._derive(self.table.filter(made.value), self.placed, by_place=self._chosen_by_place(made.columns))
+        return self._derive(self.table.filter(made.value), chosen_by=made.columns)
 
     def select(self, *names: str, **columns: Expression) -> Self:
         """Return records with the columns named, and with columns made by texts or functions.
@@ -106,8 +105,7 @@ class Query:
         placed |= {name for name, each in made.items() if self._depends(each.columns)}
         values = {name: self.table[name] for name in (OWNER, *names)}
         values |= {name: each.value for name, each in made.items()}
-        chosen = replace(self, untouched=self.untouched & set(names))
-        return chosen._derive(self.table.select(**values), placed)
+        return self._derive(self.table.select(**values), placed, untouched=self.untouched & set(names))
 
     def flat_map(self, *rows: Mapping[str, Expression]) -> Self:
         """Make several records of each one.
@@ -122,31 +120,30 @@ class Query:
         InputError
             If there are none, their columns differ, or the query would make more than 1,000 records of one.
         """
-        if not rows:
-            raise InputError("flat_map has no rows: it makes at least one record of each one")
-        copies = _checked_copies(self.copies * len(rows))
+        columns = [set(row) - {"where"} for row in rows]
+        if not rows or not columns[0] or any(each != columns[0] for each in columns):
+            raise InputError(
+                f"flat_map makes records of the columns {[sorted(each) for each in columns]}: it makes at least one "
+                "record of each one, and all must have the same columns"
+            )
+        copies = _check_copies(self.copies * len(rows))
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
-        if not names:
-            raise InputError("flat_map makes records without columns: give each of them at least one")
-        for row in rows:
-            if set(row) - {"where"} != set(names):
-                raise InputError(
-                    f"flat_map makes records of {sorted(set(row) - {'where'})} and of {sorted(names)}: all must have "
-                    "the same columns"
-                )
-        conditions = [self._read_condition(row["where"]) if "where" in row else None for row in rows]
+        conditions = [self._read_condition(row.get("where", "true")) for row in rows]
         made = {name: unify([self._read(row[name]) for row in rows]) for name in names}
         parts = []
         for number, condition in enumerate(conditions):
-            table = self.table if condition is None else self.table.filter(condition.value)
-            values = {name: _known(name, made[name][number]).value for name in names}
+            table = self.table.filter(condition.value) if "where" in rows[number] else self.table
+            values = {name: _check_kind(made[name][number]).value for name in names}
             parts.append(table.select(**{OWNER: self.table[OWNER]}, **values))
-        placed = {name for name in names if any(part.columns & self.placed for part in made[name])}
-        asked = frozenset[str]().union(*(each.columns for each in conditions if each is not None))
-        most = None if self.most is None else self.most * len(rows)
-        several = replace(self, untouched=frozenset(), copies=copies, most=most)
-        return several._derive(_all_of(parts), placed, by_place=self._chosen_by_place(asked))
+        return self._derive(
+            _unite(parts),
+            {name for name in names if any(self._depends(part.columns) for part in made[name])},
+            chosen_by={name for each in conditions for name in each.columns},
+            untouched=frozenset(),
+            copies=copies,
+            most=None if self.most is None else self.most * len(rows),
+        )
 
     def union(self, other: Query) -> Self:
         """Return the records of both; a record that is in both comes twice, and is paid for twice.
@@ -154,25 +151,24 @@ class Query:
         Raises InputError if the other's records come from another table, have other owners or another place, or have
         other columns, or if both together make more than 1,000 records of one.
         """
-        copies = _checked_copies(self.copies + other.copies)
+        copies = _check_copies(self.copies + other.copies)
         if other.source != self.source:
             raise InputError(
-                f"union of records of {self.source!r} and of {other.source!r}: both must come from one table, whose "
-                "people pay; ask two queries"
-            )
-        if other.origin != self.origin:
-            raise InputError(
-                f"union of records of {self.source!r} by two columns of owners, or with two places: a record would be "
-                "two persons' at once, or hidden in one part only; ask two queries"
+                f"union of records of {self.source} and of {other.source}: both must come from one table, with the "
+                "same columns of owners and places, since others would pay for them; ask two queries"
             )
         if other.columns != self.columns:
             raise InputError(
                 f"union of columns {self.columns} and {other.columns}: both must have the same, by select"
             )
-        both = self.table.union(other.table.select(*self.table.columns))
-        most = None if self.most is None or other.most is None else self.most + other.most
-        joined = replace(self, untouched=self.untouched & other.untouched, copies=copies, most=most)
-        return joined._derive(both, self.placed | other.placed, by_place=self.by_place or other.by_place)
+        both = replace(self, by_place=self.by_place or other.by_place)
+        return both._derive(
+            self.table.union(other.table.select(*self.table.columns)),
+            self.placed | other.placed,
+            untouched=self.untouched & other.untouched,
+            copies=copies,
+            most=None if self.most is None or other.most is None else self.most + other.most,
+        )
 
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
         """Return a query for each value of a column; records with other values are in none of them.
@@ -182,18 +178,10 @@ class Query:
         import ibis
 
         check_column(column, self.columns)
-        listed = list(values)
-        if any(value is None or value != value for value in listed):
-            raise InputError(
-                f"values of a partition by {column!r} are missing: ask for them by where, is null"
-            )
-        if len(set(listed)) < len(listed):
-            raise InputError(f"values of a partition by {column!r} repeat: each must be there once")
-
-        def part(value: Any) -> Query:
-            return self.where(lambda table: table[column] == ibis.literal(value))
-
-        return {value: part(value) for value in listed}  # type: ignore[misc]
+        return {
+            value: self.where(lambda table, value=value: table[column] == ibis.literal(value))  # type: ignore[misc]
+            for value in list_values(values)
+        }
 
     def distinct(self, *columns: str) -> Self:
         """Return each person's different records, with the columns named alone (all, if none is).
@@ -201,7 +189,7 @@ class Query:
         Raises InputError if a column is not there.
         """
         kept = self if not columns else self.select(*columns)
-        return kept._derive(kept.table.distinct(), kept.placed, by_place=kept._chosen_by_place(kept.columns))
+        return kept._derive(kept.table.distinct(), chosen_by=kept.columns)
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
         """Choose a number of records of each person at most: the first ones by some columns.
@@ -234,8 +222,7 @@ class Query:
         stay = free_name("stay", self.columns)
         kept = table.mutate(**{stay: before + peers <= most})
         chosen = kept.filter(kept[stay]).drop(stay)
-        bounded = replace(self, most=most if self.most is None else min(most, self.most))
-        return bounded._derive(chosen, self.placed, by_place=self._chosen_by_place(names))
+        return self._derive(chosen, chosen_by=names, most=most if self.most is None else min(most, self.most))
 
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Put the columns of a public table beside the records; records without a partner in it are left out.
@@ -253,12 +240,12 @@ class Query:
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:
             check_column(name, self.columns)
-        beside = public_table(public, {name: self.columns[name] for name in keys})
+        beside = _read_public(public, {name: self.columns[name] for name in keys})
         fresh = [name for name in beside.columns if name not in keys]
         check_names([*self.columns, *fresh])
         joined = self.table.inner_join(beside, keys)[[*self.table.columns, *fresh]]
         placed = self.placed | set(fresh if self._depends(keys) else ())
-        return self._derive(joined, placed, by_place=self._chosen_by_place(keys))
+        return self._derive(joined, placed, chosen_by=keys)
 
     def rows(self, **columns: Expression) -> Any:
         """Return an Ibis table of OWNER and the values given, with one row for each derived record."""
@@ -270,19 +257,26 @@ class Query:
         """Return whether a value depends on the columns of place."""
         return self._depends(self._read_value(expression).columns)
 
-    def _read(self, expression: Expression) -> SafeExpression:
+    def _read(self, expression: Any) -> SafeExpression:
         import ibis
         from ibis.common.deferred import Deferred
 
         given = ibis.table({name: DTYPES[kind] for name, kind in self.columns.items()}, name="records")
+        value = expression
         if isinstance(expression, str):
             value = read_text(expression, given)
         elif isinstance(expression, Deferred):
             value = expression.resolve(given)
         elif callable(expression) and not isinstance(expression, ibis.Expr):
-            value = _called(expression, given)
-        else:
-            value = expression
+            try:
+                value = expression(given)
+            except InputError:
+                raise
+            except Exception as problem:  # the function sees names and kinds of columns, and no record
+                names = ", ".join(map(repr, self.columns))
+                raise InputError(
+                    f"the query has a function that fails on a table of {names}: {problem!s:.120}"
+                ) from None
         if isinstance(value, bool | int | float | str):
             value = ibis.literal(value)
         if not isinstance(value, ibis.Value):
@@ -293,7 +287,7 @@ class Query:
         return make_safe(value, given, self.table)
 
     def _read_value(self, expression: Expression) -> SafeExpression:
-        return _known("an expression", self._read(expression))
+        return _check_kind(self._read(expression))
 
     def _read_condition(self, condition: Expression) -> SafeExpression:
         made = self._read(condition)
@@ -304,17 +298,16 @@ class Query:
             )
         return convert(made, "truth")
 
-    def _depends(self, columns: Any) -> bool:
+    def _depends(self, columns: Iterable[str]) -> bool:
         """Return whether any of these columns depends on place."""
         return bool(self.placed & set(columns))
 
-    def _chosen_by_place(self, columns: Any) -> bool:
-        """Return whether records depend on place once they are chosen by these columns."""
-        return self.by_place or self._depends(columns)
-
-    def _derive(self, table: Any, placed: Any, *, by_place: bool | None = None) -> Self:
-        by_place = self.by_place if by_place is None else by_place
-        return replace(self, table=table, placed=frozenset(placed), by_place=by_place)
+    def _derive(
+        self, table: Any, placed: Iterable[str] | None = None, *, chosen_by: Iterable[str] = (), **more: Any
+    ) -> Self:
+        """Return the query of derived records, which were chosen by some of this query's columns."""
+        placed = self.placed if placed is None else frozenset(placed)
+        return replace(self, table=table, placed=placed, by_place=self.by_place or self._depends(chosen_by), **more)
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -323,18 +316,39 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if not isinstance(name, str) or not name or len(name.encode()) > _LONGEST_NAME or "\0" in name:
             raise InputError(f"a column is called {name!r}: names are texts of 1 to {_LONGEST_NAME} bytes")
-        if name.casefold() == OWNER:
+        folded = name.casefold()
+        if folded == OWNER:
             raise InputError(
                 f"a column is called {name!r}, which is kept for the numbers of persons: rename it"
             )
-        if name.casefold() in seen:
+        if folded in seen:
             raise InputError(
-                f"columns are called {seen[name.casefold()]!r} and {name!r}: names must differ by more than capitals"
+                f"columns are called {seen[folded]!r} and {name!r}: names must differ by more than capitals"
             )
-        seen[name.casefold()] = name
+        seen[folded] = name
 
 
-def _checked_copies(copies: int) -> int:
+def list_values(values: Sequence[Any]) -> list[Any]:
+    """Return values of a column as a list; InputError unless there are some, all different and none missing."""
+    listed = [] if isinstance(values, str) else list(values)
+    missing = any(value is None or value != value for value in listed)
+    if not listed or missing or len(set(listed)) < len(listed):
+        raise InputError(
+            f"values are {values!r}: list those that are to be told apart, from public knowledge; none may be missing "
+            "(ask for these by where, is null), and each must be there once"
+        )
+    return listed
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name that is not taken."""
+    folded = {each.casefold() for each in taken}
+    while name.casefold() in folded:
+        name += "_"
+    return name
+
+
+def _check_copies(copies: int) -> int:
     """Return the number of records that a query makes of one; InputError if they may not fit into memory."""
     if copies > _MOST_COPIES:
         raise InputError(
@@ -344,41 +358,22 @@ def _checked_copies(copies: int) -> int:
     return copies
 
 
-def _known(name: str, made: SafeExpression) -> SafeExpression:
+def _check_kind(made: SafeExpression) -> SafeExpression:
     if made.kind == "null":
-        raise InputError(f"the query makes {name} of NULL alone: nobody could say of which kind it is")
+        raise InputError("the query makes a column of NULL alone: nobody could say of which kind it is")
     return made
 
 
-def _called(function: Callable[[Any], Any], given: Any) -> Any:
-    import ibis
-
-    try:
-        return function(given)
-    except InputError:
-        raise
-    except (AttributeError, TypeError, ValueError, ArithmeticError, ibis.common.exceptions.IbisError) as problem:
-        listed = ", ".join(repr(name) for name in given.columns)
-        reason = str(problem).splitlines()[0][:120]
-        raise InputError(f"the query has a function that fails on a table of {listed}: {reason}") from None
+def _unite(tables: list[Any]) -> Any:
+    """Return the union of tables, as a tree of least depth."""
+    if len(tables) == 1:
+        return tables[0]
+    middle = (len(tables) + 1) // 2
+    return _unite(tables[:middle]).union(_unite(tables[middle:]))
 
 
-def public_table(frame: Any, keys: Mapping[str, str]) -> Any:
-    """Return a public pandas frame as an Ibis table whose keys, of the kinds given, tell its rows apart.
-
-    Raises
-    ------
-    InputError
-        If it is no frame, has no such columns, or its keys repeat, are missing or of another kind.
-
-    >>> import pandas as pd
-    >>> public_table(pd.DataFrame({"kind": ["bus", "tram"], "seats": [40, 120]}), {"kind": "text"}).columns
-    ('kind', 'seats')
-    >>> public_table(pd.DataFrame({"kind": ["bus", "bus"]}), {"kind": "text"})
-    Traceback (most recent call last):
-    ...
-    deltahist.errors.InputError: the public table has keys ['kind'] that repeat, in row 1: each record would come...
-    """
+def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
+    """Return a public pandas frame as an Ibis table whose keys, of the kinds given, tell its rows apart."""
     import ibis
     import numpy as np
     import pandas as pd
@@ -396,15 +391,15 @@ def public_table(frame: Any, keys: Mapping[str, str]) -> Any:
     columns = {}
     for name in frame.columns:
         column = as_arrow(frame[name], str(name))
-        kind = kind_of(ibis.dtype(column.type)) if not pa.types.is_null(column.type) else None
+        kind = None if pa.types.is_null(column.type) else kind_of(ibis.dtype(column.type))
         if kind is None:
             raise InputError(
                 f"the public table has {name!r} of type {column.type}, which queries do not take"
             )
-        if name in keys and (kind == "number" or kind != keys[name]):
+        if name in keys and (kind == "number" or kind != keys[name] or column.null_count):
             raise InputError(
-                f"join on {name!r}: it is of the kind {kind!r} in the public table and {keys[name]!r} in the records; "
-                "keys are of one kind, and no numbers with a point"
+                f"join on {name!r}, of the kind {kind!r} in the public table and {keys[name]!r} in the records: keys "
+                "are of one kind, no numbers with a point, and none is missing"
             )
         column = column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
         if kind == "number":
@@ -413,8 +408,6 @@ def public_table(frame: Any, keys: Mapping[str, str]) -> Any:
                 raise InputError(
                     f"the public table has numbers {name!r} that are not of a size of 1e-100 to 1e100"
                 )
-        if name in keys and column.null_count:
-            raise InputError(f"the public table has keys {name!r} that are missing")
         columns[str(name)] = column
     table = pa.table(columns)
     twice = np.flatnonzero(table.select(list(keys)).to_pandas().duplicated())
@@ -424,19 +417,3 @@ def public_table(frame: Any, keys: Mapping[str, str]) -> Any:
             "each of them; keep one row of each key"
         )
     return ibis.memtable(table)
-
-
-def free_name(name: str, taken: Any) -> str:
-    """Return a name that is not taken."""
-    while any(name.casefold() == each.casefold() for each in taken):
-        name += "_"
-    return name
-
-
-def _all_of(parts: Sequence[Any]) -> Any:
-    """Return the union of tables, as a tree of least depth."""
-    tables = list(parts)
-    while len(tables) > 1:
-        pairs = [tables[at : at + 2] for at in range(0, len(tables), 2)]
-        tables = [pair[0] if len(pair) == 1 else pair[0].union(pair[1]) for pair in pairs]
-    return tables[0]

@@ -6,14 +6,14 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from deltahist.errors import BYTES_PER_CELL, InputError, fits_memory
 from deltahist.personal.asking import Records
 
 #: Longest file that is read.
 _LONGEST = 1 << 20
-_KEYS = ("table", "owner", "place", "crs", "steps", "answer")
+_BUDGETS = ("epsilon", "rho")
 #: The names that each kind of answer needs, and those that it may have; all have a budget.
 _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "count": ((), ()),
@@ -23,7 +23,6 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "histogram": (("column", "values"), ()),
     "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "project", "strategy", "sources", "limits")),
 }
-_BUDGETS = ("epsilon", "rho")
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ class Question:
     'count'
     """
 
-    steps: tuple[Mapping[str, Any], ...]
     answer: Mapping[str, Any]
+    steps: tuple[Mapping[str, Any], ...] = ()
     table: str | None = None
     owner: str | None = None
     place: tuple[str, ...] | None = None
@@ -59,37 +58,27 @@ class Question:
         Raises InputError if it is missing, too long, no TOML, or asks for something unknown.
         """
         path = Path(path)
-        if not path.is_file():
-            raise InputError(f"question {str(path)!r} does not exist")
-        if path.stat().st_size > _LONGEST:
-            raise InputError(f"question {str(path)!r} is of {path.stat().st_size:,} bytes: it is no question file")
+        if not path.is_file() or path.stat().st_size > _LONGEST:
+            raise InputError(f"question {str(path)!r} does not exist, or is of more than {_LONGEST:,} bytes")
         try:
             return cls.of(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+        except InputError:
+            raise
         except (ValueError, RecursionError) as problem:  # damaged, too deep, a number of too many digits
             raise InputError(f"question {str(path)!r} cannot be read as TOML: {problem}") from None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Question:
         """Return the question that a mapping describes, in the form of a file."""
-        _known(given, _KEYS, "a question")
-        steps, answer = given.get("steps", []), given.get("answer")
-        if not isinstance(answer, dict):
-            raise InputError(
-                'answer is missing: a question ends with what is asked, answer = {kind = "count", epsilon = 0.1}'
-            )
-        if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-            raise InputError("steps must be a list of tables: [[steps]] before each of them")
-        for step in steps:
-            _check_step(step)
-        _check_answer(answer)
-        place = given.get("place")
+        _check_known(given, ("table", "owner", "place", "crs", "steps", "answer"), "a question")
+        _check_steps(given.get("steps", []))
+        _check_answer(given.get("answer"))
         for name in ("table", "owner", "crs"):
-            if not isinstance(given.get(name, ""), str):
-                raise InputError(f"{name} is {given[name]!r}: it must be text")
-        if place not in (None, []) and not _are_texts(place):
-            raise InputError(f"place is {place!r}: it must be a list of columns")
-        place = None if place is None else tuple(place)
-        return cls(tuple(steps), answer, given.get("table"), given.get("owner"), place, given.get("crs"))
+            _check(name, given.get(name, ""), isinstance(given.get(name, ""), str), "text")
+        place = given.get("place")
+        _check("place", place, place in (None, []) or _are_texts(place), "a list of columns")
+        fixed = {"steps": tuple(given.get("steps", [])), "place": None if place is None else tuple(place)}
+        return cls(**{**given, **fixed})
 
     @property
     def kind(self) -> str:
@@ -110,8 +99,6 @@ class Question:
         derived = self.records(records)
         if self.kind == "map":
             return _publish_map(derived, taken, key)
-        if "clip" in taken:
-            taken["clip"] = tuple(taken["clip"])
         return getattr(derived, self.kind)(**taken, key=key)
 
 
@@ -145,95 +132,89 @@ def _publish_map(records: Records, taken: dict[str, Any], key: str | None) -> An
 
 
 def _derive(records: Records, steps: Any) -> Records:
+    """Derive records by steps that were checked."""
     for step in steps:
         (name,) = step.keys() - {"by"}
-        records = _STEPS[name].derive(records, step[name], step.get("by", []))
+        given = step[name]
+        if name == "union":
+            first, *others = (_derive(records, part) for part in given)
+            for other in others:
+                first = first.union(other)
+            records = first
+        elif name == "at_most":
+            records = records.at_most(given, by=step.get("by", []))
+        elif isinstance(given, dict):
+            records = records.select(**given)
+        else:
+            records = getattr(records, name)(*([given] if name == "where" else given))
     return records
 
 
-class _Step(NamedTuple):
-    """A step of a question: how it derives records, which arguments it takes, and the rule in words."""
-
-    derive: Callable[[Records, Any, Any], Records]
-    fits: Callable[[Any], bool]
-    rule: str
+def _are_texts(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(each, str) for each in given)
 
 
-def _union(records: Records, given: Any, by: Any) -> Records:
-    first, *others = (_derive(records, steps) for steps in given)
-    for other in others:
-        first = first.union(other)
-    return first
-
-
-_STEPS = {
-    "where": _Step(
-        lambda records, given, by: records.where(given),
-        lambda given: isinstance(given, str),
-        "text, such as \"hour >= 22 and kind = 'bus'\"",
-    ),
-    "select": _Step(
-        lambda records, given, by: records.select(*given) if isinstance(given, list) else records.select(**given),
+#: Which arguments each step takes, and the same in words.
+_STEPS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "where": (lambda given: isinstance(given, str), "text, such as \"hour >= 22 and kind = 'bus'\""),
+    "select": (
         lambda given: _are_texts(given) or (isinstance(given, dict) and _are_texts([*given.values()])),
         "a list of columns, or a table of names and texts",
     ),
-    "flat_map": _Step(
-        lambda records, given, by: records.flat_map(*given),
+    "flat_map": (
         lambda given: isinstance(given, list) and all(isinstance(each, dict) for each in given),
         "a list of tables of names and texts",
     ),
-    "distinct": _Step(
-        lambda records, given, by: records.distinct(*given), lambda given: _are_texts(given), "a list of columns"
-    ),
-    "at_most": _Step(
-        lambda records, given, by: records.at_most(given, by=by), lambda given: type(given) is int, "a whole number"
-    ),
-    "union": _Step(
-        _union,
+    "distinct": (_are_texts, "a list of columns"),
+    "at_most": (lambda given: type(given) is int, "a whole number"),
+    "union": (
         lambda given: isinstance(given, list) and len(given) > 1 and all(isinstance(each, list) for each in given),
         "two or more lists of steps",
     ),
 }
 
 
-def _check_step(step: Mapping[str, Any]) -> None:
-    names = [name for name in step if not (name == "by" and "at_most" in step)]
-    if len(names) != 1 or names[0] not in _STEPS:
+def _check_steps(steps: Any) -> None:
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise InputError("steps must be a list of tables: [[steps]] before each of them")
+    for step in steps:
+        names = [name for name in step if not (name == "by" and "at_most" in step)]
+        if len(names) != 1 or names[0] not in _STEPS:
+            raise InputError(
+                f"a step is {', '.join(step) or 'empty'}: it must be one of {', '.join(_STEPS)} (at_most may have by)"
+            )
+        fits, rule = _STEPS[names[0]]
+        _check(names[0], step[names[0]], fits(step[names[0]]), rule)
+        by = step.get("by", [])
+        _check("by", by, by == [] or isinstance(by, str) or _are_texts(by), "a column, or a list of columns")
+        for part in step.get("union", []):
+            _check_steps(part)
+
+
+def _check_answer(answer: Any) -> None:
+    if not isinstance(answer, dict):
         raise InputError(
-            f"a step is {', '.join(step) or 'empty'}: it must be one of {', '.join(_STEPS)} (at_most may have by)"
+            'answer is missing: a question ends with what is asked, answer = {kind = "count", epsilon = 0.1}'
         )
-    (name,) = names
-    if not _STEPS[name].fits(step[name]):
-        raise InputError(f"{name} is {step[name]!r}: it must be {_STEPS[name].rule}")
-    by = step.get("by", [])
-    if by != [] and not isinstance(by, str) and not _are_texts(by):
-        raise InputError(f"by is {by!r}: it must be a column, or a list of columns")
-    for steps in step.get("union", []):
-        for each in steps:
-            _check_step(each)
-
-
-def _check_answer(answer: Mapping[str, Any]) -> None:
-    kind = answer.get("kind")
-    if kind not in _ANSWERS:
-        raise InputError(f"kind of the answer is {kind!r}: it must be one of {', '.join(_ANSWERS)}")
+    kind: Any = answer.get("kind")
+    _check("kind of the answer", kind, kind in list(_ANSWERS), f"one of {', '.join(_ANSWERS)}")
     needed, optional = _ANSWERS[kind]
     missing = [name for name in needed if name not in answer]
     if missing:
         raise InputError(f"{' and '.join(missing)} missing: an answer of kind {kind!r} takes {', '.join(needed)}")
-    _known(answer, ("kind", *_BUDGETS, *needed, *optional), f"an answer of kind {kind!r}")
+    _check_known(answer, ("kind", *_BUDGETS, *needed, *optional), f"an answer of kind {kind!r}")
     for name, given in answer.items():
-        if isinstance(given, bool):
-            raise InputError(f"{name} is {str(given).lower()}: an answer takes numbers, text and lists of them")
+        _check(name, given, not isinstance(given, bool), "a number, text or a list of them")
     if sum(name in answer for name in _BUDGETS) != 1:
         raise InputError("an answer spends epsilon or rho, one of them: it must say how much")
 
 
-def _known(given: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
+def _check(name: str, given: Any, fits: bool, rule: str) -> None:
+    if not fits:
+        raise InputError(f"{name} is {given!r}: it must be {rule}")
+
+
+def _check_known(given: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
     other = [name for name in given if name not in names]
     if other:
         raise InputError(f"{', '.join(other)} is not known in {what}: there are {', '.join(names)}")
-
-
-def _are_texts(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and all(isinstance(each, str) for each in given)

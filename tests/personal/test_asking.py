@@ -18,7 +18,7 @@ from deltahist.accounts.purses import Turn
 from deltahist.accounts.tables import Accounts
 from deltahist.counting import engines
 from deltahist.personal import aggregates, asking
-from deltahist.personal.answers import Answer
+from deltahist.personal.aggregates import Answer
 from deltahist.personal.people import People
 from tests.personal.city import Model, city, frame, without_noise
 

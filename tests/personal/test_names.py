@@ -45,7 +45,7 @@ def test_one_person_has_one_name_in_all_frames(tmp_path):
         people.insert(frame([("", "bus", 8, 1.0)] * 2).assign(who=owners))
     people.records.count(epsilon=1)
     assert people.left(["1", "2"]) == [1, 1]
-    with people.register.turn() as turn:
+    with people.turn() as turn:
         assert len(turn.limits) == 2
 
 
@@ -86,7 +86,7 @@ def test_nobody_joins_by_what_is_no_name(tmp_path):
             people.join([name])
         with pytest.raises(dh.InputError, match=r"an owner is "):
             people.insert(rows)
-    with people.register.turn() as turn:
+    with people.turn() as turn:
         assert not len(turn.limits)
 
 

@@ -11,7 +11,6 @@ from deltahist.accounts import databases
 from deltahist.accounts.ledger import Ledger
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
-from deltahist.personal.register import Register
 from tests.personal.city import city, frame, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Bob", "tram", 9, 9.0), ("Ada", "bus", 9, 1.0)]
@@ -37,12 +36,12 @@ def test_who_cannot_join(people):
         (["Cyd", "Ada"], {"epsilon": 2}, "joined with epsilon = 1 and no radius, and is to join with epsilon = 2"),
         (["Cyd", "Ada"], {"radius": 5}, "is to join with epsilon = 1 and a radius of 5: what .* never changes"),
         (["Cyd", "Cyd"], {}, "'Cyd' is named twice"),
-        (["Cyd"], {"rho": 1}, "people join with a budget in rho: budgets of 'people' are in epsilon"),
+        (["Cyd"], {"rho": 1}, "budgets of 'people' are in epsilon"),
         (["Cyd"], {"epsilon": -1}, "epsilon is -1"),
         (["Cyd"], {"epsilon": float("nan")}, "epsilon is nan"),
         (["Cyd"], {"epsilon": 1e-10}, "epsilon is 1e-10: a budget must be at least a billionth"),
         (["Cyd", "Dan"], {"epsilon": [1, 1, 1]}, "3 budgets for 2 people"),
-        (["Cyd", "Dan"], {"radius": [1, 1, 1]}, "3 radii for 2 people"),
+        (["Cyd", "Dan"], {"radius": [1, 1, 1]}, "it must be a number for all, or one for each person"),
         (["Cyd"], {"radius": -1}, "radius is -1"),
         (["Cyd"], {"radius": "3km"}, "radius is '3km': it must be a number"),
     ):
@@ -55,7 +54,7 @@ def test_a_person_needs_a_budget(tmp_path):
     people = city(tmp_path, epsilon=None)
     with pytest.raises(dh.InputError, match=r"2 owners have not joined \('Ada' is one\): .* epsilon=1"):
         people.insert(frame(ROWS))
-    with pytest.raises(dh.InputError, match="people join with no budget"):
+    with pytest.raises(dh.InputError, match="each person needs one"):
         people.join(["Ada"])
     people.join(["Ada", "Bob"], epsilon=1)
     people.insert(frame(ROWS))
@@ -95,7 +94,7 @@ def test_nobody_pays_from_a_purse_of_an_old_copy_of_the_ledger(people, tmp_path,
     old.store("people", "database", people.database.standing.account)
     with pytest.raises(dh.InputError, match=r"\(is this one an old copy\?\)"):
         People(people.database, "trip", owner="who", ledger=old, epsilon=5)
-    monkeypatch.setattr(Register, "bind", lambda *_: None)  # it was put back later
+    monkeypatch.setattr(People, "_bind", lambda *_: None)  # it was put back later
     other = People(people.database, "trip", owner="who", ledger=old, epsilon=5)
     for join in (
         lambda: other.join(["Ada"]),

@@ -200,7 +200,7 @@ def test_histograms_are_tables(folder, capsys):
         ({"answer": {"kind": "sum", "epsilon": 1}}, "column and clip missing"),
         ({"answer": {"kind": "count"}}, "spends epsilon or rho, one of them"),
         ({"answer": COUNT, "steps": [{"at_most": 1, "by": 3}]}, "by is 3: it must be a column"),
-        ({"answer": {"kind": "count", "epsilon": True}}, "epsilon is true: an answer takes numbers"),
+        ({"answer": {"kind": "count", "epsilon": True}}, "epsilon is True: it must be a number"),
         ({"answer": COUNT | {"rho": 1}}, "spends epsilon or rho, one of them"),
         ({"answer": COUNT | {"clip": [0, 1]}}, "clip is not known in an answer of kind 'count'"),
     ],

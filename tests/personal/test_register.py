@@ -187,7 +187,7 @@ def test_many_join_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert sorted(people.database.numbers(["Ada", "Bob", "Cyd", "Dan", "Eve"]).tolist()) == [0, 1, 2, 3, 4]
-    with people.register.turn() as turn:
+    with people.turn() as turn:
         assert len(turn.limits) == 5
 
 
