@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import io
 import math
@@ -60,7 +61,7 @@ th:first-child { text-align: left; }
 td { white-space: nowrap; }
 tbody th { font-weight: normal; }
 figure { margin: 1rem 0; max-width: 34rem; }
-figure svg { width: 100%; height: auto; display: block; }
+figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--pale); font-size: .9rem; }
 ul { font-size: .92rem; list-style: none; padding: 0; color: var(--pale); }
 li { margin-top: .5rem; } li strong { color: var(--ink); font-weight: 600; }
@@ -430,18 +431,13 @@ def _make_figure() -> tuple[Figure, Axes]:
 
 
 def _embed(figure: Figure, name: str, what: str, caption: str) -> str:
-    """Return a figure as SVG within a page: letters stay text, and names are the figure's own."""
+    """Return a figure as a picture within a page."""
     from matplotlib import rc_context
 
-    file = io.StringIO()
+    file = io.BytesIO()
     # Without a date and chance names the same release makes the same page.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format="svg", metadata={"Date": None})
-    drawing = file.getvalue()
-    drawing = drawing[drawing.index("<svg") :]
-    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
-    drawing = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
-    drawing = re.sub(r'(<svg [^>]*?) width="[^"]*"', r"\1", drawing, count=1)
-    drawing = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", drawing, count=1)
-    drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{html.escape(what)}" ', 1)
-    return f"<figure>\n{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    drawing = base64.b64encode(file.getvalue()).decode()
+    picture = f'<img alt="{html.escape(what)}" src="data:image/svg+xml;base64,{drawing}">'
+    return f"<figure>\n{picture}<figcaption>{html.escape(caption)}</figcaption></figure>"

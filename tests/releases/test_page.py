@@ -17,7 +17,7 @@ NEAR = dh.Neighbourhood(DOMAIN, "1km")
 LINE = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)
 TITLE = 'Visits <script>alert("1")</script> & | more'
 #: Elements that have no end.
-EMPTY = {"meta", "br", "path", "use", "image", "rect", "line"}
+EMPTY = {"meta", "br", "img"}
 
 
 def of(kind):
@@ -73,7 +73,7 @@ def test_the_page_needs_no_other_file_and_runs_nothing(shown):
     read = Page(shown)
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in read.tags}
     places = re.findall(r"""(?:src|href)="([^"]*)|url\(([^)]*)\)""", shown)
-    assert all((one or other).startswith(("#", "data:image/png;base64,")) for one, other in places)
+    assert all((one or other).startswith(("#", "data:image/svg+xml;base64,")) for one, other in places)
     assert "@import" not in shown
 
 
@@ -99,17 +99,10 @@ def test_the_page_can_be_read_aloud(shown):
     assert len(read.all("h2")) == 5
     assert [cell["scope"] for cell in read.all("th")].count("col") == 4
     assert all(cell["scope"] in ("col", "row") for cell in read.all("th"))
-    pictures = read.all("svg")
+    pictures = read.all("img")
     assert len(pictures) == 2
-    assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
+    assert all(each["alt"] for each in pictures)
     assert read.all("caption")
-
-
-def test_names_within_the_pictures_are_their_own(shown):
-    names = [attributes["id"] for _, attributes in Page(shown).tags if "id" in attributes]
-    assert len(names) == len(set(names))
-    for used in re.findall(r'(?:href="|url\()#([^")]+)', shown):
-        assert used in names
 
 
 def test_the_judgement_comes_first(shown):
@@ -136,7 +129,7 @@ def test_weak_protection_and_accounts_are_on_the_page():
 def test_every_kind_of_release_has_its_page(kind, pictures):
     made = of(kind)
     read = Page(render_page(made, "html"))
-    assert len(read.all("svg")) == pictures
+    assert len(read.all("img")) == pictures
     said = " ".join(read.text.split())
     # The same facts in all forms.
     for line in made.statement().splitlines()[2:]:
