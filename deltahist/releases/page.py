@@ -437,7 +437,7 @@ def _embed(figure: Figure, name: str, what: str, caption: str) -> str:
     file = io.BytesIO()
     # Without a date and chance names the same release makes the same page.
     with rc_context({"svg.hashsalt": name}):
-        figure.savefig(file, format="svg", metadata={"Date": None})
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     drawing = base64.b64encode(file.getvalue()).decode()
     picture = f'<img alt="{html.escape(what)}" src="data:image/svg+xml;base64,{drawing}">'
     return f"<figure>\n{picture}<figcaption>{html.escape(caption)}</figcaption></figure>"
