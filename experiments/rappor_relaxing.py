@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.kinds.rappor.decoder import decode_counts
-from deltahist.kinds.rappor.mechanism import Rappor, Reports
+from deltahist.kinds.channels import Channel
+from deltahist.kinds.rappor import Rappor, Reports, decode_counts
 from deltahist.publishers.rappor import Clients
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, save, write_csv
 
@@ -57,7 +57,7 @@ def together(reports: Sequence[Reports]) -> Any:
     ones = np.clip(flips * users[:, None] + (1 - 2 * flips) * mean, 0, users[:, None])
     names = TEXTS + ABSENT
     positions = reports[0].mechanism.positions(names)
-    return decode_counts(ones, users, positions, FILTER["bits"], flips, 1 - flips, names, 0.05)
+    return decode_counts(ones, users, positions, Channel(flips, 1 - flips), names, 0.05)
 
 
 def measured(

@@ -12,15 +12,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.kinds.rappor.channels import Channel, Threshold
-from deltahist.kinds.rappor.mechanism import Rappor, Reports, check_cohorts, listed
+from deltahist.kinds.channels import Channel, Threshold
+from deltahist.kinds.rappor import Rappor, Reports, check_cohorts, list_texts
 from deltahist.mechanisms.base import stamp
 from deltahist.noise import discrete_laplace
 from deltahist.noise.entropy import source
@@ -71,24 +71,32 @@ class Clients:
         rng: np.random.Generator | None = None,
     ) -> None:
         _check_protection(mechanism, weak_protection_accepted, rng)
-        texts = listed(texts)
+        texts = list_texts(texts)
         if cohorts is None:
-            drawn = source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
-            cohorts = drawn.astype(np.int64)
-        self.mechanism, self.cohorts = mechanism, check_cohorts(cohorts, mechanism)
-        if len(self.cohorts) != len(texts):
-            raise InputError(
-                f"there are {len(texts)} texts and {len(self.cohorts)} cohorts: each user has one of both"
-            )
-        self._true = _filters(texts, mechanism, self.cohorts)
-        self._permanent = _drawn(mechanism.permanent, self._true, rng)
-        self._report: _Report | None = None
-        self._begin(rng is None)
+            cohorts = (source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)).astype(np.int64)
+        cohorts = check_cohorts(cohorts, mechanism)
+        if len(cohorts) != len(texts):
+            raise InputError(f"there are {len(texts)} texts and {len(cohorts)} cohorts: each user has one of both")
+        true = _filters(texts, mechanism, cohorts)
+        permanent = _drawn(mechanism.permanent, true, rng)
+        self._begin(mechanism, cohorts, true, permanent, None, rng is None)
 
-    def _begin(self, publishable: bool, file: Path | None = None, token: str = "") -> None:
-        self._publishable, self._relaxed, self._alone = publishable, False, threading.Lock()
-        self._file, self._token = file, token
-        self._process = os.getpid()
+    def _begin(
+        self,
+        mechanism: Rappor,
+        cohorts: NDArray[np.int64],
+        true: NDArray[np.uint8],
+        permanent: _Drawn,
+        report: tuple[Rappor, _Drawn] | None,
+        publishable: bool,
+        file: Path | None = None,
+        token: str = "",
+    ) -> Self:
+        """Take a state; `report` is the last one with its settings, and `token` tells the last writing of the file."""
+        self.mechanism, self.cohorts, self._true, self._permanent = mechanism, cohorts, true, permanent
+        self._report, self._publishable, self._file, self._token = report, publishable, file, token
+        self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
+        return self
 
     def __len__(self) -> int:
         return len(self.cohorts)
@@ -96,38 +104,30 @@ class Clients:
     def report(self, *, rng: np.random.Generator | None = None) -> Reports:
         """Report anew for each user, with noise of its own on top of that of the permanent bits.
 
-        Raises
-        ------
-        InputError
-            If the users have moved on to finer settings.
+        Raises InputError if the users have moved on to finer settings.
         """
         with self._alone:
             self._check_current()
-            drawn = _drawn(self.mechanism.instantaneous, self._permanent.bits, rng)
-            return self._said(_Report(self.mechanism, drawn), rng)
+            return self._publish(_drawn(self.mechanism.instantaneous, self._permanent.bits, rng), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
         """Report the last report again, with the noise of the present settings: a finer version of it.
 
-        Raises
-        ------
-        InputError
-            If there was no report before, it has the present settings, or the users have moved on to finer ones.
+        Raises InputError if there was no report before, it has the present settings, or the users have moved on to
+        finer ones.
         """
         with self._alone:
             self._check_current()
-            last = self._report
-            if last is None:
+            if self._report is None:
                 raise InputError("there is no report that could be refined: call report() before relax()")
-            if last.mechanism == self.mechanism:
+            before, last = self._report
+            if before == self.mechanism:
                 raise InputError(
-                    f"the last report has the present settings already (f, p, q = {self.mechanism.numbers}): relax() "
-                    "first, or call report() for a new one"
+                    f"the last report has the present settings already (f, p, q = {before.numbers}): relax() first, or "
+                    "call report() for a new one"
                 )
-            before = last.mechanism
             coarse = before.instantaneous if before.form == "laplace" else before.to_report(self.mechanism)
-            drawn = _refined(coarse, self.mechanism.instantaneous, self._permanent.bits, last.drawn, rng)
-            return self._said(_Report(self.mechanism, drawn), rng)
+            return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent.bits, last, rng), rng)
 
     def relax(
         self,
@@ -146,10 +146,6 @@ class Clients:
         mechanism : the same filter and cohorts, with less noise (`Rappor.relaxed`).
         weak_protection_accepted, rng : as for `Clients`.
 
-        Returns
-        -------
-        Clients.
-
         Raises
         ------
         InputError
@@ -159,13 +155,11 @@ class Clients:
         _check_protection(mechanism, weak_protection_accepted, rng)
         with self._alone:
             self._check_current()
-            out = object.__new__(Clients)
-            out.mechanism, out.cohorts, out._true = mechanism, self.cohorts, self._true
-            out._permanent = _refined(
-                self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng
+            permanent = _refined(self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng)
+            publishable = self._publishable and rng is None
+            out = object.__new__(Clients)._begin(
+                mechanism, self.cohorts, self._true, permanent, self._report, publishable
             )
-            out._report = self._report
-            out._begin(self._publishable and rng is None)
             out._write(self._file, self._token)
             self._relaxed = True
             return out
@@ -173,11 +167,8 @@ class Clients:
     def save(self, path: str | Path) -> None:
         """Keep the state in a secret file, which is written before each report.
 
-        Raises
-        ------
-        InputError
-            If the folder cannot be written, there is another file already, they are kept in another one, or the users
-            moved on to finer settings.
+        Raises InputError if the folder cannot be written, there is another file already, the users are kept in another
+        one, or they moved on to finer settings.
         """
         with self._alone:
             self._check_current()
@@ -187,7 +178,7 @@ class Clients:
                     f"these users are kept in {str(self._file)!r} already, and {str(path)!r} is given: each of "
                     "two files could be relaxed, which would cost more than either"
                 )
-            self._write(file, self._token if self._file else "")
+            self._write(file, self._token)
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
@@ -203,37 +194,31 @@ class Clients:
             If it is truncated or something else.
         """
         description, arrays, token = read_state(Path(path), _FORMAT)
-        out = object.__new__(cls)
         try:
-            out.mechanism = Rappor.from_description(description["mechanism"])
-            out.cohorts = check_cohorts(arrays["cohorts"], out.mechanism)
-            shape = len(out.cohorts), out.mechanism.bits
-            out._true = _unpacked(arrays["true"], shape)
-            out._permanent = _Drawn.of(arrays, "permanent", shape)
-            out._report = None
-            if description["report"] is not None:
-                out._report = _Report(
-                    Rappor.from_description(description["report"]), _Drawn.of(arrays, "report", shape)
-                )
-            out._begin(bool(description["publishable"]), Path(path), token)
+            mechanism, said = Rappor.from_description(description["mechanism"]), description["report"]
+            cohorts = check_cohorts(arrays["cohorts"], mechanism)
+            shape = len(cohorts), mechanism.bits
+            report = None if said is None else (Rappor.from_description(said), _Drawn.of(arrays, "report", shape))
+            true, permanent = _unpacked(arrays["true"], shape), _Drawn.of(arrays, "permanent", shape)
+            publishable = bool(description["publishable"])
         except (KeyError, TypeError, ValueError) as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
-        return out
+        return object.__new__(cls)._begin(
+            mechanism, cohorts, true, permanent, report, publishable, Path(path), token
+        )
 
     def _write(self, file: Path | None, token: str) -> None:
         """Bring the file up to date, if there is one, unless it is no longer the writing `token`; "" for a new file."""
         if file is None:
             return
-        report = self._report
         description = {
             "mechanism": self.mechanism.describe(),
-            "report": None if report is None else report.mechanism.describe(),
+            "report": None if self._report is None else self._report[0].describe(),
             "publishable": self._publishable,
         }
         arrays: dict[str, NDArray[Any]] = {"cohorts": self.cohorts, "true": np.packbits(self._true, axis=1)}
-        arrays |= self._permanent.arrays("permanent") | (
-            {} if report is None else report.drawn.arrays("report")
-        )
+        arrays |= self._permanent.arrays("permanent")
+        arrays |= {} if self._report is None else self._report[1].arrays("report")
         with exclusive(file, "state") if token else contextlib.nullcontext():
             if token and read_state(file, _FORMAT)[2] != token:
                 raise InputError(
@@ -256,16 +241,17 @@ class Clients:
                 "second refinement of the same bits would cost more than either"
             )
 
-    def _said(self, report: _Report, rng: np.random.Generator | None) -> Reports:
+    def _publish(self, drawn: _Drawn, rng: np.random.Generator | None) -> Reports:
+        """Keep a report, durably if there is a file, and hand it out."""
         before = self._report, self._publishable
-        self._report, self._publishable = report, self._publishable and rng is None
+        self._report, self._publishable = (self.mechanism, drawn), self._publishable and rng is None
         try:
             self._write(self._file, self._token)
         except BaseException:
             self._report, self._publishable = before  # it was not said
             raise
         # A copy: what is kept must not change with what is handed out.
-        return stamp(Reports(self.mechanism, self.cohorts, report.drawn.bits.copy()), self._publishable)
+        return stamp(Reports(self.mechanism, self.cohorts, drawn.bits.copy()), self._publishable)
 
     def __getstate__(self) -> None:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
@@ -290,14 +276,6 @@ class _Drawn:
         if noise is not None and (noise.shape != shape or noise.dtype != np.int64):
             raise ValueError(f"noise of the shape {noise.shape}")
         return cls(_unpacked(arrays[name], shape), noise)
-
-
-@dataclass(frozen=True, eq=False)
-class _Report:
-    """The last report and its settings."""
-
-    mechanism: Rappor
-    drawn: _Drawn
 
 
 def _drawn(law: Channel | Threshold, true: NDArray[np.uint8], rng: np.random.Generator | None) -> _Drawn:
@@ -329,6 +307,10 @@ def _refined(
     return _Drawn(coins(chances, 2 * true + before.bits, source(rng)).view(np.uint8))
 
 
+def _cut(law: Threshold, true: NDArray[np.uint8], noise: NDArray[np.int64]) -> _Drawn:
+    return _Drawn((true * np.int64(law.steps) + noise >= law.at).view(np.uint8), noise)
+
+
 def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]:
     """Read bits of a file, or raise ValueError."""
     if packed.dtype != np.uint8 or packed.shape != (shape[0], -(-shape[1] // 8)):
@@ -336,16 +318,12 @@ def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]
     return np.unpackbits(packed, axis=1, count=shape[1])
 
 
-def _cut(law: Threshold, true: NDArray[np.uint8], noise: NDArray[np.int64]) -> _Drawn:
-    return _Drawn((true * np.int64(law.steps) + noise >= law.at).view(np.uint8), noise)
-
-
 def _filters(texts: Sequence[str], mechanism: Rappor, cohorts: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return the Bloom filters, (users, m)."""
-    different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    which = np.fromiter((different[text] for text in texts), dtype=np.int64, count=len(texts))
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    which = np.fromiter((places[text] for text in texts), dtype=np.int64, count=len(texts))
     out = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)
-    np.put_along_axis(out, mechanism.positions(list(different))[which, cohorts], 1, axis=1)
+    np.put_along_axis(out, mechanism.positions(list(places))[which, cohorts], 1, axis=1)
     return out
 
 

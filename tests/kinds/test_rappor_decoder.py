@@ -5,8 +5,7 @@ import pytest
 import scipy.stats
 
 from deltahist.errors import InputError
-from deltahist.kinds.rappor.decoder import _design, _least_squares, _Seen, _selected, decode_counts
-from deltahist.kinds.rappor.mechanism import Rappor
+from deltahist.kinds.rappor import Rappor, _design, _least_squares, _Seen, _selected
 
 NAMES = [f"text {i}" for i in range(30)]
 
@@ -43,9 +42,8 @@ def test_least_squares_is_unbiased_and_knows_its_error(mechanism):
     off = []
     for _ in range(120):
         ones, users = counts_of(mechanism, true, rng)
-        seen = _Seen(ones, users, float(mechanism.report.zero), float(mechanism.report.one))
-        others = seen.whitened(np.repeat(seen.share, mechanism.bits))
-        estimate, error = _least_squares(_design(positions, seen, mechanism.bits).toarray(), others, seen)
+        seen = _Seen(ones, users, mechanism.report)
+        estimate, error = _least_squares(_design(positions, seen).toarray(), seen)
         off.append((estimate - true[:10]) / error)
     off, alarm = np.array(off), 0.001 / 60
     limit = scipy.stats.norm.isf(alarm / 2)
@@ -87,18 +85,17 @@ def test_the_selection_is_the_non_negative_lasso():
     """Its optimality conditions, on the design itself."""
     mechanism, rng = SETTINGS["one hash"], np.random.default_rng(6)
     ones, users = counts_of(mechanism, np.arange(30) * 20, rng)
-    seen = _Seen(ones, users, float(mechanism.report.zero), float(mechanism.report.one))
-    design = _design(mechanism.positions(NAMES), seen, mechanism.bits)
-    others, target = seen.whitened(np.repeat(seen.share, mechanism.bits)), seen.whitened(seen.counts)
-    chosen = _selected(design, others, target)
-    dense = np.column_stack([design.toarray(), others])
+    seen = _Seen(ones, users, mechanism.report)
+    design = _design(mechanism.positions(NAMES), seen)
+    chosen = _selected(design, seen)
+    dense = np.column_stack([design.toarray(), seen.others])
     penalty = np.append(np.sqrt(2 * np.log(30)) * np.linalg.norm(dense[:, :30], axis=0), 0)
     active = [*chosen, 30]
     part = dense[:, active]
-    found = np.linalg.solve(part.T @ part, part.T @ target - penalty[active])
+    found = np.linalg.solve(part.T @ part, part.T @ seen.target - penalty[active])
     assert 0 < len(chosen) < 30
     assert (found > 0).all()
-    slack = penalty - dense.T @ (target - part @ found)
+    slack = penalty - dense.T @ (seen.target - part @ found)
     assert (np.delete(slack, active) >= -1e-6).all()
 
 
@@ -126,9 +123,6 @@ def test_a_cohort_without_users_and_nothing_at_all():
     assert mechanism.decode(ones, users, []).empty
 
 
-RATES = Rappor().report.zero, Rappor().report.one
-
-
 @pytest.mark.parametrize(
     ("ones", "users", "level", "message"),
     [
@@ -152,4 +146,4 @@ RATES = Rappor().report.zero, Rappor().report.one
 def test_counts_that_cannot_be(ones, users, level, message):
     mechanism = Rappor(bits=4, cohorts=2)
     with pytest.raises(InputError, match=message):
-        decode_counts(ones, np.array(users), mechanism.positions(["a"]), 4, *RATES, ["a"], level)
+        mechanism.decode(ones, users, ["a"], level=level)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.kinds.rappor.mechanism import Rappor
+from deltahist.kinds.rappor import Rappor
 from deltahist.noise import discrete, entropy, euclidean, process
 from deltahist.personal.database import Database
 from deltahist.personal.people import People

@@ -1,4 +1,4 @@
-"""Rappor: what users report of a text each, as noisy bits of a Bloom filter; the public half of it.
+"""Reports of users' texts as noisy bits (RAPPOR): settings, reports, decoding; all but the noise.
 
 Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas 2015, section 4.1, for relaxing it.
 """
@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, one_of, positive, whole
-from deltahist.kinds.rappor.channels import STEPS, Channel, Threshold, probability
-from deltahist.kinds.rappor.decoder import decode_counts
+from deltahist.errors import InputError, is_number, one_of, positive, whole
+from deltahist.kinds.channels import STEPS, Channel, Threshold, probability
 from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.privacy import Guarantee
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Channels: binary channels that are refined exactly. Laplace: Laplace noise that is refined, then cut.
 FORMS = ("channels", "laplace")
+#: Added to the diagonal, relative to it: else candidates that are sums of others would make factorising fail.
+_RIDGE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,12 @@ class Rappor:
     form: str = "channels"
 
     def __post_init__(self) -> None:
-        for name in ("bits", "hashes", "cohorts"):
-            object.__setattr__(self, name, whole(**{name: getattr(self, name)}))
+        for name in ("bits", "hashes", "cohorts", "f", "p", "q"):
+            check: Callable[..., int | Fraction] = probability if len(name) == 1 else whole
+            object.__setattr__(self, name, check(**{name: getattr(self, name)}))
+        one_of(FORMS, form=self.form)
         if self.hashes > self.bits:
-            raise InputError(
-                f"hashes is {self.hashes}: a filter of {self.bits} bits has no room for more than that"
-            )
-        for name in ("f", "p", "q"):
-            object.__setattr__(self, name, probability(**{name: getattr(self, name)}))
+            raise InputError(f"hashes is {self.hashes}: a filter of {self.bits} bits has no room for more than that")
         if self.f == 0:
             raise InputError(
                 "f is 0: it must be above 0, or the permanent bits are the true ones and nothing is private"
@@ -83,11 +82,8 @@ class Rappor:
                 f"p is {float(self.p):g} and q is {float(self.q):g}: p must be less than q, since a permanent 1 is "
                 "reported as 1 more often than a permanent 0 (are they swapped?)"
             )
-        one_of(FORMS, form=self.form)
         if self.form == "laplace" and self.f == 1:
-            raise InputError(
-                "f is 1: Laplace noise always tells something, so that f must be below 1 with it"
-            )
+            raise InputError("f is 1: Laplace noise always tells something, so that f must be below 1 with it")
         self.permanent, self.instantaneous  # noqa: B018  thresholds may be impossible
 
     @classmethod
@@ -96,12 +92,7 @@ class Rappor:
 
         Parameters
         ----------
-        epsilon : of `guarantee`, which is at most that. fields : as for `Rappor`, without f.
-
-        Raises
-        ------
-        InputError
-            On an ε that is not above zero.
+        epsilon : of `guarantee`, which is at most that; above zero. fields : as for `Rappor`, without f.
 
         >>> mechanism = Rappor.costing(4.0, hashes=2, p=0, q=1)
         >>> float(mechanism.guarantee.epsilon) <= 4, round(float(mechanism.f), 6)
@@ -149,7 +140,7 @@ class Rappor:
         k ln(q* (1 − p*) / (p* (1 − q*))), since of the bits in which two texts differ each sets k at most. With Laplace
         noise a report that is refined can cost more than that, so that it is ε_∞ there (docs/privacy/rappor.md).
         """
-        return self.guarantee if self.form == "laplace" else _guarantee(self.report, self.hashes)
+        return self.guarantee if self.form == "laplace" else self.lone_report_guarantee
 
     @property
     def lone_report_guarantee(self) -> Guarantee:
@@ -164,22 +155,12 @@ class Rappor:
             return None
         return f"whoever holds two texts for equally likely can be {100 * sure:.4g}% sure of one after many reports"
 
-    def relaxed(
-        self,
-        *,
-        f: Fraction | float | None = None,
-        p: Fraction | float | None = None,
-        q: Fraction | float | None = None,
-    ) -> Rappor:
-        """Return the settings with less noise.
+    def relaxed(self, **changes: Fraction | float) -> Rappor:
+        """Return the settings with less noise: another f, p or q.
 
-        Raises
-        ------
-        InputError
-            If earlier reports would have told more than later ones (`check_relaxes`).
+        Raises InputError if earlier reports would have told more than later ones (`check_relaxes`).
         """
-        given: dict[str, Any] = {"f": f, "p": p, "q": q}
-        finer = replace(self, **{name: value for name, value in given.items() if value is not None})
+        finer = replace(self, **changes)  # type: ignore[arg-type]
         self.check_relaxes(finer)
         return finer
 
@@ -200,11 +181,12 @@ class Rappor:
                 f"f is {float(finer.f):g}, and was {float(self.f):g}: it may only fall, since what was told cannot be "
                 "taken back"
             )
+        coarse, fine = self.instantaneous, finer.instantaneous
         try:
             if self.form == "channels":
                 self.report.remainder(finer.report)
-                self.to_report(finer).remainder(finer.instantaneous.channel)
-            elif not finer.instantaneous.exact and not _no_larger(self.instantaneous, finer.instantaneous):
+                self.to_report(finer).remainder(fine.channel)
+            elif not fine.exact and (coarse.exact or coarse.epsilon > fine.epsilon):  # type: ignore[union-attr]
                 raise InputError("the Laplace noise between permanent bits and reports would grow")
         except InputError as problem:
             raise InputError(
@@ -231,34 +213,25 @@ class Rappor:
         >>> Rappor.from_description(Rappor(f=0.25).describe()) == Rappor(f=0.25)
         True
         """
-        exact = {name: Fraction(description[name]) for name in ("f", "p", "q")}
-        return cls(**(description | exact))
+        return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the bits that texts set in each cohort, (texts, cohorts, k): BLAKE2 keyed by cohort and hash number.
 
-        Raises
-        ------
-        InputError
-            On anything but text.
+        Raises InputError on anything but text.
 
         >>> Rappor(bits=16, cohorts=2).positions(["cafe"]).shape
         (1, 2, 2)
         """
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
-            if text is None or (isinstance(text, float) and math.isnan(text)):
-                raise InputError(f"value {number} is missing ({text!r}): leave out who has no text")
             if not isinstance(text, str):
-                raise InputError(
-                    f"value {number} is {text!r}: it must be text; write numbers as text, str(...)"
-                )
+                raise InputError(f"value {number} is {text!r}: it must be text; leave out who has none")
             data = text.encode("utf-8", "surrogatepass")
-            for cohort in range(self.cohorts):
-                for index in range(self.hashes):
-                    key = f"{cohort}/{index}".encode()
-                    digest = hashlib.blake2b(data, digest_size=8, key=key).digest()
-                    out[number, cohort, index] = int.from_bytes(digest, "little") % self.bits
+            for cohort, index in np.ndindex(self.cohorts, self.hashes):
+                key = f"{cohort}/{index}".encode()
+                digest = hashlib.blake2b(data, digest_size=8, key=key).digest()
+                out[number, cohort, index] = int.from_bytes(digest, "little") % self.bits
         return out
 
     def decode(
@@ -290,20 +263,17 @@ class Rappor:
         >>> mechanism.decode(ones, [500, 500], ["cafe", "museum"])["significant"].tolist()
         [True, False]
         """
-        names = listed(candidates)
-        twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-        if twice:
-            raise InputError(f"candidate {sorted(map(str, twice))[0]!r} stands twice: list each text once")
-        return decode_counts(
-            np.asarray(ones),
-            np.asarray(users),
-            self.positions(names),
-            self.bits,
-            self.report.zero,
-            self.report.one,
-            names,
-            level,
-        )
+        names = list_texts(candidates)
+        if len(set(names)) < len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise InputError(f"candidate {twice!r} stands twice: list each text once")
+        ones, users, shape = np.asarray(ones), np.asarray(users), (self.cohorts, self.bits)
+        if ones.shape != shape or users.shape != shape[:1]:
+            raise InputError(
+                f"ones have the shape {ones.shape} and users {users.shape}: they must be counts for {shape[0]} cohorts "
+                f"and {shape[1]} bits, {shape} and {shape[:1]}"
+            )
+        return decode_counts(ones, users, self.positions(names), self.report, names, level)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,10 +303,10 @@ class Reports:
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohorts", check_cohorts(self.cohorts, self.mechanism))
         bits = np.asarray(self.bits)
-        if bits.shape != (len(self.cohorts), self.mechanism.bits) or not np.isin(bits, (0, 1)).all():
+        if bits.shape != (len(self), self.mechanism.bits) or not np.isin(bits, (0, 1)).all():
             raise InputError(
                 f"bits have the shape {bits.shape}: they must be 0 or 1, a row of {self.mechanism.bits} for each of "
-                f"{len(self.cohorts)} users"
+                f"{len(self)} users"
             )
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
 
@@ -346,10 +316,8 @@ class Reports:
     @functools.cached_property
     def ones(self) -> NDArray[np.int64]:
         """Reports that say 1, (cohorts, m); several collections add up."""
-        order = np.argsort(self.cohorts, kind="stable")
-        starts = np.searchsorted(self.cohorts[order], np.arange(self.mechanism.cohorts + 1))
-        parts = [self.bits[order[a:b]].sum(axis=0, dtype=np.int64) for a, b in itertools.pairwise(starts)]
-        return np.array(parts)
+        cohorts = range(self.mechanism.cohorts)
+        return np.array([self.bits[self.cohorts == cohort].sum(axis=0, dtype=np.int64) for cohort in cohorts])
 
     @property
     def users(self) -> NDArray[np.int64]:
@@ -362,7 +330,7 @@ class Reports:
 
 
 def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
-    """Cohorts as (users,) int64, or InputError unless they are whole numbers from 0 to below `mechanism.cohorts`."""
+    """Return cohorts as (users,) int64; InputError unless they are whole numbers below `mechanism.cohorts`."""
     array = np.asarray(cohorts)
     if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
         raise InputError(
@@ -377,19 +345,149 @@ def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
+def list_texts(texts: Iterable[str]) -> list[str]:
+    """Return texts as a list; InputError for a single text, whose letters nobody means."""
+    if isinstance(texts, str):
+        raise InputError(f"texts are {texts[:60]!r}, which is one text: give a list of them")
+    return list(texts)
+
+
 def _guarantee(channel: Channel, hashes: int) -> Guarantee:
-    """k ln(q (1 − p) / (p (1 − q))), rounded up; p and q are off by no more than the rounding of floats."""
+    """Return k ln(q (1 − p) / (p (1 − q))), rounded up; p and q are off by no more than the rounding of floats."""
     rounding = 0 if channel.silent else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
 
 
-def _no_larger(coarse: Channel | Threshold, finer: Channel | Threshold) -> bool:
-    """Whether finer noise is no larger than coarse noise, for cut Laplace noise or none."""
-    return isinstance(coarse, Threshold) and isinstance(finer, Threshold) and finer.epsilon >= coarse.epsilon
+# ------------------------------------------------------------------------------------------------ decoding
 
 
-def listed(texts: Iterable[str]) -> list[str]:
-    """Texts as a list; InputError for a single text, whose letters nobody means."""
-    if isinstance(texts, str):
-        raise InputError(f"texts are {texts[:60]!r}, which is one text: give a list of them")
-    return list(texts)
+def decode_counts(
+    ones: NDArray[Any],
+    users: NDArray[Any],
+    positions: NDArray[np.int64],
+    channel: Channel,
+    candidates: Sequence[str],
+    level: float,
+) -> pd.DataFrame:
+    """Estimate all candidates from counts of reported ones, as `Rappor.decode` does, through a channel.
+
+    Unbiased counts of bits, a non-negative LASSO that selects candidates, least squares on those that it leaves, with
+    the exact variance of the channel and of who is in which cohort. Source: Erlingsson, Pihur and Korolova 2014,
+    section 4. `positions` (candidates, cohorts, k) are the bits that each candidate sets.
+    """
+    import pandas as pd
+    import scipy.stats
+
+    if not is_number(level) or not 0 < level < 1:
+        raise InputError(
+            f"level is {level!r}: it must be the probability of a false discovery, between 0 and 1, such as 0.05"
+        )
+    if not ((users >= 0).all() and (ones >= 0).all() and (ones <= users[:, None]).all()):
+        raise InputError(
+            "a cohort has more ones than users, or less than none: ones must be from 0 to the cohort's users"
+        )
+    if channel.zero >= channel.one:
+        raise InputError(
+            f"a 0 and a 1 are both reported as 1 with probability {float(channel.zero):g}: at f = 1 reports tell "
+            "nothing, and nothing can be decoded"
+        )
+    estimate, error = np.zeros(len(candidates)), np.full(len(candidates), np.nan)
+    p_value = np.ones(len(candidates))
+    if users.sum() and len(candidates):
+        seen = _Seen(ones, users, channel)
+        design = _design(positions, seen)
+        chosen = _selected(design, seen)
+        if len(chosen):
+            estimate[chosen], error[chosen] = _least_squares(design[:, chosen].toarray(), seen)
+            p_value[chosen] = scipy.stats.norm.sf(estimate[chosen] / error[chosen])
+    return pd.DataFrame(
+        {
+            "candidate": list(candidates),
+            "estimate": estimate,
+            "std_error": error,
+            "p_value": p_value,
+            "significant": p_value <= level / max(1, len(candidates)),
+        }
+    )
+
+
+class _Seen:
+    """How many users of each cohort seem to have each bit, and how sure that is.
+
+    Rows, (cohorts · bits,), are divided by the standard error of an unset bit to be alike: `whiten`. Texts that are
+    not listed, or too rare to be chosen, set all bits alike: `others`.
+    """
+
+    def __init__(self, ones: NDArray[Any], users: NDArray[Any], channel: Channel) -> None:
+        zero, one = float(channel.zero), float(channel.one)
+        rise, self.bits, self.users = one - zero, ones.shape[1], users.astype(np.float64)
+        # Unbiased: E[ones] = zero · users + (one − zero) · (users with the bit).
+        counts = ((ones - zero * self.users[:, None]) / rise).ravel()
+        each = np.repeat(self.users, self.bits)
+        there = np.clip(counts, 0, each)
+        self.variance = (there * one * (1 - one) + (each - there) * zero * (1 - zero)) / rise**2
+        self.spread = np.sqrt(each * zero * (1 - zero)) / rise
+        #: Of all users, in each cohort.
+        self.share = self.users / self.users.sum()
+        self.target, self.others = self.whiten(counts), self.whiten(np.repeat(self.share, self.bits))
+
+    def whiten(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return rows in units of their noise; empty cohorts have zeros."""
+        return np.divide(rows, self.spread, out=np.zeros_like(rows), where=self.spread > 0)
+
+
+def _design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array:
+    """Return the whitened rows that one user of each candidate is expected to add, (cohorts · bits, candidates)."""
+    number, cohorts, _ = positions.shape
+    rows = positions + seen.bits * np.arange(cohorts)[:, None]
+    columns = np.broadcast_to(np.arange(number)[:, None, None], positions.shape)
+    # Two hashes on one bit set it once.
+    row, column = np.divmod(np.unique(rows * number + columns), number)
+    return scipy.sparse.csc_array((seen.others[row], (row, column)), shape=(cohorts * seen.bits, number))
+
+
+def _selected(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
+    """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds; others have none."""
+    from scipy.linalg import cholesky, solve_triangular
+    from scipy.optimize import nnls
+
+    number = design.shape[1]
+    norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
+    penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
+    # Designs and estimates are not negative: the others only lower what is left for a candidate to explain.
+    left = np.flatnonzero(design.T @ seen.target > penalty)
+    rows = np.column_stack([design[:, left].toarray(), seen.others])
+    aim = rows.T @ seen.target - np.append(penalty[left], 0)
+    gram = rows.T @ rows
+    gram[np.diag_indices_from(gram)] *= 1 + _RIDGE
+    # ½ xᵀGx − hᵀx is ½ ‖Lᵀx − L⁻¹h‖² but for a constant, G = LLᵀ.
+    lower = cholesky(gram, lower=True)
+    found, _ = nnls(lower.T, solve_triangular(lower, aim, lower=True), maxiter=30 * len(aim))
+    return left[found[:-1] > 0]
+
+
+def _least_squares(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return estimates and standard errors of the chosen candidates.
+
+    Three things are random: the channel; in which cohorts a candidate's users are, each cohort's number being known;
+    and which bits unlisted texts set. The last is seen in the residuals, and put on the channel.
+    """
+    full = np.column_stack([design, seen.others])
+    solve = np.linalg.pinv(full)
+    found = solve @ seen.target
+    there = np.maximum(found[:-1], 0)
+    there *= min(1, seen.users.sum() / max(there.sum(), 1))
+    together = np.diag(there) - np.outer(there, there) / seen.users.sum()
+    channel = seen.whiten(seen.whiten(seen.variance))
+    covariance, left_over = -together, ((seen.target - full @ found) ** 2).sum()
+    for cohort in np.flatnonzero(seen.users):
+        rows, share = slice(cohort * seen.bits, (cohort + 1) * seen.bits), seen.share[cohort]
+        # What a candidate's users would add to counts and estimates if all of them were in this cohort.
+        here = design[rows] / share
+        alone = solve[:, rows] @ here
+        covariance += share * alone[:-1] @ together @ alone[:-1].T
+        left_over -= share * ((here - full[rows] @ alone) @ together * here).sum()
+    expected = channel @ (1 - np.einsum("ij,ji->i", full, solve))
+    factor = max(1.0, left_over / expected) if expected > 0 else 1.0
+    covariance += factor * (solve[:-1] * channel) @ solve[:-1].T
+    return found[:-1], np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))

@@ -20,16 +20,7 @@ _UNIT = 1 << 40
 
 @dataclass(frozen=True)
 class Channel:
-    """A binary channel.
-
-    Parameters
-    ----------
-    zero : P(1 | 0), from 0 to 1. one : P(1 | 1), from 0 to 1.
-
-    Raises
-    ------
-    InputError
-        On anything but a probability.
+    """A binary channel: zero is P(1 | 0), one is P(1 | 1); InputError on anything but probabilities.
 
     Flips one of a quarter and one of an eighth: the first is the second, flipped again with probability 1/6.
 
@@ -46,18 +37,13 @@ class Channel:
 
     @classmethod
     def flips(cls, chance: Fraction) -> Channel:
-        """Either bit is flipped with the same probability."""
+        """Return the channel that flips either bit with the same probability."""
         return cls(chance, 1 - chance)
 
     @property
     def channel(self) -> Channel:
         """The channel itself, as a threshold has one."""
         return self
-
-    @property
-    def ratios(self) -> tuple[float, float]:
-        """How much likelier a reported 1 is under a true 1, and a reported 0 under a true 0; may be infinite."""
-        return _ratio(self.one, self.zero), _ratio(1 - self.zero, 1 - self.one)
 
     @property
     def log_odds(self) -> float:
@@ -89,24 +75,17 @@ class Channel:
     def remainder(self, finer: Channel) -> Channel:
         """Return the channel that makes this one of a finer one: `finer.then(...)` is this channel.
 
-        Solved from P(1 | 0) and P(1 | 1), its probabilities are between 0 and 1 exactly if neither of `ratios` is
-        larger here than in the finer channel.
-
-        Raises
-        ------
-        InputError
-            If there is none: one of the ratios is larger here.
+        Solved from P(1 | 0) and P(1 | 1). Its probabilities are between 0 and 1 exactly if neither a reported 1 nor a
+        reported 0 tells more here than in the finer channel, as a ratio of likelihoods; else InputError.
         """
         if finer.silent and self.silent:
             return self if self != finer else Channel(Fraction(0), Fraction(1))
         by_one = self.one * finer.zero <= finer.one * self.zero
         by_zero = (1 - self.zero) * (1 - finer.one) <= (1 - finer.zero) * (1 - self.one)
         if finer.one <= finer.zero or self.one < self.zero or not (by_one and by_zero):
-            which = 0 if not by_one else 1
             raise InputError(
-                f"a reported {1 - which} is {finer.ratios[which]:.6g} times as likely under a true {1 - which} as "
-                f"under the other bit, and was {self.ratios[which]:.6g} times: what was told cannot be taken back, so "
-                "that this must not fall"
+                f"a reported {0 if by_one else 1} would tell less of the true bit than it has told: what was told "
+                "cannot be taken back"
             )
         rise = finer.one - finer.zero
         return Channel(
@@ -136,17 +115,8 @@ class Threshold:
     """A bit plus Laplace noise, cut at a threshold; on a lattice, so that it is exact.
 
     A bit b stands at b · `steps`; two-sided geometric noise of scale steps/ε is added, and 1 is reported from `at` on.
-    As the lattice gets finer this is 1[b + V ≥ at/steps] with V ~ Laplace(1/ε) (docs/rappor.md).
-
-    Parameters
-    ----------
-    epsilon : what it costs to know the noisy number, per bit.
-    at : the threshold in lattice steps. steps : lattice steps between the two bits.
-
-    Raises
-    ------
-    InputError
-        On an ε that is not above zero or numbers that are not whole.
+    As the lattice gets finer this is 1[b + V ≥ at/steps] with V ~ Laplace(1/ε) (docs/rappor.md). To know the noisy
+    number costs ε per bit.
 
     >>> Threshold(Fraction(2), at=32_769).channel.zero, math.exp(-1) / 2
     (Fraction(..., ...), 0.18393972058572117)
@@ -167,10 +137,7 @@ class Threshold:
         One that flips both bits alike is met within 10⁻¹¹, of others P(1 | 0) and P(0 | 1) by a factor within
         1 ± ε / `STEPS`.
 
-        Raises
-        ------
-        InputError
-            If a probability is 0 or 1, or the two are as good as equal: no Laplace noise does that.
+        Raises InputError if a probability is 0 or 1, or the two are as good as equal: no Laplace noise does that.
         """
         zero, one = channel.zero, channel.one
         half, low, high = Fraction(1, 2), float(zero), float(1 - one)
@@ -222,21 +189,8 @@ class Threshold:
 
 
 def probability(**parameter: Fraction | float) -> Fraction:
-    """Return the one keyword's value as an exact fraction; InputError unless it is from 0 to 1.
-
-    >>> probability(p=0.25)
-    Fraction(1, 4)
-    """
+    """Return the one keyword's value as an exact fraction; InputError unless it is from 0 to 1."""
     ((name, value),) = parameter.items()
     if not is_number(value) or not 0 <= value <= 1:
         raise InputError(f"{name} is {value!r}: it must be a probability, from 0 to 1")
     return Fraction(value)
-
-
-def _ratio(above: Fraction, below: Fraction) -> float:
-    if below == 0:
-        return math.inf if above else 1.0
-    try:
-        return float(above / below)
-    except OverflowError:
-        return math.inf
