@@ -1,4 +1,4 @@
-"""Check the docstrings of the package against docs/style.md: `python tools/prose.py`."""
+"""Check docstrings, the README and the guide against docs/style.md: `python tools/prose.py`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HOUSE = Path(__file__).parent.parent / "deltahist"
+PAGES = (HOUSE.parent / "README.md", HOUSE.parent / "docs" / "guide.md")
 #: Words that a sentence of a summary may have.
 MOST_WORDS = 20
 BANNED = re.compile(r"^What\b|\b(what is|those of|so many|is said|for people|as it is)\b")
 
 
 def main() -> None:
-    """Print each docstring that breaks a rule, and exit with 1 if there is one."""
+    """Print each docstring or line that breaks a rule, and exit with 1 if there is one."""
     found = [line for file in sorted(HOUSE.rglob("*.py")) for line in complaints(file)]
+    for page in PAGES:
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+            if phrase := BANNED.search(line):
+                found.append(f"{page.name}:{number}: says {phrase[0]!r}")
     print(*found, sep="\n")
     sys.exit(bool(found))
 
