@@ -8,9 +8,8 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode import ProjectedCells, interval
+from deltahist.decode import Moments, ProjectedCells, interval
 from deltahist.decode.forms import Bilinear
-from deltahist.decode.moments import Moments
 from deltahist.privacy import Laplace
 
 DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))

@@ -18,13 +18,18 @@ Estimates are unbiased. Those without negative cells are nearer where most cells
 [9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 """
 
-from deltahist.decode.base import Decoder
-from deltahist.decode.general import DenseDecoder, IterativeDecoder, decoder
-from deltahist.decode.metric import Metric, simulated_metric
-from deltahist.decode.moments import Moments, check_level, interval
+from deltahist.decode.base import (
+    Decoder,
+    DenseDecoder,
+    IterativeDecoder,
+    Moments,
+    check_level,
+    decoder,
+    interval,
+)
 from deltahist.decode.placement import Placement, placement
 from deltahist.decode.posterior import Posterior, posterior
-from deltahist.decode.projection import ProjectedCells, nonnegative
+from deltahist.decode.projection import Metric, ProjectedCells, nonnegative, simulated_metric
 from deltahist.space.workloads.sums import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [

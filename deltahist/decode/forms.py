@@ -1,166 +1,47 @@
-"""Closed forms of variances: quadratic forms over the edges of an axis, and functions of intervals.
+"""Errors of queries in closed form: of boxes as sums of products over the axes, of other queries by their surroundings.
 
 An interval q is a difference of prefixes, q = Σ_e w_e P_e with P_e all cells before edge e, so that a variance
 qᵀ V q is wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w. Where many
-intervals are asked for, the forms of all intervals between two edges are tabulated once (`Between`). The variance of
-a box is a sum of products of one feature per axis (`Feature`), or of features of boxes (`Joint`).
+intervals are asked for, the forms of all intervals between two edges are tabulated once (`Between`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from deltahist.space.workloads import Span
+from deltahist.space.workloads.cover import RegionCover, counted
 from deltahist.space.workloads.pieces import Edges, Pieces
 from deltahist.space.workloads.sums import prefix_sums, sums_between
 
+Field = NDArray[np.float64]
+Index = NDArray[np.int64]
 #: Numbers in a table that is kept, at most (half a gigabyte).
 MOST_KEPT = 1 << 26
 #: A call takes as long without a table as this many intervals.
 A_CALL = 8
 #: Numbers that are worked out at a time on the way to a table.
 _AT_A_TIME = 1 << 20
+#: Boxes whose closed form is worked out at a time, and cells of the boxes around queries: so that these stay near the
+#: processor.
+_BOXES, _CELLS = 1 << 13, 1 << 16
 #: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
 MOST_FOURTH = 1024
-
-
-class Form:
-    """A symmetric matrix G (m + 1, m + 1) over edges; subclasses give `entries` and `whole`, and may know more."""
-
-    #: Edges, m + 1.
-    size: int
-    #: Multiplications that one interval takes; 0 where a table would be slower.
-    work: int = 0
-
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return G_ij, one by one."""
-        raise NotImplementedError
-
-    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
-        """Return G from row `first` to the one before `stop`."""
-        i, j = np.divmod(np.arange(first * self.size, stop * self.size), self.size)
-        return self.entries(i, j).reshape(stop - first, self.size)
-
-    def whole(self, weight: NDArray[np.float64]) -> float:
-        """Return wᵀ G w."""
-        raise NotImplementedError
-
-    def of(self, intervals: Pieces) -> NDArray[np.float64]:
-        """Return wᵀ G w (m,) of intervals between any places, in edges."""
-        edges, out = intervals.edges, np.zeros(len(intervals.first))
-        for a, (i, v) in enumerate(edges):
-            for b, (j, w) in enumerate(edges[: a + 1]):
-                out += (1.0 if a == b else 2.0) * v * w * self.entries(i, j)
-        return out
-
-    def trace(self) -> float:
-        """Return Σ_e G_ee."""
-        edge = np.arange(self.size)
-        return float(self.entries(edge, edge).sum())
-
-
-class Overlap(Form):
-    """min(s_i, s_j) for sums s that do not fall: what two prefixes of independent parts have in common."""
-
-    def __init__(self, sums: NDArray[np.float64]) -> None:
-        self.sums, self.size = sums, len(sums)
-
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        return self.sums[np.minimum(i, j)]
-
-    def of(self, intervals: Pieces) -> NDArray[np.float64]:
-        far = self.sums[intervals.last + 1]
-        near = self.sums[intervals.first]
-        if intervals.whole:
-            return far - near
-        after, before = self.sums[intervals.first + 1], self.sums[intervals.last]
-        apart = (before - after) + intervals.tail**2 * (far - before)
-        return intervals.head**2 * (after - near) + np.where(intervals.apart, apart, 0.0)
-
-    def whole(self, weight: NDArray[np.float64]) -> float:
-        # min(s_i, s_j) = Σ of the steps of s up to the lower edge; each step is in all pairs from its edge on.
-        later = np.cumsum(weight[::-1])[::-1]
-        return float(np.diff(self.sums, prepend=0.0) @ later**2)
-
-
-class Between:
-    """Numbers of all intervals between two edges, each a quadratic form of the interval.
-
-    Parameters
-    ----------
-    size : edges. rows : gives the forms' entries G (stop - first, size, k) from row `first` to the one before `stop`.
-    diagonal : their entries on the diagonal (size, k).
-    """
-
-    def __init__(
-        self, rows: Callable[[int, int], NDArray[np.float64]], diagonal: NDArray[np.float64]
-    ) -> None:
-        size, k = diagonal.shape
-        #: Interval (i, j) stands at `_start`[i] + j: row by row, empty ones (i, i) first.
-        self._start = np.concatenate([[0], np.cumsum(np.arange(size - 1, 0, -1))])
-        self._table = np.zeros((size * (size + 1) // 2, k))
-        step = max(1, _AT_A_TIME // max(1, size * k))
-        for first in range(0, size - 1, step):
-            stop = min(first + step, size - 1)
-            some = diagonal[first:stop, None] + diagonal - 2 * rows(first, stop)
-            for own, i in zip(some, range(first, stop), strict=True):
-                self._table[self._start[i] + i + 1 : self._start[i] + size] = own[i + 1 :]
-        #: From each edge to the next: small, unlike the table, so that it stays near the processor.
-        self._next = np.zeros((size, k))
-        self._next[:-1] = self._table[self._start[:-1] + np.arange(1, size)]
-
-    def of(self, intervals: Pieces, place: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-        """Return the numbers of intervals between any places (m, k), in edges; `place` says which edges are alike."""
-        ends = [intervals.first, intervals.first + 1, intervals.last, intervals.last + 1]
-        near, after, before, far = ends if place is None else (place[end] for end in ends)
-        if intervals.whole:
-            return self._at(self._start[near] + far)
-        head, tail = intervals.head, intervals.tail
-        if place is None:
-            return self._cut(ends, head, tail)
-        out = self._at(self._start[near] + far)
-        some = ((head < 1) & (near < after)) | ((tail < 1) & (before < far))
-        out[some] = self._cut([end[some] for end in (near, after, before, far)], head[some], tail[some])
-        return out
-
-    def _cut(
-        self, ends: Sequence[NDArray[np.int64]], head: NDArray[np.float64], tail: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return the numbers of intervals that cut cells: bilinear between edges, but a share of a cell counts squared.
-
-        Within one cell the tail is 1, so that what stands for an edge after the one behind it counts nothing.
-        """
-        near, after, before, far = ends
-        low, high = self._start[near], self._start[after]
-        a, b = head[:, None], tail[:, None]
-        out = self._at(low + far)
-        out *= a * b
-        out += a * (1 - b) * self._at(low + before)
-        out += (1 - a) * b * self._at(high + far)
-        out += (1 - a) * (1 - b) * self._at(high + before)
-        out -= a * (1 - a) * (near < after)[:, None] * np.take(self._next, near, axis=0)
-        out -= b * (1 - b) * (before < far)[:, None] * np.take(self._next, before, axis=0)
-        return out
-
-    def _at(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
-        # An index in brackets takes rows ten times as long.
-        return np.take(self._table, row, axis=0)
-
-
-def weighted(rows: NDArray[np.float64], edges: Edges) -> NDArray[np.float64]:
-    """Return Σ_e w_e · row e (m, k), of intervals by their edges."""
-    return np.asarray(sum(weight[:, None] * np.take(rows, edge, axis=0) for edge, weight in edges))
+#: Boxes around queries whose widths are in one of so many classes, for each doubling, are worked on together.
+_CLASSES = 8
 
 
 class Feature:
     """A function of intervals [low, high) along an axis, in cells; one number for each interval."""
 
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, low: Field, high: Field) -> Field:
         raise NotImplementedError
 
     def expect(self, number: int) -> None:
@@ -176,7 +57,7 @@ class Feature:
 class Joint:
     """A function of boxes that is no product over the axes; one number for each box."""
 
-    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+    def __call__(self, spans: Sequence[Span]) -> Field:
         raise NotImplementedError
 
     def expect(self, number: int) -> None:
@@ -188,6 +69,168 @@ class Joint:
         raise NotImplementedError
 
 
+#: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
+Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
+
+
+def evaluate(terms: Terms, spans: Sequence[Span]) -> Field:
+    """Return values of a closed form at boxes (m,)."""
+    out = np.zeros(len(spans[0][0]))
+    for _, features in terms:
+        for each in (features,) if isinstance(features, Joint) else features:
+            each.expect(len(out))
+    for start in range(0, len(out), _BOXES):
+        some = slice(start, start + _BOXES)
+        boxes, found = [(low[some], high[some]) for low, high in spans], out[some]
+        known: dict[tuple[int, Feature], Field] = {}
+        for weight, features in terms:
+            if isinstance(features, Joint):
+                found += weight * features(boxes)
+                continue
+            product = np.full(len(found), weight)
+            for axis, (feature, span) in enumerate(zip(features, boxes, strict=True)):
+                if (axis, feature) not in known:
+                    known[axis, feature] = feature(*span)
+                product *= known[axis, feature]
+            found += product
+    return out
+
+
+def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
+    """Return the mean of a closed form over all boxes of whole cells."""
+    out = 0.0
+    for weight, features in terms:
+        if isinstance(features, Joint):
+            out += weight * features.mean(shape)
+        else:  # intervals on the two axes are independent: the mean of a product is the product of means
+            out += weight * math.prod(f.mean(n) for f, n in zip(features, shape, strict=True))
+    return out
+
+
+class Form:
+    """A symmetric matrix G (m + 1, m + 1) over edges; subclasses give `entries` and `whole`, and may know more."""
+
+    #: Edges, m + 1.
+    size: int
+    #: Multiplications that one interval takes; 0 where a table would be slower.
+    work: int = 0
+
+    def entries(self, i: Index, j: Index) -> Field:
+        """Return G_ij, one by one."""
+        raise NotImplementedError
+
+    def rows(self, first: int, stop: int) -> Field:
+        """Return G from row `first` to the one before `stop`."""
+        i, j = np.divmod(np.arange(first * self.size, stop * self.size), self.size)
+        return self.entries(i, j).reshape(stop - first, self.size)
+
+    def whole(self, weight: Field) -> float:
+        """Return wᵀ G w."""
+        raise NotImplementedError
+
+    def of(self, intervals: Pieces) -> Field:
+        """Return wᵀ G w (m,) of intervals between any places, in edges."""
+        edges, out = intervals.edges, np.zeros(len(intervals.first))
+        for a, (i, v) in enumerate(edges):
+            for b, (j, w) in enumerate(edges[: a + 1]):
+                out += (1.0 if a == b else 2.0) * v * w * self.entries(i, j)
+        return out
+
+    def trace(self) -> float:
+        """Return Σ_e G_ee."""
+        edge = np.arange(self.size)
+        return float(self.entries(edge, edge).sum())
+
+
+class Overlap(Form):
+    """min(s_i, s_j) for sums s that do not fall: the common part of two prefixes of independent parts."""
+
+    def __init__(self, sums: Field) -> None:
+        self.sums, self.size = sums, len(sums)
+
+    def entries(self, i: Index, j: Index) -> Field:
+        return self.sums[np.minimum(i, j)]
+
+    def of(self, intervals: Pieces) -> Field:
+        far = self.sums[intervals.last + 1]
+        near = self.sums[intervals.first]
+        if intervals.whole:
+            return far - near
+        after, before = self.sums[intervals.first + 1], self.sums[intervals.last]
+        apart = (before - after) + intervals.tail**2 * (far - before)
+        return intervals.head**2 * (after - near) + np.where(intervals.apart, apart, 0.0)
+
+    def whole(self, weight: Field) -> float:
+        # min(s_i, s_j) = Σ of the steps of s up to the lower edge; each step is in all pairs from its edge on.
+        later = np.cumsum(weight[::-1])[::-1]
+        return float(np.diff(self.sums, prepend=0.0) @ later**2)
+
+
+class Between:
+    """Numbers of all intervals between two edges, each a quadratic form of the interval.
+
+    Parameters
+    ----------
+    rows : gives the forms' entries G (stop - first, size, k) from row `first` to the one before `stop`.
+    diagonal : their entries on the diagonal (size, k).
+    """
+
+    def __init__(self, rows: Callable[[int, int], Field], diagonal: Field) -> None:
+        size, k = diagonal.shape
+        #: Interval (i, j) stands at `_start`[i] + j: row by row, empty ones (i, i) first.
+        self._start = np.concatenate([[0], np.cumsum(np.arange(size - 1, 0, -1))])
+        self._table = np.zeros((size * (size + 1) // 2, k))
+        step = max(1, _AT_A_TIME // max(1, size * k))
+        for first in range(0, size - 1, step):
+            stop = min(first + step, size - 1)
+            some = diagonal[first:stop, None] + diagonal - 2 * rows(first, stop)
+            for own, i in zip(some, range(first, stop), strict=True):
+                self._table[self._start[i] + i + 1 : self._start[i] + size] = own[i + 1 :]
+        #: From each edge to the next: small, unlike the table, so that it stays near the processor.
+        self._next = np.zeros((size, k))
+        self._next[:-1] = self._table[self._start[:-1] + np.arange(1, size)]
+
+    def of(self, intervals: Pieces, place: Index | None = None) -> Field:
+        """Return the numbers of intervals between any places (m, k), in edges; `place` says which edges are alike."""
+        ends = [intervals.first, intervals.first + 1, intervals.last, intervals.last + 1]
+        near, after, before, far = ends if place is None else (place[end] for end in ends)
+        if intervals.whole:
+            return self._at(self._start[near] + far)
+        head, tail = intervals.head, intervals.tail
+        if place is None:
+            return self._cut(ends, head, tail)
+        out = self._at(self._start[near] + far)
+        some = ((head < 1) & (near < after)) | ((tail < 1) & (before < far))
+        out[some] = self._cut([end[some] for end in (near, after, before, far)], head[some], tail[some])
+        return out
+
+    def _cut(self, ends: Sequence[Index], head: Field, tail: Field) -> Field:
+        """Return the numbers of intervals that cut cells: bilinear between edges, but a share of a cell counts squared.
+
+        Within one cell the tail is 1, so that the edge after the one behind it counts nothing.
+        """
+        near, after, before, far = ends
+        low, high = self._start[near], self._start[after]
+        a, b = head[:, None], tail[:, None]
+        out = self._at(low + far)
+        out *= a * b
+        out += a * (1 - b) * self._at(low + before)
+        out += (1 - a) * b * self._at(high + far)
+        out += (1 - a) * (1 - b) * self._at(high + before)
+        out -= a * (1 - a) * (near < after)[:, None] * np.take(self._next, near, axis=0)
+        out -= b * (1 - b) * (before < far)[:, None] * np.take(self._next, before, axis=0)
+        return out
+
+    def _at(self, row: Index) -> Field:
+        # An index in brackets takes rows ten times as long.
+        return np.take(self._table, row, axis=0)
+
+
+def weighted(rows: Field, edges: Edges) -> Field:
+    """Return Σ_e w_e · row e (m, k), of intervals by their edges."""
+    return np.asarray(sum(weight[:, None] * np.take(rows, edge, axis=0) for edge, weight in edges))
+
+
 @dataclass(frozen=True)
 class BlockPower(Feature):
     """Σ over blocks of `width` cells of (length of the interval inside the block)^power."""
@@ -195,7 +238,7 @@ class BlockPower(Feature):
     width: int
     power: int
 
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, low: Field, high: Field) -> Field:
         width, power = self.width, self.power
         if power == 1:
             return high - low
@@ -208,8 +251,6 @@ class BlockPower(Feature):
         return np.where(first >= last, same, cut + inner)
 
     def mean(self, n: int) -> float:
-        if self.power == 1:
-            return (n + 2) / 3
         if self.power != 2:
             return super().mean(n)
         # Cells i ≤ j lie both in (i + 1)(n − j) of the intervals; pairs within a block count.
@@ -220,49 +261,29 @@ class BlockPower(Feature):
         return float(pairs.sum()) / (n * (n + 1) / 2)
 
 
-@dataclass(frozen=True)
-class Times(Feature):
-    """The product of two features of one interval."""
-
-    one: Feature
-    other: Feature
-
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.one(low, high) * self.other(low, high)
-
-
 @dataclass(frozen=True, eq=False)
 class Mixed(Feature):
-    """Σ over cells of q^own · q̄^mean, for an interval q and q̄ its mean over each cell's block.
+    """Σ over cells of q^own · q̄^mean_power, for an interval q and q̄ its mean over each cell's block.
 
-    Parameters
-    ----------
-    edges : first cell of every block, and the number of cells at the end.
-    own, mean_power : the two powers, own at least one.
+    `edges` are the first cell of every block, and the number of cells at the end; `own` is at least one.
     """
 
-    edges: NDArray[np.int64]
+    edges: Index
     own: int
     mean_power: int
 
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, low: Field, high: Field) -> Field:
         first = np.searchsorted(self.edges, low, side="right") - 1
         last = np.searchsorted(self.edges, high, side="left") - 1
-        begin, middle, end = self.edges[first], self.edges[np.minimum(first + 1, last)], self.edges[last]
-        same = self._part(low, high, begin, self.edges[first + 1])
-        apart = self._part(low, self.edges[first + 1].astype(np.float64), begin, self.edges[first + 1])
-        apart = apart + (end - middle) + self._part(end.astype(np.float64), high, end, self.edges[last + 1])
-        return np.where(first == last, same, apart)
+        middle, end = self.edges[np.minimum(first + 1, last)], self.edges[last].astype(np.float64)
+        behind = self.edges[first + 1].astype(np.float64)
+        apart = self._part(low, behind, first) + (end - middle) + self._part(end, high, last)
+        return np.where(first == last, self._part(low, high, first), apart)
 
-    def _part(
-        self,
-        low: NDArray[np.float64],
-        high: NDArray[np.float64],
-        begin: NDArray[np.int64],
-        end: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
+    def _part(self, low: Field, high: Field, block: Index) -> Field:
         """Return the sum over one block, inside which the interval lies."""
-        return BlockPower(1, self.own)(low, high) * ((high - low) / (end - begin)) ** self.mean_power
+        size = self.edges[block + 1] - self.edges[block]
+        return BlockPower(1, self.own)(low, high) * ((high - low) / size) ** self.mean_power
 
 
 class Forms:
@@ -274,7 +295,7 @@ class Forms:
     edges : where each cell edge lies among the blocks, in blocks (n + 1,); None if blocks are cells.
     """
 
-    def __init__(self, forms: Sequence[Form], edges: NDArray[np.float64] | None = None) -> None:
+    def __init__(self, forms: Sequence[Form], edges: Field | None = None) -> None:
         self.forms, self.edges, self._asked = forms, edges, 0
 
     def expect(self, number: int) -> None:
@@ -291,7 +312,7 @@ class Forms:
         diagonal = np.stack([form.entries(every, every) for form in self.forms], axis=-1)
         return Between(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
 
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, low: Field, high: Field) -> Field:
         """Return the forms of intervals [low, high) in cells (m, k)."""
         if self.edges is not None:
             cell = np.arange(len(self.edges))
@@ -301,7 +322,7 @@ class Forms:
             return self._between.of(intervals)
         return np.stack([form.of(intervals) for form in self.forms], axis=-1)
 
-    def means(self, n: int) -> NDArray[np.float64]:
+    def means(self, n: int) -> Field:
         """Return the means over all intervals of whole cells on an axis of n cells (k,)."""
         return np.array([self._mean(form, n) for form in self.forms])
 
@@ -326,11 +347,11 @@ class Quadratic(Feature):
     forms: Forms
 
     @classmethod
-    def of(cls, form: Form, edges: NDArray[np.float64] | None = None) -> Quadratic:
+    def of(cls, form: Form, edges: Field | None = None) -> Quadratic:
         """Return the feature of a form over edges of blocks."""
         return cls(Forms([form], edges))
 
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, low: Field, high: Field) -> Field:
         return self.forms(low, high)[:, 0]
 
     def expect(self, number: int) -> None:
@@ -342,17 +363,12 @@ class Quadratic(Feature):
 
 @dataclass(frozen=True, eq=False)
 class Bilinear(Joint):
-    """Σ_ij C_ij f_i(x) g_j(y) for forms f and g along the axes.
-
-    Parameters
-    ----------
-    axes : f and g; one and the same where they are equal. weights : C.
-    """
+    """Σ_ij C_ij f_i(x) g_j(y) for forms f and g along the axes, the same where they are equal, and weights C."""
 
     axes: tuple[Forms, Forms]
-    weights: NDArray[np.float64]
+    weights: Field
 
-    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+    def __call__(self, spans: Sequence[Span]) -> Field:
         f, g = (forms(*span) for forms, span in zip(self.axes, spans, strict=True))
         return np.einsum("mj,mj->m", f @ self.weights, g)
 
@@ -368,20 +384,18 @@ class Bilinear(Joint):
 class PublicTotal:
     """(qᵀV1)² / (1ᵀV1): the variance that a public total takes away from an answer q, V the cells' covariance.
 
-    Parameters
-    ----------
-    along : V1 (domain.shape), the covariance of every cell with the total.
+    `along` is V1 (domain.shape), the covariance of every cell with the total.
     """
 
-    def __init__(self, along: NDArray[np.float64]) -> None:
+    def __init__(self, along: Field) -> None:
         self.along, self.spread = along, float(along.sum())
 
-    def reduction(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+    def reduction(self, spans: Sequence[Span]) -> Field:
         """Return the variance taken away from boxes (m,)."""
         return np.asarray(sums_between(self._before, spans) ** 2 / self.spread)
 
     @functools.cached_property
-    def _before(self) -> NDArray[np.float64]:
+    def _before(self) -> Field:
         """V1 summed up to every edge of cells."""
         return prefix_sums(self.along)[..., 0]
 
@@ -393,14 +407,11 @@ class PublicTotal:
         return float((self.along * both).sum()) / self.spread
 
 
-def sums_of_both(field: NDArray[np.float64], starts: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+def sums_of_both(field: Field, starts: Index | None = None) -> Field:
     """Return Σ_j w_ij field_j over j in i's block, w the share of intervals that hold both.
 
-    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do: sums up to i, and from there on.
-
-    Parameters
-    ----------
-    field : (n, ...). starts : first cell of each block; all cells are one block when None.
+    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do: sums up to i, and from there on. `starts` are the
+    first cells of blocks; all cells are one block when None.
     """
     n = len(field)
     first = np.zeros(1, dtype=np.int64) if starts is None else starts
@@ -410,3 +421,121 @@ def sums_of_both(field: NDArray[np.float64], starts: NDArray[np.int64] | None = 
     upto = low - np.repeat((low - (cell + 1.0) * field)[first], np.diff(first, append=n), axis=0)
     after = high[last] - high
     return np.asarray(((n - cell) * upto + (cell + 1) * after) / (n * (n + 1) / 2))
+
+
+def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[Around]:
+    """Yield regions, or rows (m, cells of `shape`), of about one size at a time, each as the dense box around it.
+
+    To treat all cells alike takes less time than to find the cells at the rim.
+    """
+    cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
+    low, high = np.zeros((2, cover.number, 2), dtype=np.int64)
+    low[...] = shape
+    place = np.column_stack([cover.x, cover.y])
+    for owner, start, end in ((cover.owner, place, place + 1), (cover.whole, cover.low, cover.high)):
+        begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1])[: len(owner)])
+        if len(some := owner[begins]):
+            low[some] = np.minimum(low[some], np.minimum.reduceat(start, begins))
+            high[some] = np.maximum(high[some], np.maximum.reduceat(end, begins))
+    low = np.minimum(low, high)
+    ends = [np.searchsorted(owner, np.arange(cover.number + 1)) for owner in (cover.owner, cover.whole)]
+    # A box has a rim of nothing, one cell wide, so that every neighbour of a cell is there.
+    wide, tall = (high - low + 2).T
+    order = np.lexsort((tall, np.floor(_CLASSES * np.log2(wide))))
+    wide, tall = wide[order], tall[order]
+    here = 0
+    while here < len(order):
+        # As many as there is room for, each in a box as large as the largest needs.
+        rest = slice(here, here + max(1, _CELLS // int(wide[here] * tall[here])))
+        sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
+        fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))
+        some, own = order[here : here + fit], slice(here, here + fit)
+        shares = _dense(cover, some, low[some], ends, wide[own].max(), tall[own].max())
+        yield Around(some, shares, low[some], high[some], shape)
+        here += fit
+
+
+def _dense(cover: RegionCover, some: Index, low: Index, ends: Sequence[Index], wide: int, tall: int) -> Field:
+    """Return shares of the cells in a box around each of some queries (queries, wide, tall)."""
+    out = np.zeros((len(some), wide, tall))
+    box = out.reshape(-1)
+    query, place = _listed(ends[1], some)
+    corners = np.hstack([query[:, None], cover.low[place] - low[query] + 1, cover.high[place] - low[query] + 1])
+    for each, west, south, east, north in corners.tolist():
+        out[each, west:east, south:north] = 1.0
+    query, place = _listed(ends[0], some)
+    x, y = cover.x[place] - low[query, 0] + 1, cover.y[place] - low[query, 1] + 1
+    box[(query * wide + x) * tall + y] = cover.share[place]
+    return out
+
+
+def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
+    """Return owners, as numbers among some queries, and the places of their entries in a list sorted by owner."""
+    number = ends[some + 1] - ends[some]
+    query = np.repeat(np.arange(len(some)), number)
+    return query, ends[some][query] + counted(number)
+
+
+class Windows:
+    """A table (k, places) whose parts around boxes are looked up, 0 off the grid."""
+
+    def __init__(self, table: Field) -> None:
+        # Before the first cell of a box is its rim; the largest box has another behind all places.
+        self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
+
+    def near(self, low: Index, size: int, first: Index | int = 0, number: int | None = None) -> Field:
+        """Return the table at the places from the one before `low` on (queries, number, size), from row `first` on."""
+        (across, along), wide = self._padded.strides, number or len(self._padded)
+        shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
+        windows = np.ndarray(shape, np.float64, self._padded, strides=(across, along, across, along))
+        return np.asarray(windows[first, low])
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """Some queries on a grid of `shape`, by the shares of cells that they hold in boxes around them.
+
+    Parameters
+    ----------
+    some : which queries (queries,). shares : of the cells of each box, with a rim of nothing (queries, wide, tall).
+    low, high : the cells of each box within the rim (queries, 2); cells behind them make all boxes one size.
+    """
+
+    some: Index
+    shares: Field
+    low: Index
+    high: Index
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def differences(self, ahead: tuple[int, int], behind: tuple[int, int]) -> Field:
+        """Return q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
+        # One box follows the other, each with a rim of nothing: what lies beyond an end is a rim as well.
+        one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
+        flat, out = self.shares.ravel(), np.empty_like(self.shares)
+        size = len(flat) - max(one, other)
+        np.subtract(flat[one : one + size], flat[other : other + size], out=out.ravel()[:size])
+        out.ravel()[size:] = 0.0
+        return self.inside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
+
+    def inside(self, values: Field, *axes: int) -> Field:
+        """Return values of moves along axes, without moves that begin or end off the grid, or leave the box."""
+        for axis in axes:
+            view = values if axis == 0 else values.swapaxes(1, 2)
+            view[np.flatnonzero(self.low[:, axis] == 0), 0] = 0.0
+            ends = np.flatnonzero(self.high[:, axis] == self.shape[axis])
+            size = self.high[:, axis] - self.low[:, axis]
+            view[ends, size[ends]] = 0.0
+            view[np.arange(len(self)), size + 1] = 0.0
+            view[:, -1] = 0.0
+        return values
+
+    def between(self, left: Field, right: Field) -> Field:
+        """Return leftᵀ Q right (queries, a, b) for each query Q, with left (nx, a), right (ny, b)."""
+        rows, columns = (
+            Windows(table.T).near(self.low[:, axis], self.shares.shape[1 + axis])
+            for axis, table in enumerate((left, right))
+        )
+        return np.asarray(rows @ (self.shares @ columns.mT))

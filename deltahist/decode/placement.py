@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.moments import Moments
+from deltahist.decode.base import Moments
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes
 
@@ -36,58 +36,13 @@ _OF_SLOPE = 1.14
 _ODDS, _CLUMP = 2.5, 1.5
 #: Points of one cell do not all share one place.
 _MOST_SHARED = 0.999
-#: What nothing is divided by.
-_TINY = np.finfo(np.float64).tiny
-Field = NDArray[np.float64]
-#: Typical variance of the noise in a block of so many cells along each axis.
-BlockVariance = Callable[[tuple[int, ...]], float]
 #: Blocks whose noise stands for that of all blocks of a size.
 _TYPICAL = 9
-
-
-@dataclass(frozen=True)
-class Rows:
-    """All cells of some rows."""
-
-    rows: slice
-
-    def own(self, field: Field) -> Field:
-        """Return the numbers of these cells from a field of all cells."""
-        return field[self.rows]
-
-    def beside(self, field: Field) -> list[tuple[Field, Field]]:
-        """Return along each axis the numbers of the cells before and behind; an edge's own beyond the edge."""
-        start, stop, _ = self.rows.indices(len(field))
-        around = field[np.clip(np.arange(start - 1, stop + 1), 0, len(field) - 1)]
-        out = [(around[:-2], around[2:])]
-        if field.ndim == 2:
-            padded = np.pad(around[1:-1], ((0, 0), (1, 1)), mode="edge")
-            out.append((padded[:, :-2], padded[:, 2:]))
-        return out
-
-
-@dataclass(frozen=True)
-class CellIndices:
-    """Cells by their places along each axis (k,)."""
-
-    places: tuple[NDArray[np.int64], ...]
-
-    def own(self, field: Field) -> Field:
-        """Return the numbers of these cells from a field of all cells."""
-        return field[self.places]
-
-    def beside(self, field: Field) -> list[tuple[Field, Field]]:
-        """Return along each axis the numbers of the cells before and behind; an edge's own beyond the edge."""
-        out = []
-        for axis, (place, n) in enumerate(zip(self.places, field.shape, strict=True)):
-            ends = np.maximum(place - 1, 0), np.minimum(place + 1, n - 1)
-            low, high = (field[(*self.places[:axis], end, *self.places[axis + 1 :])] for end in ends)
-            out.append((low, high))
-        return out
-
-
-#: Some cells of a map.
-Chosen: TypeAlias = Rows | CellIndices
+Field = NDArray[np.float64]
+#: Some cells of a map: an index of its arrays, by slices or by the places along each axis.
+Chosen: TypeAlias = tuple[slice | NDArray[np.int64], ...]
+#: Typical variance of the noise in a block of so many cells along each axis.
+BlockVariance = Callable[[tuple[int, ...]], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +71,7 @@ class Placement:
 
         A share f of a cell's area holds f h of its h points, give or take √(f (1 − f) u).
         """
-        return (self.law.spread(chosen.own(self.cells), self.noise),)
+        return (self.law.spread(self.cells[chosen], self.noise),)
 
     def joined(self, apart: Sequence[Field]) -> Field:
         """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
@@ -130,8 +85,7 @@ def unplaced(shares: Field, squares: Field) -> Field:
 
 @dataclass(frozen=True)
 class Clumping:
-    """How points clump: ψ, what small clumps add; ρ, the chance that two points share a place; and how slopes are
-    to be trusted.
+    """How points clump: ψ, the part of small clumps; ρ, the chance that two points share a place; the trust in slopes.
 
     They were learnt from halves of blocks, `levels` above the halves of a cell.
     """
@@ -151,23 +105,8 @@ class Clumping:
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
-def placement(cells: Field, decoder: ErrorSource) -> Placement:
-    """Learn how points lie within cells, from their unbiased estimates (domain.shape) and the noise of these."""
-    return place_points(cells, block_variance(decoder))
-
-
-def block_variance(decoder: ErrorSource) -> BlockVariance:
-    """Return typical variances of blocks, each worked out once."""
-
-    @functools.cache
-    def blocks(widths: tuple[int, ...]) -> float:
-        return block_error(decoder, widths)[0] ** 2
-
-    return blocks
-
-
-def place_points(cells: Field, blocks: BlockVariance) -> Placement:
-    """Return the `placement` of estimates whose blocks have these variances of noise."""
+def placement(cells: Field, blocks: BlockVariance) -> Placement:
+    """Learn how points lie in cells, from unbiased estimates (domain.shape) and the variance of their `blocks`."""
     return Placement(cells, blocks((1,) * cells.ndim), learn_clumping(cells, blocks))
 
 
@@ -176,9 +115,7 @@ def learn_clumping(cells: Field, blocks: BlockVariance) -> Clumping:
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
-    if not len(halves.points):
-        return Clumping(levels=levels)
-    return Clumping(*halves.fit(), levels)
+    return Clumping(*halves.fit(), levels) if len(halves.points) else Clumping(levels=levels)
 
 
 class _Halves:
@@ -197,7 +134,7 @@ class _Halves:
             ends: quarters[tuple(2 * place + end for place, end in zip(clear, ends, strict=True))]
             for ends in itertools.product((0, 1), repeat=ndim)
         }
-        slopes = _slopes(self.sums, math.sqrt(whole), CellIndices(clear))
+        slopes = _slopes(self.sums, math.sqrt(whole), clear)
         differences, noise = [], []
         for axis in range(ndim):
             half = tuple(width // 2 if a == axis else width for a in range(ndim))
@@ -237,11 +174,13 @@ class _Halves:
 
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
     """Return how density grows across chosen cells (`Placement.slanted`), from their neighbours; little in noise."""
-    least = 2 * abs(chosen.own(cells)) + 4 * error
-    found = [
-        _OF_NEIGHBOURS * (high - low) / np.maximum(abs(high) + abs(low) + least, _TINY)
-        for low, high in chosen.beside(cells)
-    ]
+    least, tiny, found = 2 * abs(cells[chosen]) + 4 * error, np.finfo(np.float64).tiny, []
+    for axis, (some, n) in enumerate(zip(chosen, cells.shape, strict=True)):
+        place = np.arange(*some.indices(n)) if isinstance(some, slice) else some
+        # At an edge the cell itself stands for the one beyond.
+        ends = np.maximum(place - 1, 0), np.minimum(place + 1, n - 1)
+        low, high = (cells[(*chosen[:axis], end, *chosen[axis + 1 :])] for end in ends)
+        found.append(_OF_NEIGHBOURS * (high - low) / np.maximum(abs(high) + abs(low) + least, tiny))
     steep = _STEEPEST / np.maximum(sum(map(abs, found)), _STEEPEST)
     return tuple(slope * steep for slope in found)
 
@@ -264,6 +203,11 @@ class ErrorSource(Protocol):
     @property
     def domain(self) -> Domain: ...
     def moments(self, work: Boxes) -> Moments: ...
+
+
+def block_variance(decoder: ErrorSource) -> BlockVariance:
+    """Return typical variances of blocks, each worked out once."""
+    return functools.cache(lambda widths: block_error(decoder, widths)[0] ** 2)
 
 
 def block_error(decoder: ErrorSource, widths: tuple[int, ...]) -> tuple[float, float]:

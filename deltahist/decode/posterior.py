@@ -11,17 +11,18 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.metric import Metric, Precision
+from deltahist.decode.projection import Metric
 from deltahist.space.workloads import Span
 from deltahist.space.workloads.sums import box_sums
 
 Field = NDArray[np.float64]
+Single = NDArray[np.float32]
 #: Rounds at most, and how far, in standard errors, cells by themselves may lie from cells together when they end ...
 _ROUNDS, _SETTLED = 40, 0.002
 #: ... or, after the last, to be sure of itself; what is below this share of the noise's variance is nothing.
@@ -56,16 +57,22 @@ DRAWS, _AT_A_TIME = 32, 1 << 16
 MOST_CELLS = 1 << 18
 #: Means of the exponential parts, in points per cell; beside them there is exactly zero.
 MEANS = 4.0 ** np.arange(7)
-#: Standard deviation, in cells, of the window in which the shares of the parts are learnt.
-_NEAR = 2.0
-#: Share of the whole map in what is learnt nearby.
-_WHOLE = 0.01
+#: Standard deviation, in cells, of the window in which the shares of the parts are learnt, and the whole map's share.
+_NEAR, _WHOLE = 2.0, 0.01
 #: Steps that the shares take each time that they are learnt.
 _STEPS = 3
 #: Standard deviations below zero from where the hazard of the normal law is as good as its asymptote.
 _FAR = 30.0
 #: Least share of a part, and least variance of a cell in points².
 _SMALLEST = 1e-12
+#: Steps of conjugate gradients at most.
+_MOST_STEPS = 300
+#: Precision of a cell, in means of the waves', of which as much is said by its own law as by the noise.
+_EVEN = 3.0
+#: Cells a side for each of the longest cosines that are solved exactly in every step, and their least and most number.
+_SIDE, _LONGEST = 16, (8, 24)
+#: Share of a preconditioner's size below which what it makes of a constant is rounding.
+_NOTHING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +88,7 @@ class Posterior:
     """
 
     cells: Field
-    errors: NDArray[np.float32]
+    errors: Single
     slope: float
     excess: float
 
@@ -90,9 +97,7 @@ class Posterior:
 
     def variance(self, held: Callable[[Field], Field]) -> Field:
         """Return the variance of the errors of linear answers (m,): `held` gives them for a field of cells (shape)."""
-        total: Field | float = 0.0
-        for error in self.errors:
-            total = total + held(error.astype(np.float64)) ** 2
+        total = sum(held(error.astype(np.float64)) ** 2 for error in self.errors)
         return np.asarray(total / len(self.errors))
 
     def inflate_variance(self, own: Field, unbiased: Field) -> Field:
@@ -175,8 +180,7 @@ def _settle(
     seen = field[metric.inside]
     spread = np.full(seen.shape, alone)
     shares = even_shares(seen.shape)
-    change, own, gain = np.zeros(metric.grid), np.zeros(metric.grid), np.zeros(metric.grid)
-    apart = np.inf
+    change, own, gain = np.zeros((3, *metric.grid))
     for _ in range(_ROUNDS):
         cell = sites(seen, spread, shares)
         shares = cell.shares
@@ -184,8 +188,7 @@ def _settle(
         given = cell.mean * (here + 1 / spread) - seen / spread
         own[metric.inside], gain[metric.inside] = here, given
         rest = pulled + gain - own * (start + change) - precision.of_noise(change)
-        # What is still to be found needs no more than single precision.
-        change = change + precision.solver(own, np.float32)(rest.astype(np.float32), _SOLVED * precision.free(own))
+        change = change + precision.solver(own)(rest.astype(np.float32), _SOLVED * precision.free(own))
         mean = (start + change)[metric.inside]
         left = scipy.ndimage.gaussian_filter(np.minimum(cell.variance, alone), _ALIKE, mode="reflect")
         spread = np.exp((1 - _DAMPED) * np.log(spread) + _DAMPED * spread_left(np.log(left)))
@@ -194,9 +197,7 @@ def _settle(
         target = np.clip(target, seen - _MOST_MOVED * root, seen + _MOST_MOVED * root)
         seen = seen + _DAMPED * (np.maximum(target, -_LOWEST * root) - seen)
         apart = float(np.sqrt(np.mean((mean - cell.mean) ** 2 / (cell.variance + _TINY * alone))))
-        if not apart < np.inf:
-            return None
-        if apart < _SETTLED:
+        if not _SETTLED <= apart < np.inf:
             break
     return (mean, own) if apart < _UNSETTLED else None
 
@@ -210,7 +211,7 @@ def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
     alone, some = metric.of_a_cell, metric.variance > 0
     variance, share = metric.variance[some], metric.copies[some] / metric.copies.sum()
     precision = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 200)]) / alone
-    left, by_others = np.empty(len(precision)), np.empty(len(precision))
+    left, by_others = np.empty((2, len(precision)))
     for i, each in enumerate(precision):
         rest = share / (1 + each * variance)
         left[i] = (rest * variance).sum()
@@ -221,7 +222,7 @@ def _cavities(metric: Metric) -> tuple[Callable[[Field], Field], float]:
 
 def _draw_errors(
     precision: Precision, own: Field, noise: Callable[[np.random.Generator], Field], residual: Field
-) -> tuple[NDArray[np.float32], float]:
+) -> tuple[Single, float]:
     """Return draws of the error (draws, *shape), and by how much the residual (shape) is larger than they have it.
 
     For e with (M + D) e = M η + D ζ, η noise of the field itself, which the metric only resembles, ζ of variance D⁻¹:
@@ -234,8 +235,7 @@ def _draw_errors(
     out = np.empty((DRAWS, *residual.shape), dtype=np.float32)
     spans = _draw_boxes(residual.shape, rng)
     unbiased, rest = np.empty((2, DRAWS, _BOXES))
-    # Single precision is far below what so few draws can tell.
-    solve, within = precision.solver(own, np.float32), _DRAWN * precision.free(own)
+    solve, within = precision.solver(own), _DRAWN * precision.free(own)
     batch = max(1, min(DRAWS, _AT_A_TIME // own.size))
     for first in range(0, DRAWS, batch):
         number = min(batch, DRAWS - first)
@@ -266,21 +266,20 @@ def _draw_boxes(shape: tuple[int, ...], rng: np.random.Generator) -> list[Span]:
     return spans
 
 
-@dataclass(frozen=True, eq=False)
-class Sites:
+class Sites(NamedTuple):
     """Mean and variance of every cell (shape), and the shares of the parts nearby (1 + means, *shape)."""
 
     mean: Field
     variance: Field
-    shares: NDArray[np.float32]
+    shares: Single
 
 
-def even_shares(shape: tuple[int, ...]) -> NDArray[np.float32]:
+def even_shares(shape: tuple[int, ...]) -> Single:
     """Return shares before anything is learnt."""
     return np.full((len(MEANS) + 1, *shape), 1 / (len(MEANS) + 1), dtype=np.float32)
 
 
-def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
+def sites(seen: Field, spread: Field, shares: Single) -> Sites:
     """Return the posterior of every cell that is seen with normal noise, by its prior alone.
 
     Parameters
@@ -298,10 +297,10 @@ def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
     # Shares need no more than single precision; differences of moments do.
     single = likelihood.astype(np.float32)
     for _ in range(_STEPS):
-        shares = _nearby(_held(shares, single))
-    held = _held(shares, likelihood)
-    first, second = np.zeros(seen.shape), np.zeros(seen.shape)
-    for part, own, mean in zip(fit[1:], held[1:], MEANS, strict=True):
+        shares = _nearby(_weigh_parts(shares, single))
+    weight = _weigh_parts(shares, likelihood)
+    first, second = np.zeros((2, *seen.shape))
+    for part, own, mean in zip(fit[1:], weight[1:], MEANS, strict=True):
         middle = seen - spread / mean
         z = middle / root
         far = z < -_FAR
@@ -315,11 +314,11 @@ def sites(seen: Field, spread: Field, shares: NDArray[np.float32]) -> Sites:
     return Sites(first, np.maximum(second - first**2, _SMALLEST), shares)
 
 
-def _held(shares: NDArray[Any], likelihood: NDArray[Any]) -> NDArray[Any]:
-    """Return how likely each part holds in each cell."""
-    held = np.maximum(shares, _SMALLEST) * likelihood
-    held /= held.sum(axis=0)
-    return held
+def _weigh_parts(shares: NDArray[Any], likelihood: NDArray[Any]) -> NDArray[Any]:
+    """Return the probability of each part in each cell."""
+    weight = np.maximum(shares, _SMALLEST) * likelihood
+    weight /= weight.sum(axis=0)
+    return weight
 
 
 def _nearby(held: NDArray[Any]) -> NDArray[Any]:
@@ -348,3 +347,175 @@ def _weight_of_itself(ndim: int) -> float:
     side = np.zeros(8 * int(_NEAR) + 1)
     side[side.size // 2] = 1
     return float(scipy.ndimage.gaussian_filter1d(side, _NEAR).max()) ** ndim
+
+
+class Precision:
+    """M + D on changes of a map: M the inverse variance of waves, D a diagonal of cells.
+
+    A change is zero beyond the domain's part of the grid, and adds up to zero where the total is known.
+    Waves without variance are left out. Fields may be stacks (…, *grid).
+    """
+
+    def __init__(self, metric: Metric, total_known: bool) -> None:
+        self.metric, self.total_known = metric, total_known
+        self.waves = metric.precision
+        self.inside = np.zeros(metric.grid)
+        self.inside[metric.inside] = 1.0
+        self.size = float(self.inside.sum())
+        self._even = self._even_precision(self.waves)
+        self._long = () if metric.periodic else tuple(map(_cosines, metric.grid))
+        #: Where the longest waves stand among all.
+        self._corner = tuple(slice(0, len(cosines)) for cosines in self._long) or (slice(0, 0),)
+        short = self.waves.copy()
+        short[self._corner] = self.waves.min()
+        self._even_of_short = self._even_precision(short)
+
+    def _even_precision(self, waves: Field) -> float:
+        copies = self.metric.copies
+        return _EVEN * float((copies * waves).sum() / copies.sum())
+
+    def change(self, field: NDArray[Any]) -> NDArray[Any]:
+        """Return the nearest change to a field, in its place."""
+        if self.size < self.inside.size:
+            field *= self.inside.astype(field.dtype, copy=False)
+        if self.total_known:
+            inside: tuple[Any, ...] = (..., *self.metric.inside)
+            field[inside] -= field.sum(self.metric.axes, keepdims=True) / self.size
+        return field
+
+    def of_noise(self, field: Field) -> Field:
+        """Return M of a field."""
+        return self.metric.filter(field, self.waves)
+
+    def free(self, cells: Field) -> float:
+        """Return the number of free cells: the sum of the noise's shares in all that is known of each."""
+        return float((self.inside * self._even / (cells + self._even)).sum())
+
+    def solver(self, cells: Field) -> Callable[[Single, float], Single]:
+        """Return a function from fields to the changes x with (M + D) x = field along all changes, D of cells (*grid).
+
+        It takes preconditioned conjugate gradients in single precision: its callers need no more. They end at a squared
+        distance from the solution, in standard errors, the second argument: as the preconditioner estimates it, a few
+        times too large.
+        """
+        nearly_solved, long_waves = self._nearly_solved(cells), self._long_waves(cells)
+        diagonal, waves = cells.astype(np.float32), self.waves.astype(np.float32)
+
+        def times(along: Single, image: Single, spare: Single) -> Single:
+            np.copyto(image, along)
+            image = self.metric.filter(image, waves, overwrite=True)
+            image += np.multiply(diagonal, along, out=spare)
+            return self.change(image)
+
+        def solve(right: Single, within: float) -> Single:
+            # In units of the largest: squares of single precision overflow early.
+            unit = np.float32(np.abs(right).max() or 1.0)
+            rest = self.change(right / unit)
+            # Memory of its own for each field: to ask for more in every step costs as much as the transforms.
+            found, along, image, spare = (np.zeros_like(rest) for _ in range(4))
+            if long_waves is not None:
+                found = long_waves(rest, None, found)
+                rest -= times(found, image, spare)
+            size: Field = np.zeros(1)
+            for _ in range(_MOST_STEPS):
+                image = nearly_solved(rest, image, spare)
+                if long_waves is not None:
+                    image = long_waves(rest, image, spare)
+                before, size = size, self._product(rest, image, spare)
+                if size.max() <= within / float(unit) / float(unit):
+                    break
+                along *= _ratio(size, before)
+                along += image
+                image = times(along, image, spare)
+                length = _ratio(size, self._product(along, image, spare))
+                found += np.multiply(length, along, out=spare)
+                rest -= np.multiply(length, image, out=spare)
+            found *= unit
+            return self.change(found)
+
+        return solve
+
+    def _long_waves(self, cells: Field) -> Callable[[Single, Single | None, Single], Single] | None:
+        """Return the solver for the longest waves W, from the residual r and a change z (or zero) to
+
+        z + W (Wᵀ(M + D)W)⁻¹ Wᵀ(r − (M + D) z). A preconditioner leaves most of its error there, where M is large: steps
+        grew with the side of the map. With this after it they do not (Tang et al. 2009, A-DEF2). None on a torus, where
+        no change is a wave.
+        """
+        if not self._long:
+            return None
+        both = scipy.fft.dctn(cells)
+        for at, cosines in enumerate(self._long):
+            # Products of two cosines are the means of two others: axis by axis, waves become pairs of waves.
+            number, size = len(cosines), cells.shape[at]
+            i, j = np.arange(number)[:, None], np.arange(number)
+            root = np.where(j, 1.0, np.sqrt(0.5)) / np.sqrt(2 * size)
+            scale = np.multiply.outer(root, root).reshape(number, number, *[1] * (cells.ndim - at - 1))
+            both = (both.take(abs(i - j), 2 * at) + both.take(i + j, 2 * at)) * scale
+        order = (*range(0, 2 * cells.ndim, 2), *range(1, 2 * cells.ndim, 2))
+        waves = self.waves[self._corner]
+        matrix = both.transpose(order).reshape(waves.size, waves.size) + np.diag(waves.ravel())
+        first = int(self.total_known)
+        inverse = np.zeros_like(matrix)
+        inverse[first:, first:] = np.linalg.inv(matrix[first:, first:])
+        solution, diagonal, spectrum = (each.astype(np.float32) for each in (inverse, cells, waves))
+        *across, along = (each.astype(np.float32) for each in self._long)
+
+        def onto(field: Single) -> Single:
+            """Return Wᵀ of a field."""
+            some = field @ along.T
+            return across[0] @ some if across else some
+
+        def solved(rest: Single, found: Single | None, spare: Single) -> Single:
+            if found is None:
+                left = onto(rest)
+            else:
+                np.subtract(rest, np.multiply(diagonal, found, out=spare), out=spare)
+                left = onto(spare) - spectrum * onto(found)
+            lead = left.shape[: left.ndim - spectrum.ndim]
+            share = (left.reshape(*lead, -1) @ solution).reshape(left.shape) @ along
+            more = across[0].T @ share if across else share
+            return more if found is None else np.add(found, more, out=found)
+
+        return solved
+
+    def _nearly_solved(self, cells: Field) -> Callable[[Single, Single, Single], Single]:
+        """Return the preconditioner: from fields, and memory for two, to changes that nearly solve the equations.
+
+        Where cells are known, D⁻¹ does, elsewhere M⁻¹, which is the noise's variance: with a = D / (D + even),
+        a (D + even)⁻¹ + √(1 − a) M⁻¹ √(1 − a). Changes add up to zero in its own metric: taken off in the plain one,
+        a constant would cost cells that are known.
+        """
+        even = self._even_of_short
+        known = self.inside * cells / (cells + even) ** 2
+        scale = self.inside * np.sqrt(even / (cells + even))
+        constant = known + scale * self.metric.filter(scale, self.metric.variance)
+        level = float((constant * self.inside).sum())
+        most = float((known + scale**2 * self.metric.variance.max()).sum())
+        level = self.total_known * (1 / level if level > _NOTHING * most else 0.0)
+        own, around, even_part = (each.astype(np.float32) for each in (known, scale, level * constant))
+        variance = self.metric.variance.astype(np.float32)
+
+        def nearly_solved(field: Single, out: Single, spare: Single) -> Single:
+            out = self.metric.filter(np.multiply(around, field, out=out), variance, overwrite=True)
+            out *= around
+            out += np.multiply(own, field, out=spare)
+            if level:
+                out -= np.multiply(even_part, out.sum(self.metric.axes, keepdims=True), out=spare)
+            return out
+
+        return nearly_solved
+
+    def _product(self, one: Single, other: Single, spare: Single) -> Field:
+        """Return the inner product of fields, or of each of a stack with its own; a field is spared for it."""
+        return np.multiply(one, other, out=spare).sum(self.metric.axes, keepdims=True).astype(np.float64)
+
+
+def _ratio(one: Field, other: Field) -> Single:
+    return np.divide(one, other, out=np.zeros_like(one), where=other > 0).astype(np.float32)
+
+
+def _cosines(n: int) -> Field:
+    """Return the longest cosines (waves, n), of length 1: at most as many as have products that are cosines, too."""
+    number = min(int(np.clip(n // _SIDE, *_LONGEST)), (n + 1) // 2)
+    return np.asarray(scipy.fft.idct(np.eye(number, n), norm="ortho", axis=1))

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.metric import Metric
 from deltahist.errors import DeltaHistWarning
 
+Field = NDArray[np.float64]
+#: Simulated noise fields at least and at most, from which a spectrum is learnt; below a quarter of the most it is
+#: smoothed more.
+_FIELDS = (4, 100)
+#: Fields times the side of a square map: the larger it is, the more waves are alike that are next to each other.
+_FIELDS_TIMES_SIDE = 6400
+#: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
+#: frequency that the trusted variance should have.
+_TILT, _TRUSTED_POWER = (0.5, 1.5), 1.5
+#: Bytes from which on a filter is worth more than one processor: to wake the others takes longer than a small one.
+_SHARED = 1 << 21
+#: Smallest variance of a frequency, relative to the mean: a metric must be finite.
+_LEAST = 1e-9
 #: Steps between two looks at the certificate, and before the step length is first looked at.
 _LOOK, _SETTLE = 10, 20
 #: Steps at most, and cells times steps, some minutes.
@@ -23,10 +39,124 @@ _NONE = 1e-18
 _FIRST, _PART = 30.0, 0.5
 #: Steps that are remembered at most, and numbers that they may take together (of four bytes).
 _REMEMBERED, _MOST_NUMBERS = 15, 1 << 29
-#: What is remembered is forgotten where a residual is so many times the last one.
+#: Earlier steps are forgotten where a residual is so many times the last one.
 _WORSE = 2.0
 #: Added to the squared lengths of changes, relative: they are kept to single precision.
 _RIDGE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """Waves in which an estimate's noise is (nearly) uncorrelated, and the variance of each.
+
+    Parameters
+    ----------
+    variance : of the noise by frequency, less for long waves (`shrink_long_waves`); 0 at the origin for a known total.
+    grid : shape of the fields that are transformed.
+    periodic : whether the waves live on a torus (frequencies as of a real transform); else cosines.
+    inside : the domain's part of the grid; there are no points beyond it.
+    slope : power of the frequency with which the noise's own variance falls off towards long waves; 0 for white noise.
+    """
+
+    variance: Field
+    grid: tuple[int, ...]
+    periodic: bool
+    inside: tuple[slice, ...]
+    slope: float = 0.0
+
+    def filter(
+        self, field: NDArray[Any], factor: NDArray[Any], *, overwrite: bool = False
+    ) -> NDArray[Any]:
+        """Return a field, or a stack of fields (…, *grid), with each wave multiplied by a factor.
+
+        With `overwrite` the field's memory may be used for the result.
+        """
+        axes, workers = self.axes, -1 if field.nbytes >= _SHARED else 1
+        if self.periodic:
+            waves = scipy.fft.rfftn(field, axes=axes, workers=workers)
+            waves *= factor
+            return np.asarray(scipy.fft.irfftn(waves, self.grid, axes=axes, workers=workers, overwrite_x=True))
+        waves = scipy.fft.dctn(field, norm="ortho", axes=axes, workers=workers, overwrite_x=overwrite)
+        waves *= factor
+        return np.asarray(scipy.fft.idctn(waves, norm="ortho", axes=axes, workers=workers, overwrite_x=True))
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of a grid, the last ones of a stack of grids."""
+        return tuple(range(-len(self.grid), 0))
+
+    @property
+    def precision(self) -> Field:
+        """One over the variance of each wave; 0 where that is 0: such waves do not move."""
+        return np.divide(1.0, self.variance, out=np.zeros_like(self.variance), where=self.variance > 0)
+
+    @property
+    def of_a_cell(self) -> float:
+        """Variance of a single cell's noise, in points²: the mean over all waves."""
+        return float((self.copies * self.variance).sum() / self.copies.sum())
+
+    @property
+    def copies(self) -> Field:
+        """How many waves of the whole grid each frequency stands for: a real transform leaves out those that mirror."""
+        out = np.ones(self.variance.shape)
+        if self.periodic:
+            out[..., 1 : (self.grid[-1] + 1) // 2] = 2
+        return out
+
+
+def simulated_metric(field: Callable[[], Field], grid: tuple[int, ...], *, total_known: bool) -> Metric:
+    """Return the metric of noise that `field` draws on a grid, in cosines."""
+    size = math.prod(grid)
+    fields = int(np.clip(_FIELDS_TIMES_SIDE / math.sqrt(size), *_FIELDS))
+    power = np.zeros(grid)
+    for _ in range(fields):
+        power += scipy.fft.dctn(field(), norm="ortho", workers=-1) ** 2
+    power /= fields
+    origin = 0.0 if total_known else power.flat[0]
+    power.flat[0] = power.flat[min(1, size - 1)]  # the origin is apart: neighbours must not feel it
+    power = scipy.ndimage.uniform_filter(power, 3 if fields > _FIELDS[1] // 4 else 5, mode="reflect")
+    power = np.maximum(power, _LEAST * power.mean())
+    power.flat[0] = origin
+    return shrink_long_waves(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
+
+
+def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
+    """Return the metric with the variance of long waves lowered by a power of the frequency.
+
+    Cutting off negative cells adds a little to every empty cell, always in the same direction: over a box this grows
+    with the area, while noise grows more slowly. The power depends on how the noise itself falls off where it is None.
+    The variance of the mean, where the total is not known, is lowered to that of the longest wave. None is raised, so
+    that the certificate still bounds the error in standard errors.
+    """
+    waves = np.zeros(metric.variance.shape)
+    for axis, n in enumerate(metric.grid):
+        omega = np.pi * np.arange(metric.variance.shape[axis]) / n * (2 if metric.periodic else 1)
+        shape = [1] * waves.ndim
+        shape[axis] = -1
+        waves += (2 - 2 * np.cos(omega)).reshape(shape)
+    waves = np.sqrt(waves / max(waves.max(), 1e-300))
+    some = (waves > 0) & (metric.variance > 0)
+    if not some.any():
+        return metric
+    slope = _slope(metric.variance[some], waves[some])
+    if power is None:
+        power = float(np.clip(_TRUSTED_POWER - slope, *_TILT))
+    variance = metric.variance.copy()
+    variance[some] *= waves[some] ** power
+    # The mean of a map is its longest wave, in which what is cut off adds up most of all.
+    variance.flat[0] = min(variance.flat[0], variance[some][np.argmin(waves[some])])
+    return replace(metric, variance=variance, slope=slope)
+
+
+def _slope(variance: Field, waves: Field) -> float:
+    """Return the power of the frequency with which the variance of waves falls off."""
+    # Long waves are few, and matter most: every octave counts alike.
+    octave = np.floor(np.log2(waves)).astype(np.int64)
+    octave -= octave.min()
+    number = np.bincount(octave)
+    level = np.log(np.bincount(octave, variance)[number > 0] / number[number > 0])
+    at = np.bincount(octave, np.log(waves))[number > 0] / number[number > 0]
+    return float(np.polyfit(at, level, 1)[0]) if len(at) > 1 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +166,7 @@ class ProjectedCells:
     No answer differs from that of the exactly nearest cells by more than √`distance` of its standard errors.
     """
 
-    cells: NDArray[np.float64]
+    cells: Field
     distance: float
     steps: int
 
@@ -44,7 +174,7 @@ class ProjectedCells:
         self.cells.flags.writeable = False
 
 
-def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None) -> ProjectedCells:
+def nonnegative(field: Field, metric: Metric, total: float | None) -> ProjectedCells:
     """Return the nearest cells that are not negative and add up to the total, in the noise's metric.
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as
@@ -56,8 +186,7 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
 
     Parameters
     ----------
-    field : unbiased estimates on the metric's grid, with the total if that is known.
-    metric : of their noise.
+    field : unbiased estimates on the metric's grid, with the total if that is known. metric : of their noise.
     total : number of points, or None if it is not known.
 
     Warns
@@ -72,7 +201,7 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
     # Cells are what a state holds above a level; below it, it is minus the multipliers over the step.
     state, accelerated = field, Anderson(field.size)
     nearest, cells, done, turn = np.inf, field, 0, _SETTLE
-    settled: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    settled: tuple[Field, Field] | None = None
     limit = max(_LOOK, min(_MOST_STEPS, _MOST_WORK // field.size))
     while True:
         point, level = _feasible(state, metric.inside, total)
@@ -104,9 +233,7 @@ def nonnegative(field: NDArray[np.float64], metric: Metric, total: float | None)
     return ProjectedCells(cells[metric.inside], nearest, done)
 
 
-def _feasible(
-    state: NDArray[np.float64], inside: tuple[slice, ...], total: float | None
-) -> tuple[NDArray[np.float64], float]:
+def _feasible(state: Field, inside: tuple[slice, ...], total: float | None) -> tuple[Field, float]:
     """Return the feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
     cells = np.zeros_like(state)
     if total is None:
@@ -123,12 +250,7 @@ def _feasible(
     return cells, highest + level
 
 
-def _distance(
-    cells: NDArray[np.float64],
-    field: NDArray[np.float64],
-    multipliers: NDArray[np.float64],
-    metric: Metric,
-) -> float:
+def _distance(cells: Field, field: Field, multipliers: Field, metric: Metric) -> float:
     """Return a bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (free beyond the domain).
 
     The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
@@ -138,13 +260,7 @@ def _distance(
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
 
 
-def _length(field: NDArray[np.float64]) -> float:
-    """Return the Euclidean norm, also of numbers whose squares are none any more."""
-    most = float(np.abs(field).max())
-    return most * float(np.linalg.norm(field / most)) if most > 0 else 0.0
-
-
-def _balanced(step: float, cells: NDArray[np.float64], multipliers: NDArray[np.float64]) -> float:
+def _balanced(step: float, cells: Field, multipliers: Field) -> float:
     """Return the step length at which cells and multipliers would have changed as much (or the present one).
 
     Where multipliers have changed more, they are still far off, and longer steps find them sooner.
@@ -153,16 +269,18 @@ def _balanced(step: float, cells: NDArray[np.float64], multipliers: NDArray[np.f
     return _PART * pushed / moved if moved > 0 and pushed > 0 else step
 
 
+def _length(field: Field) -> float:
+    """Return the Euclidean norm, also of numbers whose squares are none any more."""
+    most = float(np.abs(field).max())
+    return most * float(np.linalg.norm(field / most)) if most > 0 else 0.0
+
+
 class Anderson:
-    """The next point of a fixed-point iteration, from what the last few steps taught of its residual.
+    """Next points of a fixed-point iteration, learnt from the residuals of the last few steps.
 
     Iterating x ↦ x + r(x) moves by the residual. Here the residual is first lowered by that combination of its
     last changes that leaves least of it, and the points are moved along (Walker and Ni 2011). Where r is affine
-    this is GMRES.
-
-    Parameters
-    ----------
-    size : numbers in a point. 120 bytes each are held, and 2 GiB at most, by remembering fewer steps.
+    this is GMRES. A point of `size` numbers takes 120 bytes each, and 2 GiB at most, by remembering fewer steps.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)
@@ -182,9 +300,9 @@ class Anderson:
     def forget(self) -> None:
         """Start anew, from a point of another iteration."""
         self._count, self._least, self._best = 0, np.inf, np.empty(0)
-        self._last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self._last: tuple[Field, Field] | None = None
 
-    def step(self, point: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np.float64]:
+    def step(self, point: Field, residual: Field) -> Field:
         """Return the point that follows one with that residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
         if norm > _WORSE * self._least:
@@ -204,12 +322,12 @@ class Anderson:
             return plain
         at = self._count % len(self._gram)
         self._count += 1
-        held = slice(min(self._count, len(self._gram)))
+        some = slice(min(self._count, len(self._gram)))
         np.divide(change.ravel(), length, out=self._changes[at], casting="same_kind")
         np.subtract(plain, before, out=change)
         np.divide(change.ravel(), length, out=self._moves[at], casting="same_kind")
-        self._gram[at, held] = self._changes[held] @ self._changes[at]
-        along = (self._changes[held] @ residual.ravel().astype(np.float32)).astype(np.float64)
-        self._gram[held, at] = self._gram[at, held]
-        shares = np.linalg.solve(self._gram[held, held] + _RIDGE * np.eye(held.stop), along)
-        return plain - (shares.astype(np.float32) @ self._moves[held]).reshape(point.shape)
+        self._gram[at, some] = self._changes[some] @ self._changes[at]
+        along = (self._changes[some] @ residual.ravel().astype(np.float32)).astype(np.float64)
+        self._gram[some, at] = self._gram[at, some]
+        shares = np.linalg.solve(self._gram[some, some] + _RIDGE * np.eye(some.stop), along)
+        return plain - (shares.astype(np.float32) @ self._moves[some]).reshape(point.shape)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_header, read_columns
 from deltahist.budget import Budget, Payment
-from deltahist.decode.moments import check_level
+from deltahist.decode import check_level
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.kinds.isotonic import Isotonic, below
 from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, stamp

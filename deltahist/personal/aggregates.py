@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from deltahist.accounts.rules import ceil_nano, read_amount
 from deltahist.budget import Budget
-from deltahist.decode import interval
-from deltahist.decode.moments import Moments
+from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed, finite, positive
 from deltahist.mechanisms.calibration import scale_noise
 from deltahist.personal.query import Expression, Query, list_values

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
-from deltahist.decode.placement import CellIndices, Chosen, Rows, unplaced
+from deltahist.decode.placement import Chosen, unplaced
 from deltahist.space.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
 from deltahist.space.workloads.cover import AXES, Weight
 from deltahist.space.workloads.sums import prefix_sums, prefix_sums_of
@@ -140,13 +140,14 @@ class _Estimates:
     @functools.cached_property
     def fields(self) -> CellSums:
         """Sums of the fields of all cells."""
-        sums, number = CellSums(), len(self._fields(Rows(slice(1))))
-        sums.prefix = prefix_sums_of(self.cells.shape, number, lambda rows: self._fields(Rows(rows)))
+        sums, columns = CellSums(), (slice(None),) * (self.cells.ndim - 1)
+        number = len(self._fields((slice(1), *columns)))
+        sums.prefix = prefix_sums_of(self.cells.shape, number, lambda rows: self._fields((rows, *columns)))
         return sums
 
     def _fields(self, chosen: Chosen) -> tuple[Field, ...]:
         """Cells, slopes times cells along each axis, and `spreads` if they are wanted (`Placement`)."""
-        placement, own = self.release.placement, chosen.own(self.cells)
+        placement, own = self.release.placement, self.cells[chosen]
         return (own, *placement.slanted(own, chosen), *(placement.spreads(chosen) if self.placed else ()))
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
@@ -181,7 +182,7 @@ class _Estimates:
         return found, whole, touched, np.where(cover.cut, self._joined(apart, len(found)), 0.0)
 
     def _by_cells(self, cover: RegionCover) -> tuple[Field, Field, Field, Field]:
-        inside, cut = self._inside(cover), CellIndices((cover.x, cover.y))
+        inside, cut = self._inside(cover), (cover.x, cover.y)
         if not len(cover.owner):
             return inside, inside, inside, np.zeros(len(inside))
         own, *others = self._fields(cut)

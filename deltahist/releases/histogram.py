@@ -22,6 +22,7 @@ from deltahist.decode import (
     placement,
     posterior,
 )
+from deltahist.decode.placement import block_variance
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
@@ -175,7 +176,7 @@ class Release(CountEstimates, BaseRelease):
     @functools.cached_property
     def placement(self) -> Placement:
         """Where in their cells the points lie, as far as the estimates themselves tell."""
-        return placement(self._unbiased, self.decoder)
+        return placement(self._unbiased, block_variance(self.decoder))
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         return self.answerer().answer(work, level=level, nonnegative=nonnegative)

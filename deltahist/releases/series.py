@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import Metric, Placement, interval, placement
-from deltahist.decode.moments import Asked, Moments
-from deltahist.decode.placement import Chosen, block_variance, place_points
+from deltahist.decode.base import Asked, Moments
+from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError, fits_memory
 from deltahist.preprocessing import Clock, seconds
 from deltahist.privacy import Law
@@ -379,8 +379,8 @@ class Summed(CountEstimates):
     def placement(self) -> JointPlacement:
         """Where in their cells the points lie."""
         blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
-        parts = [place_points(each.cells(), blocks[each.laws]) for each in self.releases]
-        return JointPlacement(parts, placement(self.cells(), self.decoder))
+        parts = [placement(each.cells(), blocks[each.laws]) for each in self.releases]
+        return JointPlacement(parts, placement(self.cells(), block_variance(self.decoder)))
 
     @functools.cached_property
     def _unbiased(self) -> Field:
@@ -480,8 +480,8 @@ class JointPlacement:
 
     def slanted(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
         """`Placement.slanted`: each release's slopes with its own cells, the sum's with what `own` is beyond it."""
-        parts = [each.slanted(chosen.own(each.cells), chosen) for each in self.parts]
-        beyond = self.learnt.slanted(own - chosen.own(self.learnt.cells), chosen)
+        parts = [each.slanted(each.cells[chosen], chosen) for each in self.parts]
+        beyond = self.learnt.slanted(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
-from deltahist.decode.general import general_decoder
+from deltahist.decode.base import Decoder, general_decoder
 from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
 from deltahist.space.domain import Domain
 

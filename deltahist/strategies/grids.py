@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
-from deltahist.decode.forms import BlockPower, Feature, Times
-from deltahist.decode.moments import Terms
+from deltahist.decode.forms import BlockPower, Joint, Terms
 from deltahist.errors import InputError, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span
@@ -348,26 +347,14 @@ class CellsDecoder(Decoder):
         return query
 
     def terms(self, order: int) -> Terms:
-        axes, law = self.domain.ndim, self.laws[0]
-        power = [tuple([BlockPower(1, p)] * axes) for p in range(1, 5)]
-        n = float(self.domain.size)
-        first, second, third, fourth = power
-        if order == 2:
-            own: Terms = [(law.variance(), second)]
-            # The length of an interval, squared: what it has in the one block that is the axis.
-            squared: tuple[Feature, ...] = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
-            return [*own, (-law.variance() / n, squared)] if self.total_known else own
-        weight = law.kurtosis() * law.variance() ** 2
-        if not self.total_known:
-            return [(weight, fourth)]
-        # Σ (q_i − s/n)⁴ with s = Σ q_i
-        square = _times(first, first)
-        return [
-            (weight, fourth),
-            (-4 * weight / n, _times(first, third)),
-            (6 * weight / n**2, _times(square, second)),
-            (-3 * weight / n**3, _times(square, square)),
-        ]
+        axes, law, n = self.domain.ndim, self.laws[0], float(self.domain.size)
+        if order == 4:
+            mean = FourthOfCells(n if self.total_known else math.inf)
+            return [(law.kurtosis() * law.variance() ** 2, mean)]
+        own: Terms = [(law.variance(), (BlockPower(1, 2),) * axes)]
+        # The length of an interval, squared: what it has in the one block that is the axis.
+        squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
+        return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         cells = np.ones(len(variance))
@@ -383,6 +370,15 @@ class CellsDecoder(Decoder):
         return out
 
 
-def _times(a: tuple[Feature, ...], b: tuple[Feature, ...]) -> tuple[Feature, ...]:
-    """Return the axis-wise product of two tuples of features."""
-    return tuple(Times(f, g) for f, g in zip(a, b, strict=True))
+@dataclass(frozen=True)
+class FourthOfCells(Joint):
+    """Σ (q_i − s / n)⁴ over the n cells, of which a box holds q_i, and s = Σ q_i; infinite n leaves the cells alone."""
+
+    size: float
+
+    def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        first, second, third, fourth = (
+            math.prod((BlockPower(1, power)(*span) for span in spans), start=np.ones(1)) for power in range(1, 5)
+        )
+        mean = first / self.size
+        return fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**3 * first

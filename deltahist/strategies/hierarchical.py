@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
-from deltahist.decode.forms import BlockPower, PublicTotal, sums_of_both
-from deltahist.decode.general import MOST_DENSE, DenseDecoder
-from deltahist.decode.moments import LEAST_SQUARED, Asked, Moments, Terms, rows_of
+from deltahist.decode.base import LEAST_SQUARED, MOST_DENSE, Asked, Decoder, DenseDecoder, Moments, rows_of
+from deltahist.decode.forms import BlockPower, PublicTotal, Terms, sums_of_both
 from deltahist.errors import whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain

@@ -12,8 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
-from deltahist.decode.general import DenseDecoder
+from deltahist.decode.base import Decoder, DenseDecoder
 from deltahist.errors import InputError, positive
 from deltahist.space.domain import Domain
 from deltahist.strategies.base import Strategy, refuse_pure

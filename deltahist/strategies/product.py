@@ -17,9 +17,9 @@ from deltahist.decode.forms import (
     Feature,
     Form,
     Quadratic,
+    Terms,
     weighted,
 )
-from deltahist.decode.moments import Terms
 from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain

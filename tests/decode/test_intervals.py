@@ -9,7 +9,7 @@ import scipy.signal
 import scipy.stats
 
 import deltahist as dh
-from deltahist.decode.moments import Moments, interval
+from deltahist.decode import Moments, interval
 from deltahist.privacy import Gaussian, Laplace
 
 WIDE = Laplace(Fraction(1000))

@@ -8,7 +8,7 @@ import scipy.fft
 
 import deltahist as dh
 from deltahist.decode import Metric
-from deltahist.decode.metric import shrink_long_waves, simulated_metric
+from deltahist.decode.projection import shrink_long_waves, simulated_metric
 from deltahist.strategies import Flow, Identity, Spectral
 
 SHAPES = [(9,), (8,), (5, 4), (4, 7), (1, 6)]

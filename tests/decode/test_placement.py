@@ -5,7 +5,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode.placement import CellIndices, Rows, _slopes, _sums_of_two, learn_clumping
+from deltahist.decode.placement import _slopes, _sums_of_two, learn_clumping
 
 DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
 NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
@@ -72,7 +72,7 @@ def test_blocks_that_are_one_place_are_recovered():
 def test_a_plane_has_its_slope():
     i, _ = np.indices((50, 50))
     cells = 1000.0 + 10 * i
-    along_x, along_y = _slopes(cells, 0.0, Rows(slice(None)))
+    along_x, along_y = _slopes(cells, 0.0, (slice(None),) * 2)
     # A plane would be (h_E − h_W) / 8 h: half of what density grows by from centre to edge. Neighbours weigh more.
     assert np.allclose(along_x[1:-1], (0.75 * 20 / (4 * cells))[1:-1])
     assert not along_y.any()
@@ -80,14 +80,14 @@ def test_a_plane_has_its_slope():
 
 
 def test_slopes_leave_the_density_positive():
-    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1, Rows(slice(None)))
+    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1, (slice(None),) * 2)
     assert np.sum(np.abs(along), axis=0).max() <= 0.5 + 1e-12
 
 
 def test_single_cells_have_the_slopes_of_whole_rows():
     cells = np.random.default_rng(6).normal(3, 5, (9, 7))
     some = np.indices(cells.shape).reshape(2, -1)
-    asked = (Rows(slice(None)), Rows(slice(3, 5)), CellIndices(tuple(some)))
+    asked = ((slice(None),) * 2, (slice(3, 5), slice(None)), tuple(some))
     for every, rows, places in zip(*(_slopes(cells, 0.3, chosen) for chosen in asked), strict=True):
         assert np.array_equal(rows, every[3:5])
         assert np.array_equal(places, every.ravel())

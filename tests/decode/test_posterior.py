@@ -12,8 +12,7 @@ from hypothesis import example, given, settings as property_settings, strategies
 
 import deltahist as dh
 from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
-from deltahist.decode.metric import Precision
-from deltahist.decode.posterior import MEANS, even_shares, sites
+from deltahist.decode.posterior import MEANS, Precision, even_shares, sites
 from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Optimal, Spectral, Tents
 from tests.decode.test_metric import KINDS, random_metric, waves
 from tests.decode.test_precision import dense
@@ -183,7 +182,7 @@ def test_residuals_as_drawn_have_no_excess_and_bias_has():
     for _ in range(25):
         drawn = noise(rng)
         right = precision.of_noise(drawn) + np.sqrt(cells) * rng.normal(size=drawn.shape)
-        residual = drawn - precision.solver(cells, right.dtype)(right, 1e-6)
+        residual = drawn - precision.solver(cells)(right.astype(np.float32), 1e-6)
         found.append([module._draw_errors(precision, cells, noise, r)[1] for r in (residual, residual + bias)])
     fair, biased = np.array(found).T
     # Beyond two standard errors, and the residual's law is skew: one in twenty, eight of 25 once in 20,000.

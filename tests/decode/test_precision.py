@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deltahist.decode import Metric
-from deltahist.decode.metric import Precision
+from deltahist.decode.posterior import Precision
 from tests.decode.test_metric import KINDS, SHAPES, random_metric, waves
 
 
@@ -30,15 +30,14 @@ def solved(precision, cells, right):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("periodic", "pad"), KINDS)
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_solutions_are_those_of_the_dense_equations(shape, known, periodic, pad, kind):
+def test_solutions_are_those_of_the_dense_equations(shape, known, periodic, pad):
     rng = np.random.default_rng(1)
     precision = Precision(random_metric(rng, shape, periodic, known, pad), known)
     grid = precision.metric.grid
     cells = rng.uniform(0, 1, grid) ** 4 * 30
-    right = rng.normal(0, 3, (3, *grid)).astype(kind)
-    found = precision.solver(cells, right.dtype)(right, 1e-8)
-    assert found.dtype == kind
+    right = rng.normal(0, 3, (3, *grid)).astype(np.float32)
+    found = precision.solver(cells)(right, 1e-8)
+    assert found.dtype == np.float32
     for each, own in zip(found, right, strict=True):
         assert np.allclose(each, solved(precision, cells, own.astype(float)), atol=2e-4)
     beyond = np.ones(grid, dtype=bool)
@@ -55,11 +54,11 @@ def test_fields_of_a_stack_are_solved_as_if_alone(known):
     precision = Precision(random_metric(rng, (6, 5), True, known, 1), known)
     grid = precision.metric.grid
     cells, one, other = rng.uniform(0.1, 5, grid), *rng.normal(size=(2, *grid))
-    right = np.stack([one, other, one, one + other, 1e-4 * other, one * 0])
+    right = np.stack([one, other, one, one + other, 1e-4 * other, one * 0]).astype(np.float32)
     before = right.copy()
-    for found, own in zip(precision.solver(cells, right.dtype)(right, 1e-14), right, strict=True):
-        assert np.allclose(found, precision.solver(cells, own.dtype)(own, 1e-14), atol=1e-6)
-        assert np.allclose(found, solved(precision, cells, own), atol=1e-6)
+    for found, own in zip(precision.solver(cells)(right, 1e-9), right, strict=True):
+        assert np.allclose(found, precision.solver(cells)(own, 1e-9), atol=2e-4)
+        assert np.allclose(found, solved(precision, cells, own), atol=2e-4)
     assert np.array_equal(right, before)
 
 
@@ -81,12 +80,12 @@ def test_steps_are_few_whatever_cells_know(known):
     precision = Precision(random_metric(rng, (32, 32), False, known), known)
     mean = precision.waves.mean()
     cells = mean * np.where(rng.random((32, 32)) < 0.1, 1e-4, 10 ** rng.uniform(0, 5, (32, 32)))
-    right = precision.of_noise(rng.normal(size=(32, 32)))
+    right = precision.of_noise(rng.normal(size=(32, 32))).astype(np.float32)
     steps, filtered = [], precision.metric.filter
     object.__setattr__(
         precision.metric, "filter", lambda *of, **how: (steps.append(1), filtered(*of, **how))[1]
     )
-    precision.solver(cells, right.dtype)(right, 1e-6)
+    precision.solver(cells)(right, 1e-6)
     assert len(steps) < 2 * 30
 
 
@@ -105,7 +104,7 @@ def test_steps_hardly_grow_with_the_map(side):
     object.__setattr__(
         precision.metric, "filter", lambda *of, **how: (filters.append(1), filtered(*of, **how))[1]
     )
-    precision.solver(cells, np.float32)(right, 1e-3 * side**2)
+    precision.solver(cells)(right, 1e-3 * side**2)
     assert len(filters) < 2 * 18
 
 
@@ -113,9 +112,9 @@ def test_numbers_whose_squares_are_none_in_single_precision():
     rng = np.random.default_rng(7)
     precision = Precision(random_metric(rng, (6, 5), False, True), True)
     cells, right = rng.uniform(0.1, 5, (6, 5)), rng.normal(size=(6, 5)).astype(np.float32)
-    usual = precision.solver(cells, right.dtype)(right, 1e-8)
+    usual = precision.solver(cells)(right, 1e-8)
     for size in (1e-25, 1e25):
-        found = precision.solver(cells, right.dtype)(right * np.float32(size), 1e-8 * size**2)
+        found = precision.solver(cells)(right * np.float32(size), 1e-8 * size**2)
         assert np.allclose(found / size, usual, atol=1e-4)
 
 
@@ -124,8 +123,8 @@ def test_it_ends_as_near_as_it_is_asked(within):
     """The preconditioned residual estimates the squared distance: right but for a factor of the preconditioner's."""
     rng = np.random.default_rng(3)
     precision = Precision(random_metric(rng, (12, 12), False, True), True)
-    cells, right = rng.uniform(0, 1, (12, 12)) ** 3 * 50, rng.normal(0, 5, (12, 12))
-    found = precision.solver(cells, right.dtype)(right, within)
+    cells, right = rng.uniform(0, 1, (12, 12)) ** 3 * 50, rng.normal(0, 5, (12, 12)).astype(np.float32)
+    found = precision.solver(cells)(right, within)
     away = found - solved(precision, cells, right)
     matrix, _ = dense(precision, cells)
     assert away.ravel() @ matrix @ away.ravel() <= 20 * within
@@ -133,7 +132,7 @@ def test_it_ends_as_near_as_it_is_asked(within):
 
 def test_nothing_is_asked_and_nothing_known():
     precision = Precision(random_metric(np.random.default_rng(4), (4, 3), False, True), True)
-    right = np.stack([np.zeros((4, 3)), np.ones((4, 3)), np.eye(4, 3)])
-    found = precision.solver(np.zeros((4, 3)), right.dtype)(right, 1e-10)
+    right = np.stack([np.zeros((4, 3)), np.ones((4, 3)), np.eye(4, 3)]).astype(np.float32)
+    found = precision.solver(np.zeros((4, 3)))(right, 1e-9)
     assert not found[:2].any()  # a constant is along no change
-    assert np.allclose(found[2], solved(precision, np.zeros((4, 3)), right[2]), atol=1e-5)
+    assert np.allclose(found[2], solved(precision, np.zeros((4, 3)), right[2]), atol=1e-4)

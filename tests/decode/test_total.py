@@ -5,8 +5,7 @@ import pytest
 from examples import STRATEGIES, random_domain
 
 import deltahist as dh
-from deltahist.decode import decoder
-from deltahist.decode.general import DenseDecoder, IterativeDecoder
+from deltahist.decode import DenseDecoder, IterativeDecoder, decoder
 from deltahist.mechanisms.calibration import calibrate
 
 

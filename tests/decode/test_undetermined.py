@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.general import DenseDecoder, IterativeDecoder
+from deltahist.decode import DenseDecoder, IterativeDecoder
 from deltahist.privacy import Laplace
 
 FOUR = dh.Domain((0, 1), (4,))

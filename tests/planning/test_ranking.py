@@ -8,7 +8,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode import general
+from deltahist.decode import base
 from deltahist.mechanisms.sequence import Chain
 from deltahist.planning import mechanism_for
 
@@ -131,9 +131,9 @@ def test_a_limit_of_one_is_the_relation_of_any_move():
 def test_no_plan_of_a_small_map_makes_a_dense_decoder(monkeypatch):
     """Ten of them took 14 seconds at 32 × 32 cells, where trees of most branchings are irregular."""
     made = []
-    init = general.DenseDecoder.__init__
+    init = base.DenseDecoder.__init__
     monkeypatch.setattr(
-        general.DenseDecoder, "__init__", lambda self, *given: made.append(given[0].shape) or init(self, *given)
+        base.DenseDecoder, "__init__", lambda self, *given: made.append(given[0].shape) or init(self, *given)
     )
     for shape in ((31, 31), (20, 50), (1025,)):
         dh.plan(dh.Neighbourhood(grid(*shape), 1))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.general import DenseDecoder
+from deltahist.decode import DenseDecoder
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 
 

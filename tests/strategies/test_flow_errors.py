@@ -8,7 +8,6 @@ import scipy.sparse
 import shapely
 
 import deltahist as dh
-from deltahist.decode.moments import SOLVED
 from deltahist.planning.ranking import mechanism_for
 
 DOMAIN = dh.Domain((0, 0, 40, 30), (40, 30))
@@ -56,7 +55,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_errors_by_rims_are_those_of_every_draw(case):
     decoder, rows = CASES[case], regions()
-    found, expected = decoder.moments(rows), SOLVED.moments(decoder, rows)
+    found, expected = decoder.moments(rows), decoder.solved_moments(rows)
     assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
     # Draws beyond the rim that sums reach are left out of the kurtosis.
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=0.05, abs=2e-3)
@@ -77,7 +76,7 @@ def test_regions_have_the_errors_of_their_rows(case):
 def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
     decoder, rows = CASES["sums of hubs"], regions()
     expected = decoder.moments(rows)
-    monkeypatch.setattr("deltahist.decode.around._AT_A_TIME", 300)
+    monkeypatch.setattr("deltahist.decode.forms._CELLS", 300)
     found = decoder.moments(rows)
     assert found.variance == pytest.approx(expected.variance, rel=1e-12, abs=decoder.rounding_floor)
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-6, abs=1e-8)  # in single precision
@@ -87,7 +86,7 @@ def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
 def test_variances_of_regions_under_tents_are_those_of_every_draw(sources):
     near = dh.Neighbourhood(DOMAIN, 3, sources=sources)
     decoder, rows = mechanism_for(near, "tents", 1).decoder, regions()
-    expected = SOLVED.moments(decoder, rows).variance
+    expected = decoder.solved_moments(rows).variance
     assert decoder.variance(rows) == pytest.approx(expected, rel=1e-11, abs=decoder.rounding_floor)
 
 

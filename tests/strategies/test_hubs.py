@@ -8,7 +8,7 @@ import pytest
 from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
-from deltahist.decode.moments import mean_of
+from deltahist.decode.forms import mean_of
 from deltahist.mechanisms.calibration import explicit_edge_cost
 from deltahist.strategies import Flow, from_description
 from deltahist.strategies.flow.costs import Prices, most_direct

@@ -10,10 +10,18 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.around import surroundings
-from deltahist.decode.base import Decoder
-from deltahist.decode.forms import Bilinear, BlockPower, Feature, Forms, Mixed, Overlap, Quadratic
-from deltahist.decode.moments import CLOSED, LEAST_SQUARED, Asked, Moments, Terms
+from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
+from deltahist.decode.forms import (
+    Bilinear,
+    BlockPower,
+    Feature,
+    Forms,
+    Mixed,
+    Overlap,
+    Quadratic,
+    Terms,
+    surroundings,
+)
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover
 from deltahist.space.workloads.cover import explicit
 from deltahist.space.workloads.sums import prefix_sums, sums_between
@@ -258,7 +266,7 @@ class FlowDecoder(Decoder):
 
     def _arriving(self, work: Asked) -> NDArray[np.float64] | float:
         """Return the variance that arrivals add to the closed form of boxes (m,)."""
-        if not self._entry or not isinstance(work, Boxes | AllRanges) or self.way(work) is not CLOSED:
+        if not self._entry or not isinstance(work, Boxes | AllRanges) or not self.closed:
             return 0.0
         return self._entry * sums_between(self._entries_before, work.spans(self.domain))
 

@@ -15,19 +15,22 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.around import Around, Field, Index, Windows
 from deltahist.decode.forms import (
     A_CALL,
     MOST_KEPT,
+    Around,
     Between,
     BlockPower,
     Feature,
+    Field,
+    Index,
     Joint,
     Overlap,
     Quadratic,
+    Terms,
+    Windows,
     weighted,
 )
-from deltahist.decode.moments import Terms
 from deltahist.space.workloads import Span
 from deltahist.space.workloads.pieces import Pieces
 from deltahist.strategies.flow.entry import HubLine, Hubs, joint

@@ -13,10 +13,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
+from deltahist.decode.base import Asked, Decoder, Moments
 from deltahist.decode.forms import PublicTotal
-from deltahist.decode.metric import Metric, shrink_long_waves
-from deltahist.decode.moments import Asked, Moments
+from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Span

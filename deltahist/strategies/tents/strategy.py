@@ -13,11 +13,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.around import surroundings
-from deltahist.decode.base import Decoder
-from deltahist.decode.forms import BlockPower
-from deltahist.decode.metric import Metric, shrink_long_waves
-from deltahist.decode.moments import Asked, Moments
+from deltahist.decode.base import Asked, Decoder, Moments
+from deltahist.decode.forms import BlockPower, surroundings
+from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, one_of, whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
