@@ -363,7 +363,7 @@ class Quadratic(Feature):
 
 @dataclass(frozen=True, eq=False)
 class Bilinear(Joint):
-    """Σ_ij C_ij f_i(x) g_j(y) for forms f and g along the axes, the same where they are equal, and weights C."""
+    """Σ_ij C_ij f_i(x) g_j(y), with weights C. The forms f and g of the axes are one object where they are equal."""
 
     axes: tuple[Forms, Forms]
     weights: Field
@@ -424,9 +424,9 @@ def sums_of_both(field: Field, starts: Index | None = None) -> Field:
 
 
 def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[Around]:
-    """Yield regions, or rows (m, cells of `shape`), of about one size at a time, each as the dense box around it.
+    """Yield regions, or rows (m, cells of `shape`), some of about one size at a time.
 
-    To treat all cells alike takes less time than to find the cells at the rim.
+    Each is the dense box around it: to treat all cells alike takes less time than to find the cells at the rim.
     """
     cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
     low, high = np.zeros((2, cover.number, 2), dtype=np.int64)

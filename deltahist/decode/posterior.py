@@ -392,7 +392,7 @@ class Precision:
         return float((self.inside * self._even / (cells + self._even)).sum())
 
     def solver(self, cells: Field) -> Callable[[Single, float], Single]:
-        """Return a function from fields to the changes x with (M + D) x = field along all changes, D of cells (*grid).
+        """Return a function that solves (M + D) x = field along all changes, D of cells (*grid).
 
         It takes preconditioned conjugate gradients in single precision: its callers need no more. They end at a squared
         distance from the solution, in standard errors, the second argument: as the preconditioner estimates it, a few

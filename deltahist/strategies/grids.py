@@ -372,7 +372,7 @@ class CellsDecoder(Decoder):
 
 @dataclass(frozen=True)
 class FourthOfCells(Joint):
-    """Σ (q_i − s / n)⁴ over the n cells, of which a box holds q_i, and s = Σ q_i; infinite n leaves the cells alone."""
+    """Σ (q_i − s / n)⁴ over the n cells, of which a box holds q_i, s = Σ q_i. Infinite n leaves s out."""
 
     size: float
 
