@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from deltahist.noise import discrete_gaussian, discrete_laplace
-from deltahist.noise.entropy import KeyStream
+from deltahist.noise.exact import KeyStream
 
 DRAWS = 100_000
 ROUNDS = 3

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from deltahist.noise.euclidean import Euclidean
 from deltahist.noise.paths import BitPaths, VectorPaths
 
 USERS = 4_000
@@ -41,14 +40,6 @@ def main() -> None:
     first = seconds(lambda: bits.at(*ends, np.ones(2 * USERS, dtype=int)))
     later = seconds(lambda: bits.at(users, levels, true))
     print(f"{'bits':<32} {first:8.2f} s {REQUESTS / later:13,.0f}")
-
-    print(f"\nreal noise, 10^6 rows, ε from 1 to 2\n{'dimension':>9} {'refined':>10} {'tightened':>10}")
-    for dimension in (1, 2):
-        noise = Euclidean(dimension)
-        values = noise.start(1, 10**6)
-        up = seconds(lambda noise=noise, values=values: noise.refine(values, 1, 2))
-        down = seconds(lambda noise=noise, values=values: noise.tighten(values, 2, 1))
-        print(f"{dimension:9} {up:8.2f} s {down:8.2f} s")
 
 
 if __name__ == "__main__":

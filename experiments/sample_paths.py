@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deltahist.noise.euclidean import Euclidean
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, save, write_csv
+from experiments.euclidean import Euclidean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def run(out: Path, small: bool) -> Found:
 def path(dimension: int, rng: np.random.Generator) -> Path_:
     """One path from LEAST up to MOST."""
     noise = Euclidean(dimension)
-    first = noise.start(LEAST, (), rng=rng)
+    first = noise.start(LEAST, 1, rng=rng)[0]
     levels, values = noise.jumps(first, LEAST, MOST, rng=rng)
     return np.append(LEAST, levels), np.concatenate([first[None], values])
 

@@ -1,6 +1,6 @@
 """Ways to publish a quantile: what each one costs, which error is expected of it, and which noise it asks for.
 
-A new way is a `Method` in `METHODS`; a new heavy-tailed law also stands in `noise/heavy.py`.
+A new way is a `Method` in `METHODS`; a new heavy-tailed law also stands in `noise/quantiles.py`.
 Notation and proofs: docs/quantiles.md and docs/privacy/quantiles.md.
 """
 

@@ -13,16 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, positive
-from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import (
     TABLE_BITS,
+    Interval,
     InversionTable,
+    Words,
     certified,
+    chance_table,
     complement,
     exp_bounds,
     less_than,
+    power_table,
     ratio,
-    times,
+    source,
 )
 
 #: Entries of one table; larger scales are drawn digit by digit in this base.
@@ -128,10 +131,7 @@ def discrete_gaussian(
 
 
 def _exact(most: int, **parameter: Any) -> Fraction:
-    """Return the one keyword's value as a fraction of Python's own integers.
-
-    Fraction would keep the parts of a NumPy integer, and squaring those wraps around: too little noise.
-    """
+    """Return the one keyword's value as a fraction of Python's own integers: squares of NumPy's wrap around."""
     ((name, value),) = parameter.items()
     rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}"
     positive(**parameter)
@@ -212,11 +212,7 @@ def capped_geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.i
 @functools.lru_cache(maxsize=64)
 def _beyond_cap(scale: Fraction) -> InversionTable:
     """0 with probability e^(−2^60 / scale), else 1."""
-
-    def exact(k: int, bits: int) -> tuple[int, int]:
-        return exp_bounds(CAP / scale, bits)
-
-    return InversionTable(certified([exact(0, TABLE_BITS)], exact), exact)
+    return chance_table(functools.partial(exp_bounds, CAP / scale))
 
 
 @functools.lru_cache(maxsize=64)
@@ -229,69 +225,44 @@ def _digits(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable
     return tuple(digits), _geometric_table(scale)
 
 
-def _powers(scale: Fraction, number: int) -> list[tuple[int, int]]:
-    """Bounds at 192 bits of e^(−k / scale) for k = 1, ..., number."""
-    step = exp_bounds(1 / scale, TABLE_BITS)
-    out = [step]
-    while len(out) < number:
-        out.append(times(out[-1], step))
-    return out
-
-
-def _length(scale: Fraction) -> int:
-    return max(1, math.ceil(_SPREAD * scale))
-
-
 @functools.lru_cache(maxsize=64)
 def _geometric_table(scale: Fraction) -> InversionTable:
     """F(k) = 1 − e^(−(k+1) / scale)."""
-
-    def exact(k: int, bits: int) -> tuple[int, int]:
-        return complement(exp_bounds((k + 1) / scale, bits), bits)
-
-    fast = [complement(p, TABLE_BITS) for p in _powers(scale, _length(scale))]
-    return InversionTable(certified(fast, exact), exact)
+    return power_table(1 / scale, 1, max(1, math.ceil(_SPREAD * scale)), complement)
 
 
 @functools.lru_cache(maxsize=64)
 def _digit_table(scale: Fraction) -> InversionTable:
     """F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
 
-    def exact(k: int, bits: int) -> tuple[int, int]:
-        if k == _BASE - 1:
-            return 1 << bits, 1 << bits
-        more = bits + 64 + 2 * int(scale).bit_length()  # 1 − e^(−1 / scale) has as many zeros as the scale has bits
-        part = complement(exp_bounds((k + 1) / scale, more), more)
-        return ratio(part, complement(exp_bounds(_BASE / scale, more), more), bits)
+    @functools.cache
+    def whole(bits: int) -> Interval:
+        return complement(exp_bounds(_BASE / scale, bits), bits)
 
-    if scale > _MOST_SCALE:
-        fast = [exact(k, TABLE_BITS) for k in range(_BASE - 1)]
-    else:
-        powers = [complement(p, TABLE_BITS) for p in _powers(scale, _BASE)]
-        fast = [ratio(p, powers[-1], TABLE_BITS) for p in powers[:-1]]
+    def law(power: Interval, bits: int) -> Interval:
+        return ratio(complement(power, bits), whole(bits), bits)
+
     # The last threshold is one: no word is beyond it, so it need not stand in the table.
-    return InversionTable(certified(fast, exact), exact)
+    return power_table(1 / scale, 1, _BASE - 1, law)
 
 
 @functools.lru_cache(maxsize=64)
 def _magnitude_table(scale: Fraction) -> InversionTable:
     """F(k) = 1 − 2 e^(−(k+1) / scale) / (1 + e^(−1 / scale)), for |X|."""
 
-    def exact(k: int, bits: int) -> tuple[int, int]:
-        more = bits + 64
-        one = exp_bounds(1 / scale, more)
-        part = exp_bounds((k + 1) / scale, more)
-        whole = (1 << more) + one[0], (1 << more) + one[1]
-        return complement(ratio((2 * part[0], 2 * part[1]), whole, bits), bits)
+    @functools.cache
+    def whole(bits: int) -> Interval:
+        low, high = exp_bounds(1 / scale, bits)
+        return (1 << bits) + low, (1 << bits) + high
 
-    powers = _powers(scale, _length(scale))
-    whole = (1 << TABLE_BITS) + powers[0][0], (1 << TABLE_BITS) + powers[0][1]
-    fast = [complement(ratio((2 * p[0], 2 * p[1]), whole, TABLE_BITS), TABLE_BITS) for p in powers]
-    return InversionTable(certified(fast, exact), exact)
+    def law(power: Interval, bits: int) -> Interval:
+        return complement(ratio((2 * power[0], 2 * power[1]), whole(bits), bits), bits)
+
+    return power_table(1 / scale, 1, max(1, math.ceil(_SPREAD * scale)), law)
 
 
 @functools.lru_cache(maxsize=2)
-def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Interval]:
     """Bounds of Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and of the whole sum, at `bits` bits."""
     total = (1 << bits, 1 << bits)
     sums = [total]
@@ -309,30 +280,19 @@ def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[tuple[int, int]]
     return sums, (total[0], total[1] + rest)
 
 
-def _gaussian_bounds(variance: Fraction, k: int, bits: int) -> tuple[int, int]:
-    """Bounds of P(|X| ≤ k)."""
-    more = bits + 64 + 2 * max(0, math.ceil(variance)).bit_length()
-    sums, whole = _gaussian_sums(variance, more)
-    part = sums[min(k, len(sums) - 1)]
-    if k >= len(sums):
-        part = part[0], whole[1]
-    return ratio(part, whole, bits)
-
-
 @functools.lru_cache(maxsize=64)
 def _gaussian_table(variance: Fraction) -> InversionTable:
     """F(k) = P(|X| ≤ k), up to where less than 2^−64 is left."""
+    guard = 64 + 2 * math.ceil(variance).bit_length()
 
-    def exact(k: int, bits: int) -> tuple[int, int]:
-        return _gaussian_bounds(variance, k, bits)
+    def exact(k: int, bits: int) -> Interval:
+        sums, whole = _gaussian_sums(variance, bits + guard)
+        part = sums[k] if k < len(sums) else (sums[-1][0], whole[1])
+        return ratio(part, whole, bits)
 
-    fast = []
-    more = TABLE_BITS + 64 + 2 * max(0, math.ceil(variance)).bit_length()
-    sums, whole = _gaussian_sums(variance, more)
-    for part in sums:
-        fast.append(ratio(part, whole, TABLE_BITS))
-        if (1 << TABLE_BITS) - fast[-1][1] < 1 << (TABLE_BITS - 66):
-            break
+    fast: list[Interval] = []
+    while not fast or (1 << TABLE_BITS) - fast[-1][1] >= 1 << (TABLE_BITS - 66):
+        fast.append(exact(len(fast), TABLE_BITS))
     return InversionTable(certified(fast, exact), exact)
 
 
@@ -353,7 +313,7 @@ def _gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
     while True:
         offer = int(geometric(variance / start, 1, words)[0])
         gamma = Fraction(offer * offer) / (2 * variance)
-        if less_than(int(words.words(1)[0]), lambda bits, x=gamma: exp_bounds(x, bits), words):  # type: ignore[misc]
+        if less_than(int(words.words(1)[0]), functools.partial(exp_bounds, gamma), words):
             return start + offer
 
 
@@ -375,7 +335,7 @@ def _gaussian_by_rejection(variance: Fraction, number: int, words: Words) -> NDA
         # Floats decide only where they are far enough from the threshold to be right.
         for i in np.flatnonzero(np.abs(real - chance) <= _MARGIN * 2.0**64):
             gamma = (abs(int(offer[i])) - variance / t) ** 2 / (2 * variance)
-            accept[i] = less_than(int(word[i]), lambda bits, x=gamma: exp_bounds(x, bits), words)  # type: ignore[misc]
+            accept[i] = less_than(int(word[i]), functools.partial(exp_bounds, gamma), words)
         parts.append(offer[accept])
         have += len(parts[-1])
     return np.concatenate(parts)[:number]

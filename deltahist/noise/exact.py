@@ -1,4 +1,4 @@
-"""Exact comparisons of random reals with e^−x, certified tables of distribution functions, and coins.
+"""Random words of a cryptographic stream, and exact decisions with them: comparisons, tables of laws, and coins.
 
 A uniform real in [0, 1) is an endless string of random bits, of which 64 are drawn at first. They decide every
 comparison but those in which they equal the first 64 bits of the threshold; then more bits of both are taken.
@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import decimal
 import functools
+import os
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.noise.entropy import Words
+from deltahist.errors import InputError
 
+#: Bytes.
+_CIPHER_BLOCK = 16
+#: Plain text, again and again: a key stream is the cipher of zeros.
+_ZEROS = memoryview(bytes(1 << 16))
+#: The largest word.
+_MOST = (1 << 64) - 1
 #: Bits of the fixed-point numbers from which tables are made; 64 are used, the rest takes up rounding.
 TABLE_BITS = 192
 #: First bits of a word that a guide looks at, and from how many draws on a guide pays.
@@ -24,12 +32,69 @@ _MANY = 1 << 12
 #: Coins thrown at a time, so that the working memory does not grow with the array.
 _COINS = 1 << 20
 
-#: Certified bounds low ≤ 2^bits · value ≤ high of a real number, closer for more bits.
-Bounds = Callable[[int], tuple[int, int]]
+#: Whole numbers low ≤ 2^bits · value ≤ high around a real number, at some number of bits.
+Interval = tuple[int, int]
+#: Certified bounds of a real number, closer for more bits; and of a distribution function at k.
+Bounds = Callable[[int], Interval]
+BoundsAt = Callable[[int, int], Interval]
 
 
-def exp_bounds(x: Fraction, bits: int) -> tuple[int, int]:
-    """Return whole numbers low ≤ 2^bits · e^−x ≤ high, a few units apart, for x ≥ 0.
+class Words(Protocol):
+    """A source of independent, uniform 64-bit words."""
+
+    def words(self, number: int) -> NDArray[np.uint64]:
+        """Return the next `number` words."""
+
+
+class KeyStream:
+    """AES-256 in counter mode under a fresh key from the operating system.
+
+    Nothing is kept between streams, so that a forked process cannot repeat its parent's words as long as
+    each draw opens a stream of its own.
+    """
+
+    def __init__(self) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        self._cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+
+    def words(self, number: int) -> NDArray[np.uint64]:
+        """Return the next `number` words of the key stream."""
+        # The cipher asks for room for one more block than it writes.
+        out = np.empty(8 * number + _CIPHER_BLOCK, dtype=np.uint8)
+        for start in range(0, 8 * number, len(_ZEROS)):
+            self._cipher.update_into(_ZEROS[: 8 * number - start], out.data[start:])
+        return out[: 8 * number].view(np.uint64)
+
+
+class Seeded:
+    """Words of a seeded generator, for experiments only: they can be predicted."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def words(self, number: int) -> NDArray[np.uint64]:
+        """Return the next `number` words of the generator."""
+        return self._rng.integers(0, _MOST, number, dtype=np.uint64, endpoint=True)
+
+
+def source(rng: np.random.Generator | None) -> Words:
+    """Open a fresh cryptographic stream, or return the words of a seeded generator.
+
+    Raises InputError if `rng` is neither None nor a numpy Generator.
+    """
+    if rng is None:
+        return KeyStream()
+    if isinstance(rng, np.random.Generator):
+        return Seeded(rng)
+    raise InputError(
+        f"rng is {rng!r}: it must be None (the operating system's entropy) or a numpy.random.Generator "
+        "(for experiments; a seed or RandomState is not taken)"
+    )
+
+
+def exp_bounds(x: Fraction, bits: int) -> Interval:
+    """Return bounds of e^−x for x ≥ 0, a few units apart.
 
     `decimal` rounds exp correctly; the argument's rounding moves the result by a factor within
     1 ± (x + 2) · 10^(1 − digits).
@@ -45,6 +110,21 @@ def exp_bounds(x: Fraction, bits: int) -> tuple[int, int]:
         low = int((scaled - slack).to_integral_value(decimal.ROUND_FLOOR))
         high = int((scaled + slack).to_integral_value(decimal.ROUND_CEILING))
     return max(low, 0), min(high, 1 << bits)
+
+
+def times(a: Interval, b: Interval, bits: int) -> Interval:
+    """Return bounds of a product of two numbers in [0, 1]."""
+    return a[0] * b[0] >> bits, (a[1] * b[1] >> bits) + 1
+
+
+def ratio(above: Interval, below: Interval, bits: int) -> Interval:
+    """Return bounds of a quotient of positive numbers, at most one."""
+    return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
+
+
+def complement(p: Interval, bits: int) -> Interval:
+    """Return bounds of 1 − p."""
+    return (1 << bits) - p[1], (1 << bits) - p[0]
 
 
 def less_than(word: int, bounds: Bounds, words: Words) -> bool:
@@ -72,7 +152,7 @@ class InversionTable:
     bounds : certified bounds of F(k) at any number of bits, for the undecided cases.
     """
 
-    def __init__(self, thresholds: NDArray[np.uint64], bounds: Callable[[int, int], tuple[int, int]]) -> None:
+    def __init__(self, thresholds: NDArray[np.uint64], bounds: BoundsAt) -> None:
         self.thresholds, self.bounds = thresholds, bounds
 
     @functools.cached_property
@@ -108,8 +188,8 @@ class InversionTable:
         recorded = _Recorded(words)
         k = int(np.searchsorted(self.thresholds, np.uint64(word), side="left"))
         while k < len(self.thresholds) and int(self.thresholds[k]) == word:
-            recorded.rewind()
-            if less_than(word, lambda bits, at=k: self.bounds(at, bits), recorded):  # type: ignore[misc]
+            recorded.next = 0
+            if less_than(word, functools.partial(self.bounds, k), recorded):
                 return k
             k += 1
         return k
@@ -119,54 +199,70 @@ class _Recorded:
     """Words that can be read again, so that one real is compared with several thresholds."""
 
     def __init__(self, words: Words) -> None:
-        self._words, self._drawn, self._next = words, list[int](), 0
-
-    def rewind(self) -> None:
-        """Start over with the first word."""
-        self._next = 0
+        self._words, self._drawn, self.next = words, list[int](), 0
 
     def words(self, number: int) -> NDArray[np.uint64]:
-        """Return the next words, drawn or recorded."""
-        while len(self._drawn) < self._next + number:
+        while len(self._drawn) < self.next + number:
             self._drawn.append(int(self._words.words(1)[0]))
-        out = self._drawn[self._next : self._next + number]
-        self._next += number
-        return np.array(out, dtype=np.uint64)
+        self.next += number
+        return np.array(self._drawn[self.next - number : self.next], dtype=np.uint64)
 
 
-def certified(
-    bounds: Sequence[tuple[int, int]], exact: Callable[[int, int], tuple[int, int]]
-) -> NDArray[np.uint64]:
-    """floor(2^64 F(k)) from bounds at 192 bits; where rounding leaves it open, from more bits."""
-    out = np.empty(len(bounds), dtype=np.uint64)
-    most = (1 << 64) - 1
-    for k, (low, high) in enumerate(bounds):
+def certified(fast: Sequence[Interval], bounds: BoundsAt) -> NDArray[np.uint64]:
+    """Return floor(2^64 F(k)) from bounds at 192 bits; where they leave it open, from more bits."""
+    out = np.empty(len(fast), dtype=np.uint64)
+    for k, (low, high) in enumerate(fast):
         bits = TABLE_BITS
-        while low >> (bits - 64) != high >> (bits - 64) and high >> (bits - 64) <= most:
+        while low >> (bits - 64) != high >> (bits - 64) and high >> (bits - 64) <= _MOST:
             bits += 64
-            low, high = exact(k, bits)
-        out[k] = min(low >> (bits - 64), most)
+            low, high = bounds(k, bits)
+        out[k] = min(low >> (bits - 64), _MOST)
     return out
+
+
+def power_table(
+    rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]
+) -> InversionTable:
+    """Return the table of F(k) = law(e^(−rate (first + k))), k < length; `law` takes and returns bounds and their bits.
+
+    The law may lose 64 bits, and as many again as a small rate has zeros.
+    """
+    guard = 64 + 2 * int(1 / rate).bit_length()
+
+    def less(bounds: Interval) -> Interval:
+        return bounds[0] >> guard, (bounds[1] >> guard) + 1
+
+    def exact(k: int, bits: int) -> Interval:
+        return less(law(exp_bounds(rate * (first + k), bits + guard), bits + guard))
+
+    bits = TABLE_BITS + guard
+    step, power, fast = exp_bounds(rate, bits), exp_bounds(rate * first, bits), []
+    for _ in range(length):
+        fast.append(less(law(power, bits)))
+        power = times(power, step, bits)
+    return InversionTable(certified(fast, exact), exact)
+
+
+def chance_table(bounds: Bounds) -> InversionTable:
+    """Return the table of 0 with a probability that is known by its bounds, else 1."""
+    return InversionTable(certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
 
 
 def coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:
     """Throw independent coins: the one at i comes up with probability chances[which[i]], exactly.
 
-    Parameters
-    ----------
-    chances : rationals from 0 to 1. which : numbers of chances, any shape. words : random words.
+    `which` holds numbers of chances, in any shape; the chances are rationals from 0 to 1.
 
-    Returns
-    -------
-    bool array, of the shape of `which`.
-
-    >>> from deltahist.noise.entropy import source
     >>> coins([Fraction(0), Fraction(1)], np.array([[0, 1], [1, 0]], dtype=np.uint8), source(None))
     array([[False,  True],
            [ True, False]])
     """
-    bounds = [functools.partial(_rational_bounds, chance) for chance in chances]
-    thresholds = certified([b(TABLE_BITS) for b in bounds], lambda k, bits: bounds[k](bits))
+
+    def bounds(k: int, bits: int) -> Interval:
+        scaled = chances[k].numerator << bits
+        return scaled // chances[k].denominator, -(-scaled // chances[k].denominator)
+
+    thresholds = certified([bounds(k, TABLE_BITS) for k in range(len(chances))], bounds)
     flat, out = which.reshape(-1), np.empty(which.size, dtype=bool)
     for start in range(0, flat.size, _COINS):
         chosen = flat[start : start + _COINS]
@@ -174,26 +270,6 @@ def coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -
         part = word < threshold
         # A word that equals the chance's first bits does not say on which side of it the real lies.
         for i in np.flatnonzero(word == threshold):
-            part[i] = less_than(int(word[i]), bounds[chosen[i]], words)
+            part[i] = less_than(int(word[i]), functools.partial(bounds, int(chosen[i])), words)
         out[start : start + _COINS] = part
     return out.reshape(which.shape)
-
-
-def _rational_bounds(chance: Fraction, bits: int) -> tuple[int, int]:
-    scaled = chance.numerator << bits
-    return scaled // chance.denominator, -(-scaled // chance.denominator)
-
-
-def times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """Bounds of a product of two numbers in [0, 1] at 192 bits."""
-    return a[0] * b[0] >> TABLE_BITS, (a[1] * b[1] >> TABLE_BITS) + 1
-
-
-def ratio(above: tuple[int, int], below: tuple[int, int], bits: int) -> tuple[int, int]:
-    """Bounds at `bits` bits of a quotient of positive numbers, at most one, from bounds at as many bits each."""
-    return (above[0] << bits) // below[1], min((above[1] << bits) // below[0] + 1, 1 << bits)
-
-
-def complement(p: tuple[int, int], bits: int) -> tuple[int, int]:
-    """Bounds of 1 − p at as many bits."""
-    return (1 << bits) - p[1], (1 << bits) - p[0]

@@ -1,28 +1,262 @@
 """Noise at every level at once, rounded exactly, for every user: a function of a key, and of nothing else.
 
-A path is the process of `noise/euclidean.py` from a fixed base, ε = 1, downwards and upwards as far as is asked for.
-Its uniform reals are read from a keyed cipher, so that any response can be given at any time, in any order, without a
-store. What is returned has no floating-point error (`noise/pieces.py`, docs/processes.md).
+A path is the process of `noise/reals.py` from a fixed base, ε = 1, downwards and upwards as far as is needed. Its
+uniform reals are read from a keyed cipher, so that any response can be given at any time, in any order, without a
+store. Rounded to whole numbers, paths are piecewise constant on a scale of whole levels. They are evaluated in float64
+for all users at once, with a bound of the rounding error beside every number. Where it leaves a decision open that
+matters to a request, the user's path is evaluated again in Decimal, from more bits of the same uniform reals, until
+nothing is open: no response has a floating-point error (docs/processes.md).
 """
 
 from __future__ import annotations
 
+import decimal
 import itertools
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import NANO, InputError, one_of, whole
-from deltahist.noise import euclidean
-from deltahist.noise.pieces import MOST, VAGUE, KeyedPaths, PathSteps, checked, precision, real
-from deltahist.noise.reals import Reals, exp, expm1, log1p, norm
+from deltahist.noise import reals
+from deltahist.noise.reals import Keyed, Reals, Uniforms, exp, expm1, log1p, norm
 
-#: What uniform reals are for.
+#: Purposes of uniform reals.
 _BASE, _FALL, _RISE, _RESET = range(4)
 #: Noise exceeds this many times n + 1 scales with a probability below 2^−64.
 _SPREAD = 48
+#: Planes of the uniform reals (64 bits of each) that floats are made of. Decimal takes more, and 20 digits for each.
+_FLOAT = 2
+#: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
+#: roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
+_PRECISION = 44
+#: Reals nearer to 0 or to 1 than 2 to minus this, for each plane, are left open: the bits unread would matter more.
+_EDGE = 19
+#: Bounds of first order are not relied on where something is known less well than this, relatively.
+_VAGUE = 2.0**-10
+#: Paths are evaluated so far beyond the levels that are asked for, relatively: more than any error of a level.
+_BEYOND = 2.0**-8
+#: Users whose paths are evaluated together.
+_TOGETHER = 4096
+#: Values and levels are less than this.
+_FARTHEST = 1 << 62
+
+
+class _Path(NamedTuple):
+    """The known part of one user's path on whole levels: K values, of which the next one holds from a jump on."""
+
+    span: tuple[int, int]  # the levels for which it was evaluated
+    perhaps: NDArray[np.int64]  # (K,) the first level from which each value may hold, rising; 0 for the first
+    surely: NDArray[np.int64]  # (K,) the first level from which it certainly does
+    values: NDArray[np.int64]  # (K, n)
+    open: NDArray[np.bool_]  # (K,) values that the error bound leaves open
+
+    def decided(self, first: int, end: int) -> bool:
+        """Whether the values from `first` to before `end` are certain, and the levels where they change."""
+        return not (self.open[first:end].any() or (self.perhaps < self.surely)[first : end + 1].any())
+
+
+class PathSteps:
+    """Values and jumps of many users, in any order, to be put together as paths."""
+
+    def __init__(self, users: int) -> None:
+        self.undecided = np.zeros(users, dtype=bool)
+        self._starts: list[tuple[Any, ...]] = [(np.arange(users), -_FARTHEST, *2 * [np.zeros(users, np.int64)])]
+        self._values: list[tuple[Any, ...]] = []
+
+    def jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
+        """Jumps between the values of this place and the one before it, at real levels with relative errors."""
+        billionths = level * NANO
+        self._starts.append((rows, place, *(f + 1 for f in _floors(billionths, _real(billionths) * blur))))
+
+    def value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
+        """Values (rows, n) that hold between two jumps, with their errors (rows,)."""
+        low, high = _floors((2 * value + 1) / 2, np.broadcast_to(error[:, None], value.shape))
+        self._values.append((rows, place, high, (low != high).any(axis=1)))
+
+    def paths(self, span: tuple[int, int]) -> Iterator[_Path | None]:
+        """One path for each user, in order; None where something is undecided."""
+        _, perhaps, surely = _sorted(self._starts)
+        rows, values, unsure = _sorted(self._values)
+        ends = np.searchsorted(rows, np.arange(1, len(self.undecided)))
+        parts = (np.split(of, ends) for of in (perhaps, surely, values, unsure))
+        for undecided, first, last, value, unknown in zip(self.undecided, *parts, strict=True):
+            # Bounds of jumps that nearly coincide may cross: what is certain of the later holds for the earlier one.
+            first = np.minimum.accumulate(first[::-1])[::-1]
+            yield None if undecided else _Path(span, first, np.maximum.accumulate(last), value, unknown)
+
+
+def _sorted(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
+    """Return the columns of all parts by row and place, without the place."""
+    rows = np.concatenate([part[0] for part in parts])
+    place = np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])
+    order = np.lexsort((place, rows))
+    columns = [np.concatenate([part[i] for part in parts]) for i in range(2, len(parts[0]))]
+    return [column[order] for column in (rows, *columns)]
+
+
+@dataclass(frozen=True)
+class KeyedPaths:
+    """Base of paths of every kind: their reals, the search in them, their memory."""
+
+    key: bytes = field(repr=False)
+    _known: dict[int, _Path] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, bytes) or len(self.key) != 32:
+            size = f"{len(self.key)} bytes" if isinstance(self.key, bytes) else f"a {type(self.key).__name__}"
+            raise InputError(f"key is {size}: it must be 32 secret bytes (os.urandom(32) makes such a key)")
+
+    def _label(self) -> str:
+        raise NotImplementedError
+
+    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
+        """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more planes than floats take."""
+        raise NotImplementedError
+
+    def _uniforms(
+        self, purpose: int, users: NDArray[np.int64], step: int, slots: int, planes: int
+    ) -> tuple[Uniforms, NDArray[np.bool_]]:
+        """Return the reals of one step of each user, and where one is too near to 0 or 1."""
+        words = Keyed(self.key, self._label()).words(
+            purpose, users, first=step * (slots + slots % 2), number=slots, planes=planes
+        )
+        reals, edge = Uniforms(words, exact=planes > _FLOAT), 2.0 ** (-_EDGE * planes)
+        near = (reals.value < edge) | (reals.rest < edge)
+        return reals, np.asarray(near.astype(bool).any(axis=1))
+
+    def _evaluated(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
+        with decimal.localcontext(
+            decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+        ):
+            wider = span[0] / NANO * (1 - _BEYOND), span[1] / NANO * (1 + _BEYOND)
+            return list(self._steps(users, wider, planes).paths(span))
+
+    def _exact(self, user: int, span: tuple[int, int]) -> _Path:
+        """Find a path with nothing left open, and keep it."""
+        planes = _FLOAT
+        while True:
+            planes = 2 * planes - 1
+            (path,) = self._evaluated(np.array([user]), span, planes)
+            if path is not None and path.decided(0, len(path.open)):
+                self._known[user] = path
+                return path
+
+    def _paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
+        """Paths of distinct users that are known at least from `least` to `most`."""
+        known = [self._known.get(user) for user in users.tolist()]
+        stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
+        # To the next power of two, and what was known stays known, so that growing requests soon need nothing new.
+        spans = [(1 << (least.bit_length() - 1), 1 << most.bit_length())]
+        spans += [path.span for path, old in zip(known, stale, strict=True) if path and old]
+        span = min(low for low, _ in spans), max(high for _, high in spans)
+        for first in range(0, sum(stale), _TOGETHER):
+            some = users[stale][first : first + _TOGETHER]
+            for user, path in zip(some.tolist(), self._evaluated(some, span, _FLOAT), strict=True):
+                self._known[user] = path or self._exact(user, span)
+        return [self._known[user] for user in users.tolist()]
+
+    def _found(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(m, n) values of the users' paths at the levels."""
+        distinct, row = _numbered(users)
+        paths = self._paths(distinct, int(levels.min()), int(levels.max()))
+        ends = np.cumsum([len(path.open) for path in paths])
+        perhaps, surely, values, unsure = (
+            np.concatenate([path[i] for path in paths]) for i in range(1, len(_Path._fields))
+        )
+        # The last value that surely holds, by bisection of all users' stretches of the one array.
+        low, end = np.concatenate([[0], ends[:-1]])[row], ends[row]
+        high = end
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            holds = surely[middle] <= levels
+            low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+        out = values[low]
+        following = np.minimum(low + 1, len(perhaps) - 1)
+        bad = unsure[low] | (low + 1 < end) & (perhaps[following] <= levels)
+        if bad.any():
+            for i in np.unique(row[bad]).tolist():
+                self._exact(int(distinct[i]), paths[i].span)
+            out[bad] = self._found(users[bad], levels[bad])
+        return out  # type: ignore[no-any-return]
+
+    def _pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First levels (K,), rising from `least`, and values (K, n) of what a path is from there to `most`."""
+        (user, _), (least, most) = (part.tolist() for part in _checked([user, user], [least, most]))
+        if most < least:
+            raise InputError(
+                f"most is {most}: it must be at least {least}, the least level (are they swapped?)"
+            )
+        (path,) = self._paths(np.array([user]), least, most)
+        first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
+        if not path.decided(first - 1, end):
+            path = self._exact(user, path.span)
+            first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
+        levels, values = np.maximum(path.surely[first - 1 : end], least), path.values[first - 1 : end]
+        # Of jumps between the same two whole levels the last one counts; then only what changes the rounded value.
+        last = np.append(levels[1:] > levels[:-1], True)
+        levels, values = levels[last], values[last]
+        new = np.append(True, (values[1:] != values[:-1]).any(axis=1))
+        return levels[new], values[new]
+
+
+def _numbered(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the different users, rising, and which of them each one is; without sorting where numbers lie close."""
+    if int(users.max()) > 4 * len(users):
+        return np.unique(users, return_inverse=True)
+    there = np.zeros(int(users.max()) + 1, dtype=bool)
+    there[users] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[users]
+
+
+def _checked(users: Any, levels: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Users and levels of requests, as int64."""
+    users, levels = _wholes(0, users=users), _wholes(1, levels=levels)
+    if users.shape != levels.shape:
+        raise InputError(
+            f"users have the shape {users.shape} and levels {levels.shape}: there is one level to each user"
+        )
+    return users, levels
+
+
+def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
+    ((name, value),) = parameter.items()
+    out = np.asarray(value)
+    if out.ndim != 1 or (len(out) and not np.issubdtype(out.dtype, np.integer)):
+        raise InputError(
+            f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be (m,) whole numbers"
+        )
+    if len(out) and not least <= int(out.min()) <= int(out.max()) < _FARTHEST:
+        culprit = int(out.min() if int(out.min()) < least else out.max())
+        raise InputError(f"{name} hold {culprit}: they must be whole numbers from {least} to 2^62")
+    return out.astype(np.int64)
+
+
+def _precision(planes: int) -> float:
+    """Bound the relative error of a step of a formula, for a number of planes of its reals."""
+    return 2.0 ** (-_PRECISION * (planes - 1))
+
+
+def _real(x: Any) -> NDArray[np.float64]:
+    """Return an array as float64: bounds need no more, whatever the precision of the bounded numbers."""
+    return np.asarray(x, dtype=np.float64)
+
+
+def _floors(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """⌊x − 2 error⌋ and ⌊x + 2 error⌋, cut to what int64 holds; twice, for terms of second order."""
+    error = 2 * error
+    if x.dtype == object:
+        ends = [
+            np.frompyfunc(lambda v, e, s=sign: math.floor(v + s * Decimal(e)), 2, 1)(x, error)
+            for sign in (-1, 1)
+        ]
+    else:
+        ends = [np.floor(x - error), np.floor(x + error)]
+    return tuple(np.clip(end, -_FARTHEST, _FARTHEST).astype(np.int64) for end in ends)  # type: ignore[return-value]
 
 
 class _State(NamedTuple):
@@ -38,7 +272,7 @@ class _State(NamedTuple):
 
 def _open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Whether the sign of a difference is open; twice the error, for terms of second order."""
-    return ~(np.abs(real(difference)) > 2 * error)
+    return ~(np.abs(_real(difference)) > 2 * error)
 
 
 @dataclass(frozen=True)
@@ -82,7 +316,7 @@ class VectorPaths(KeyedPaths):
         Raises InputError unless users are whole numbers of at least 0, and levels of at least 1 and so large that no
         int64 overflows.
         """
-        users, levels = checked(users, levels)
+        users, levels = _checked(users, levels)
         if not len(users):
             return np.zeros((0, self.dimension), dtype=np.int64)
         self._fits(int(levels.min()))
@@ -96,11 +330,16 @@ class VectorPaths(KeyedPaths):
 
         Raises InputError as `at` does, and unless most ≥ least.
         """
-        self._fits(int(checked([user, user], [least, most])[1].min()))
+        self._fits(int(_checked([user, user], [least, most])[1].min()))
         return self._pieces(user, least, most)
 
+    @property
+    def _pairs(self) -> int:
+        """Uniform reals of a normal vector."""
+        return self.dimension + self.dimension % 2
+
     def _fits(self, level: int) -> None:
-        least = -(-_SPREAD * (self.dimension + 1) * self.reach * NANO // MOST)
+        least = -(-_SPREAD * (self.dimension + 1) * self.reach * NANO // _FARTHEST)
         if level < least:
             raise InputError(
                 f"levels hold {level} billionths: with a reach of {self.reach} they must be at least {least}, so that "
@@ -130,58 +369,58 @@ class VectorPaths(KeyedPaths):
     def _note(self, steps: PathSteps, state: _State, place: int, planes: int) -> None:
         """Return the value itself, in lattice steps."""
         value = self.reach * state.value / state.level[:, None]
-        error = state.drift + (state.blur + precision(planes)) * real(norm(state.value))
-        steps.value(state.rows, place, value, self.reach * error / real(state.level))
+        error = state.drift + (state.blur + _precision(planes)) * _real(norm(state.value))
+        steps.value(state.rows, place, value, self.reach * error / _real(state.level))
 
     # A step adds to the errors `unit` times the sizes of its parts, and carries on what there was, to first order:
     # docs/processes.md derives the slopes.
 
     def _start(self, users: NDArray[np.int64], planes: int) -> _State:
-        uniforms, edge = self._uniforms(_BASE, users, 0, euclidean.start_slots(self.dimension), planes)
-        drawn, unit = euclidean.start(self.dimension, uniforms), precision(planes)
-        scale, normal = np.sqrt(2 * real(drawn.mixing)), real(norm(drawn.normal))
-        drift = unit * (scale * real(drawn.radius) + normal * (scale + real(drawn.spread) / scale))
+        uniforms, edge = self._uniforms(_BASE, users, 0, reals.start_slots(self.dimension) + self._pairs, planes)
+        drawn, unit = reals.start(self.dimension, uniforms), _precision(planes)
+        scale, normal = _real(drawn.scale), _real(norm(drawn.normal))
+        drift = unit * (scale * _real(drawn.radius) + normal * (scale + _real(drawn.spread) / scale))
         level = 0 * uniforms.value[:, 0] + 1
         return _State(np.arange(len(users)), level, drawn.value, 0 * drift, drift, edge)
 
     def _fallen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
-        uniforms, edge = self._uniforms(_FALL, users, step, euclidean.fall_slots(self.dimension), planes)
-        ratio, unit = euclidean.next_below(self.dimension, uniforms), precision(planes)
-        kept, added = ratio[:, None] * state.value, euclidean.fall(self.dimension, uniforms)
-        sizes = real(norm(kept)) + real(added.scale) * (real(added.radius) + real(norm(added.normal)))
-        drift = real(ratio) * state.drift + unit * sizes
+        uniforms, edge = self._uniforms(_FALL, users, step, reals.FALL_SLOTS + self._pairs, planes)
+        ratio, unit = reals.next_below(self.dimension, uniforms), _precision(planes)
+        kept, added = ratio[:, None] * state.value, reals.fall(self.dimension, uniforms)
+        sizes = _real(norm(kept)) + _real(added.scale) * (_real(added.radius) + _real(norm(added.normal)))
+        drift = _real(ratio) * state.drift + unit * sizes
         return _State(state.rows, state.level * ratio, kept + added.value, state.blur + unit, drift, edge)
 
     def _risen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
-        uniforms, edge = self._uniforms(_RISE, users, step, euclidean.rise_slots(self.dimension), planes)
-        unit, size = precision(planes), norm(state.value)
-        clocks = euclidean.next_above(size, uniforms)
+        uniforms, edge = self._uniforms(_RISE, users, step, reals.RISE_SLOTS + self._pairs, planes)
+        unit, size = _precision(planes), norm(state.value)
+        clocks = reals.next_above(size, uniforms)
         by_size = (clocks[1] < clocks[0]).astype(bool)
         ratio = np.where(by_size, clocks[1], clocks[0])
-        vague = state.drift / real(size)
-        blurs = np.full(len(users), unit), unit + (1 - real(1 / clocks[1])) * vague
-        undecided = edge | (vague > VAGUE)
-        undecided |= _open(clocks[0] - clocks[1], real(clocks[0]) * blurs[0] + real(clocks[1]) * blurs[1])
+        vague = state.drift / _real(size)
+        blurs = np.full(len(users), unit), unit + (1 - _real(1 / clocks[1])) * vague
+        undecided = edge | (vague > _VAGUE)
+        undecided |= _open(clocks[0] - clocks[1], _real(clocks[0]) * blurs[0] + _real(clocks[1]) * blurs[1])
 
-        jump = euclidean.rise(ratio[:, None] * state.value, by_size, uniforms)
-        z, total, share, width, spread = (
-            real(part) for part in (jump.size, jump.total, jump.share, jump.width, jump.spread)
-        )
+        rise = reals.rise(ratio[:, None] * state.value, by_size, uniforms)
+        jump = rise.jump
+        parts = (rise.size, rise.total, rise.share, jump.scale, jump.spread)
+        z, total, share, width, spread = (_real(part) for part in parts)
         # Of the value before the jump: of all of it, and of its size, which is z and another real by the second clock.
-        carried = real(ratio) * state.drift + unit * z
+        carried = _real(ratio) * state.drift + unit * z
         bend = np.where(by_size, state.drift + unit * z, carried)
         rounding = unit * (z + total + spread + np.sqrt(spread * z))
-        coin = jump.coin * (jump.size / 2 + jump.roots[0]) - jump.size / 2
+        coin = rise.coin * (rise.size / 2 + rise.roots[0]) - rise.size / 2
         undecided |= _open(coin, 2 * bend + rounding)
         # The slopes of the roots in z: (1 ± √(ν / (4z + ν))) / 2 for ν ≤ spread, √ν the normal in them.
-        slope = np.where(jump.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
+        slope = np.where(rise.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
         loose = (slope * bend + rounding) / total
-        undecided |= loose > VAGUE
+        undecided |= loose > _VAGUE
         steep = unit * (1 - np.log(share))
-        parts = real(norm(jump.normal)) * (loose / 2 + steep) + unit * real(jump.radius)
-        drift = np.minimum(share * (carried + z * steep) + width * parts, 1)
+        normal = _real(norm(jump.normal)) * (loose / 2 + steep) + unit * _real(jump.radius)
+        drift = np.minimum(share * (carried + z * steep) + width * normal, 1)
         blur = np.minimum(state.blur + np.where(by_size, blurs[1], blurs[0]), 1)
-        undecided |= blur > VAGUE
+        undecided |= blur > _VAGUE
         return _State(state.rows, state.level * ratio, jump.value, blur, drift, undecided)
 
 
@@ -211,7 +450,7 @@ class BitPaths(KeyedPaths):
 
         Raises InputError unless users are whole numbers of at least 0, levels of at least 1, and bits 0 or 1.
         """
-        users, levels = checked(users, levels)
+        users, levels = _checked(users, levels)
         true = np.asarray(bits)
         if true.shape != users.shape:
             raise InputError(
@@ -246,7 +485,7 @@ class BitPaths(KeyedPaths):
 
     def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         """Find resets from the top, τ = 1, downwards."""
-        steps, unit, rows = PathSteps(len(users)), precision(planes), np.arange(len(users))
+        steps, unit, rows = PathSteps(len(users)), _precision(planes), np.arange(len(users))
         steps.value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
         depth: Any = 0  # −ln τ
         for place in itertools.count(1):
@@ -258,6 +497,6 @@ class BitPaths(KeyedPaths):
             rows, depth, level = rows[inside], depth[inside], level[inside]
             if not len(rows):
                 return steps
-            steps.jump(rows, -place, level, unit * (1 + real(depth)))
+            steps.jump(rows, -place, level, unit * (1 + _real(depth)))
             steps.value(rows, -place, uniforms.coin(1)[inside, None].astype(np.float64), np.zeros(len(rows)))
         raise AssertionError("paths never end")

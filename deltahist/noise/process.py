@@ -26,16 +26,17 @@ from deltahist.noise.discrete import (
     discrete_laplace,
     geometric,
 )
-from deltahist.noise.entropy import Words, source
 from deltahist.noise.exact import (
-    TABLE_BITS,
-    Bounds,
+    Interval,
     InversionTable,
-    certified,
+    Words,
+    chance_table,
     complement,
     exp_bounds,
     less_than,
+    power_table,
     ratio,
+    source,
     times,
 )
 from deltahist.privacy import Gaussian, Laplace, Law, RoundedGaussian
@@ -164,60 +165,47 @@ def _first(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
     return out
 
 
-def _share(x: Fraction, y: Fraction, bits: int) -> tuple[int, int]:
+def _share(x: Fraction, y: Fraction, bits: int) -> Interval:
     """Bounds of (1 − e^−x) / (1 − e^−y) for x ≤ y."""
     more = bits + 64 + max(0, -math.frexp(float(y))[1])  # so many bits are lost where y is small
     above, below = (complement(exp_bounds(z, more), more) for z in (x, y))
     return ratio(above, below, bits)
 
 
-def _chance(bounds: Bounds) -> InversionTable:
-    """0 with a probability that is known by its bounds, else 1."""
-    return InversionTable(certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
-
-
 @functools.lru_cache(maxsize=64)
 def _inwards(a: Fraction, b: Fraction) -> InversionTable:
     """s = (1 − e^(−a − b)) / (1 − e^(−2b)): no jump over zero."""
-    return _chance(lambda bits: _share(a + b, 2 * b, bits))
+    return chance_table(lambda bits: _share(a + b, 2 * b, bits))
 
 
 @functools.lru_cache(maxsize=64)
 def _jumps_outwards(a: Fraction, b: Fraction) -> InversionTable:
     """1 − (1 − e^(−2a)) / (1 − e^(−a − b)): of values that neither jump over zero nor move towards it."""
-    return _chance(lambda bits: complement(_share(2 * a, a + b, bits), bits))
+    return chance_table(lambda bits: complement(_share(2 * a, a + b, bits), bits))
 
 
 @functools.lru_cache(maxsize=64)
 def _first_table(a: Fraction, b: Fraction) -> InversionTable:
     """F(j) = 1 − s e^((a − b) j)."""
+    share = functools.cache(functools.partial(_share, a + b, 2 * b))
 
-    def bounds(j: int, bits: int) -> tuple[int, int]:
-        more = bits + 64
-        part, power = _share(a + b, 2 * b, more), exp_bounds((b - a) * j, more)
-        both = part[0] * power[0] >> more, (part[1] * power[1] >> more) + 1
-        left = complement(both, more)
-        return left[0] >> 64, (left[1] >> 64) + 1
+    def law(power: Interval, bits: int) -> Interval:
+        return complement(times(share(bits), power, bits), bits)
 
-    step, left = exp_bounds(b - a, TABLE_BITS), _share(a + b, 2 * b, TABLE_BITS)
-    fast = []
-    for _ in range(math.ceil(_SPREAD / (b - a)) + 1):
-        fast.append(complement(left, TABLE_BITS))
-        left = times(left, step)
-    return InversionTable(certified(fast, bounds), bounds)
+    return power_table(b - a, 0, math.ceil(_SPREAD / (b - a)) + 1, law)
 
 
 @functools.lru_cache(maxsize=64)
 def _stays_when_tightened(a: Fraction, b: Fraction) -> InversionTable:
     """(e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))² for a < b: nothing is added."""
 
-    def bounds(bits: int) -> tuple[int, int]:
+    def bounds(bits: int) -> Interval:
         more = bits + 64
         part, power = _share(a, b, more), exp_bounds(b - a, more)
-        low, high = (p * s * s >> 2 * more for p, s in zip(power, part, strict=True))
-        return low >> 64, (high + 1 >> 64) + 1
+        low, high = times(times(part, part, more), power, more)
+        return low >> 64, (high >> 64) + 1
 
-    return _chance(bounds)
+    return chance_table(bounds)
 
 
 class GaussianProcess(Process):

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, as_printed, finite
-from deltahist.noise.entropy import Words, source
-from deltahist.noise.places import draw_costed, moves_that_matter
+from deltahist.noise.exact import Words, source
+from deltahist.noise.quantiles import draw_costed, moves_that_matter
 from deltahist.personal.aggregates import LEVEL, Columns, QuantileAnswer, ValueAggregate
 
 #: Denominators of quantiles: costs stay within 64 bits.

@@ -20,7 +20,7 @@ from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
 from deltahist.kinds.diffusion.data import as_table, bound_by
 from deltahist.kinds.diffusion.mechanism import DiffusionMechanism, Signal
 from deltahist.mechanisms.base import stamp
-from deltahist.noise.entropy import source
+from deltahist.noise.exact import source
 from deltahist.noise.paths import BitPaths, VectorPaths
 
 if TYPE_CHECKING:

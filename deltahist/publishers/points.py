@@ -15,9 +15,8 @@ from deltahist.errors import InputError
 from deltahist.kinds.quantile import PointsAround, Quantile, QuantileMechanism, check_quantile, lattice_steps
 from deltahist.kinds.quantile_methods import SIGMA, PlaceNoise
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, on_a_line, places_for
-from deltahist.noise.entropy import source
-from deltahist.noise.heavy import rounded
-from deltahist.noise.places import draw_place
+from deltahist.noise.exact import source
+from deltahist.noise.quantiles import draw_place, rounded
 from deltahist.privacy import Law
 from deltahist.publishers.gradual import begin
 from deltahist.publishers.publication import (

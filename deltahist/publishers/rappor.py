@@ -23,8 +23,7 @@ from deltahist.kinds.channels import Channel, Threshold
 from deltahist.kinds.rappor import Rappor, Reports, check_cohorts, list_texts
 from deltahist.mechanisms.base import stamp
 from deltahist.noise import discrete_laplace
-from deltahist.noise.entropy import source
-from deltahist.noise.exact import coins
+from deltahist.noise.exact import coins, source
 from deltahist.noise.process import GeometricProcess
 from deltahist.publishers.state import new_token, read_state, write_state
 

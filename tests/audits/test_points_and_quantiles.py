@@ -17,7 +17,7 @@ import deltahist as dh
 from deltahist.kinds.quantile import METHODS, PointsAround
 from deltahist.kinds.quantile_methods import rate_of
 from deltahist.kinds.sorted import noise_law, sorted_steps
-from deltahist.noise import places
+from deltahist.noise import quantiles
 from deltahist.publishers import points as publishing
 from tests.audits.cases import scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
@@ -131,7 +131,7 @@ def test_an_understated_sensitivity_is_caught_on_sorted_points(name, monkeypatch
 
     def less(*given, **how):
         law = noise_law(*given, **how)
-        return type(law)(law.kind, law.parameter / 2)
+        return type(law)(law.parameter / 2)
 
     monkeypatch.setattr("deltahist.kinds.sorted.noise_law", less)
     assert refuted(sorted_audit(name, end_to_end, **COARSE[name]))
@@ -323,6 +323,6 @@ def test_an_understated_smooth_sensitivity_is_caught(method, monkeypatch):
 
 def test_moves_that_are_counted_too_long_are_caught(monkeypatch):
     """As if δ were a quarter of what it is: places need more moves and are drawn too rarely."""
-    right = places.stretches
-    monkeypatch.setattr(places, "stretches", lambda d, reach, room, most: right(d, reach // 4, room, most))
+    right = quantiles.stretches
+    monkeypatch.setattr(quantiles, "stretches", lambda d, reach, room, most: right(d, reach // 4, room, most))
     assert quantile_audit("inverse", 800)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from deltahist.noise.entropy import source
-from deltahist.noise.exact import coins
+from deltahist.noise.exact import coins, source
 
 #: One false alarm in a million for each of the goodness-of-fit tests.
 ALARM = 1e-6

@@ -10,8 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import deltahist as dh
-from deltahist.noise import discrete_gaussian, discrete_laplace, entropy
-from deltahist.noise.entropy import Keyed, KeyStream, Seeded, source
+from deltahist.noise import discrete_gaussian, discrete_laplace, exact
+from deltahist.noise.exact import KeyStream, Seeded, source
+from deltahist.noise.reals import Keyed
 
 
 def in_a_child(task):
@@ -44,7 +45,7 @@ def test_forked_processes_draw_different_noise(draw):
 @pytest.mark.parametrize("number", [0, 1, 7, 8192, 8193, 20_001])
 def test_a_stream_is_the_ciphers_key_stream(monkeypatch, number):
     # Pieces of any size continue each other, whatever the size of the blocks that are enciphered.
-    monkeypatch.setattr(entropy.os, "urandom", lambda size: bytes(range(size)))
+    monkeypatch.setattr(exact.os, "urandom", lambda size: bytes(range(size)))
     cipher = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(range(16)))).encryptor()
     expected = np.frombuffer(cipher.update(bytes(8 * (number + 3))), dtype=np.uint64)
     stream = KeyStream()
@@ -56,7 +57,7 @@ def test_a_stream_is_the_ciphers_key_stream(monkeypatch, number):
 def test_every_stream_asks_for_a_key_of_its_own(monkeypatch):
     asked = []
     system = os.urandom
-    monkeypatch.setattr(entropy.os, "urandom", lambda size: asked.append(size) or system(size))
+    monkeypatch.setattr(exact.os, "urandom", lambda size: asked.append(size) or system(size))
     for draws in range(1, 4):
         discrete_laplace(2.0, 5)
         assert asked == [32, 16] * draws

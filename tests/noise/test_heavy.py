@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 
 from deltahist.errors import InputError
-from deltahist.noise import heavy
-from deltahist.noise.entropy import source
+from deltahist.noise import quantiles
+from deltahist.noise.exact import source
 
 LAWS = {
     "student": lambda z: scipy.stats.t(2).cdf(z),
@@ -32,7 +32,7 @@ def _mixed(z):
 def test_the_law(kind):
     """Kolmogorov-Smirnov on 1,000 draws. False alarms: 1 in 1,000 each."""
     words = source(np.random.default_rng(1))
-    drawn = np.array([heavy.rounded(kind, 5, Fraction(10**9), words) for _ in range(1000)])
+    drawn = np.array([quantiles.rounded(kind, 5, Fraction(10**9), words) for _ in range(1000)])
     assert scipy.stats.kstest((drawn - 5) / 1e9, LAWS[kind]).pvalue > 1e-3
 
 
@@ -40,7 +40,7 @@ def test_the_law(kind):
 def test_rounding_to_a_coarse_lattice(kind):
     """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square. False alarms: 1 in 1,000 each."""
     words = source(np.random.default_rng(2))
-    drawn = np.array([heavy.rounded(kind, -3, Fraction(1), words) for _ in range(1000)]) + 3
+    drawn = np.array([quantiles.rounded(kind, -3, Fraction(1), words) for _ in range(1000)]) + 3
     edges = np.arange(-4, 4) + 0.5
     chance = np.diff(np.concatenate([[0.0], LAWS[kind](edges), [1.0]]))
     seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
@@ -63,7 +63,7 @@ def test_more_bits_are_drawn_until_they_decide():
     # U = 1/2 to 64 bits is Student's 0 but for its sign; on a lattice with a boundary there (scale so large that
     # the interval holds several whole numbers) further bits must be drawn.
     words = Scripted([1 << 63])
-    assert heavy.rounded("student", 0, Fraction(2) ** 90, words) == 0
+    assert quantiles.rounded("student", 0, Fraction(2) ** 90, words) == 0
     assert words.used >= 2
 
 
@@ -73,10 +73,10 @@ def test_bounds_hold_the_value():
     for _ in range(20):
         script = rng.integers(0, 1 << 63, 8).tolist()
         with decimal.localcontext(decimal.Context(prec=300)):
-            low, high = next(heavy.student(Scripted(script)))
+            low, high = next(quantiles.student(Scripted(script)))
             p = 2 * Decimal(script[0]) / Decimal(2) ** 64 - 1
             assert low <= p * (2 / (1 - p * p)).sqrt() <= high
-            low, high = next(heavy.laplace(Scripted(script)))
+            low, high = next(quantiles.laplace(Scripted(script)))
             true = -(Decimal(script[1]) / Decimal(2) ** 64).ln() * (1 if script[0] & 1 else -1)
             assert low <= true <= high
             assert high - low < Decimal(10) ** -15
@@ -103,11 +103,11 @@ def normal_of(u, v):
 
 #: The bounds of a law, and its exact values at all ends of what the bits of a uniform x and a pair (u, v) leave open.
 EXACT = {
-    "student": (heavy.student, lambda sign, x, u, v: [student_of(a) for a in x]),
-    "laplace": (heavy.laplace, lambda sign, x, u, v: [laplace_of(sign, a) for a in x]),
-    "normal": (heavy._normal, lambda sign, x, u, v: [normal_of(a, b) for a in u for b in v]),
+    "student": (quantiles.student, lambda sign, x, u, v: [student_of(a) for a in x]),
+    "laplace": (quantiles.laplace, lambda sign, x, u, v: [laplace_of(sign, a) for a in x]),
+    "normal": (quantiles._normal, lambda sign, x, u, v: [normal_of(a, b) for a in u for b in v]),
     "lognormal": (
-        lambda words: heavy.lognormal(Fraction(1, 2), words),
+        lambda words: quantiles.lognormal(Fraction(1, 2), words),
         lambda sign, x, u, v: [
             laplace_of(sign, a) * (normal_of(b, c) / 2).exp() for a in x for b in u for c in v
         ],
@@ -142,15 +142,15 @@ def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more(kind):
 def test_a_value_is_never_returned_as_it_is():
     for scale in (Fraction(0), Fraction(-1)):
         with pytest.raises(InputError, match=r"scale is .* nothing hides the value"):
-            heavy.rounded("student", 17, scale, source(None))
+            quantiles.rounded("student", 17, scale, source(None))
     with pytest.raises(InputError, match="kind is 'cauchy'"):
-        heavy.rounded("cauchy", 0, Fraction(1), source(None))
+        quantiles.rounded("cauchy", 0, Fraction(1), source(None))
 
 
 def test_the_normal_factor_is_normal():
     words = source(np.random.default_rng(4))
     with decimal.localcontext(decimal.Context(prec=200)):
-        drawn = [float(next(heavy._normal(words))[0]) for _ in range(1000)]
+        drawn = [float(next(quantiles._normal(words))[0]) for _ in range(1000)]
     # False alarms: 1 in 1,000.
     assert scipy.stats.kstest(drawn, "norm").pvalue > 1e-3
     assert math.isfinite(max(drawn))

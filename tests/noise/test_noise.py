@@ -19,8 +19,7 @@ from deltahist.noise.discrete import (
     _magnitude_table,
     geometric,
 )
-from deltahist.noise.entropy import KeyStream
-from deltahist.noise.exact import InversionTable, exp_bounds, less_than
+from deltahist.noise.exact import InversionTable, KeyStream, exp_bounds, less_than
 from deltahist.privacy import Gaussian, Laplace
 
 #: One false alarm in a million for each goodness-of-fit test, of which there are about fifty.

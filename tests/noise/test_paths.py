@@ -292,7 +292,7 @@ def test_bad_input(call, message):
 
 @pytest.mark.parametrize("users", [[5, 2, 5, 0, 9], [10**12, 3, 10**12], [0]])
 def test_users_are_numbered_as_by_sorting(users):
-    from deltahist.noise.pieces import _numbered
+    from deltahist.noise.paths import _numbered
 
     expected = np.unique(users, return_inverse=True)
     for found, other in zip(_numbered(np.array(users, dtype=np.int64)), expected, strict=True):

@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from deltahist.noise import paths as module, pieces
+from deltahist.noise import paths as module
 from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.noise.reals import Uniforms
 
@@ -21,7 +21,7 @@ def requests(number, users):
     return rng.integers(0, users, number), levels
 
 
-class Recorded(pieces.PathSteps):
+class Recorded(module.PathSteps):
     """What a formula says, with its bounds."""
 
     def __init__(self, users):
@@ -95,11 +95,11 @@ def test_answers_do_not_depend_on_the_precision_of_the_floats(monkeypatch, paths
         return VectorPaths(KEY, 2, 10**11).at(users, levels)
 
     true = answers()
-    monkeypatch.setattr(pieces, "Uniforms", coarse(40))
+    monkeypatch.setattr(module, "Uniforms", coarse(40))
     if paths is VectorPaths:
         assert (answers() != true).any()
-    monkeypatch.setattr(pieces, "_PRECISION", 26)
-    monkeypatch.setattr(pieces, "_EDGE", 4)
+    monkeypatch.setattr(module, "_PRECISION", 26)
+    monkeypatch.setattr(module, "_EDGE", 4)
     assert (answers() == true).all()
 
 
@@ -110,10 +110,10 @@ def test_requests_next_to_a_jump(monkeypatch):
     users = np.repeat(np.arange(20), [2 * len(s) for s in starts])
     levels = np.concatenate([np.concatenate([s, s - 1]) for s in starts])
     true = first.at(users, levels)
-    monkeypatch.setattr(pieces, "Uniforms", coarse(32))
+    monkeypatch.setattr(module, "Uniforms", coarse(32))
     assert (VectorPaths(KEY, 2, 1000).at(users, levels) != true).any()
-    monkeypatch.setattr(pieces, "_PRECISION", 19)
-    monkeypatch.setattr(pieces, "_EDGE", 4)
+    monkeypatch.setattr(module, "_PRECISION", 19)
+    monkeypatch.setattr(module, "_EDGE", 4)
     assert (VectorPaths(KEY, 2, 1000).at(users, levels) == true).all()
 
 
@@ -131,9 +131,9 @@ def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
 def test_all_through_decimal(monkeypatch):
     users, levels = requests(300, users=4)
     true = VectorPaths(KEY, 3, 1000).at(users, levels)
-    right = pieces.KeyedPaths._evaluated
+    right = module.KeyedPaths._evaluated
     monkeypatch.setattr(
-        pieces.KeyedPaths,
+        module.KeyedPaths,
         "_evaluated",
         lambda self, users, span, planes: (
             [None] * len(users) if planes == 2 else right(self, users, span, planes)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from deltahist.noise import places
-from deltahist.noise.entropy import source
+from deltahist.noise import quantiles
+from deltahist.noise.exact import source
 from tests.moves import distances, moves_of
 
 
@@ -25,7 +25,7 @@ def drawn_places(points, rank, reach, size, rate, words, number):
     here, sides = int(np.sort(points)[rank - 1]), sides_of(points, rank)
     room = (size - 1 - here, here)
     return [
-        here + places.draw_place(lambda most: tuple(d[:most] for d in sides), room, reach, rate, words)
+        here + quantiles.draw_place(lambda most: tuple(d[:most] for d in sides), room, reach, rate, words)
         for _ in range(number)
     ]
 
@@ -59,7 +59,7 @@ def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
             for side, room, sign in zip(
                 sides_of(points, rank), (size - 1 - here, here), (1, -1), strict=True
             ):
-                ends = places.stretches(side, reach, room, number * size)
+                ends = quantiles.stretches(side, reach, room, number * size)
                 assert ends[0] == 0
                 assert ends[-1] == room
                 for moves, (after, last) in enumerate(itertools.pairwise(ends), start=1):
@@ -76,7 +76,7 @@ def test_no_more_stretches_than_asked_for():
         side[0], room = 0, int(side[-1] + rng.integers(0, 10**4))
         marks = np.sort((side[:, None] + np.arange(300) * reach).ravel())
         for most in (1, 8, 40, 250):
-            ends = places.stretches(side[: most + 1], reach, room, most)
+            ends = quantiles.stretches(side[: most + 1], reach, room, most)
             expected = np.minimum(marks[: most + 1], room)
             assert ends.tolist() == expected[: len(ends)].tolist()
             assert (expected[len(ends) :] == room).all()
@@ -101,7 +101,7 @@ def test_a_wrong_rate_is_caught():
 
 def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them(monkeypatch):
     """With a tail bound that is far too short at first, the law is the same. False alarms: 1 in 1,000."""
-    monkeypatch.setattr(places, "_TAIL", -40)
+    monkeypatch.setattr(quantiles, "_TAIL", -40)
     points, size, rate = np.array([5, 20, 21]), 60, Fraction(1, 8)
     drawn = drawn_places(points, 2, 2, size, rate, source(np.random.default_rng(5)), 2000)
     assert p_value(drawn, chances(points, 2, 2, size, rate)) > 1e-3
@@ -110,7 +110,7 @@ def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them(monkeypatch)
 def test_partial_sums_are_bounds():
     """Against the sums at 200 digits: they hold the value, and are closer than a part in 2^150."""
     widths, rest, rate, bits = [1, 7, 0, 10**9, 3], 10**12, Fraction(1, 3), 192
-    low, high = places.partial_sums(widths, rest, rate, bits)
+    low, high = quantiles.partial_sums(widths, rest, rate, bits)
     with localcontext(prec=200):
         factor, unit, total = (-Decimal(1) / 3).exp(), Decimal(2) ** bits, Decimal(0)
         for moves, width in enumerate(widths):
@@ -144,11 +144,11 @@ def test_further_bits_decide_a_tie():
     side = np.array([0])
     for change, expected in ((-1, 0), (1, 1)):
         words = Scripted([*tie[:3], tie[3] + change, *tie[4:], 2])
-        assert places.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == expected
+        assert quantiles.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == expected
         assert words.used == 6 + expected
     # Without a tie three words and one for the place are enough.
     words = Scripted([2**64 - 1, 0, 0, 0])
-    assert places.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == 1
+    assert quantiles.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == 1
     assert words.used == 4
 
 
@@ -156,7 +156,7 @@ def test_further_bits_decide_a_tie():
 def test_whole_numbers_below_a_bound_are_uniform(number):
     """Chi-square; a remainder in place of rejection would double some. False alarms: 1 in 1,000 each."""
     words = source(np.random.default_rng(6))
-    drawn = [places.whole_below(number, words) for _ in range(20 * number)]
+    drawn = [quantiles.whole_below(number, words) for _ in range(20 * number)]
     seen = np.bincount(drawn, minlength=number)
     assert len(seen) == number
     assert number == 1 or scipy.stats.chisquare(seen).pvalue > 1e-3
@@ -165,13 +165,13 @@ def test_whole_numbers_below_a_bound_are_uniform(number):
 def test_whole_numbers_of_more_than_a_word():
     # 65 bits of each two words count: 2^64 + 7 is too large and drawn anew.
     words = Scripted([1, 7, 4, 9])
-    assert places.whole_below(2**64 + 1, words) == 9
+    assert quantiles.whole_below(2**64 + 1, words) == 9
     assert words.used == 4
 
 
 def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     """One point fewer, and the last stretch would go on to the end of the line."""
-    every, right, given = np.arange(500) * 10, places.stretches, []
+    every, right, given = np.arange(500) * 10, quantiles.stretches, []
 
     def watched(distances, reach, room, most):
         given.append(len(distances))
@@ -179,10 +179,10 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
         assert ends.tolist() == right(every, reach, room, most).tolist()
         return ends
 
-    monkeypatch.setattr(places, "stretches", watched)
+    monkeypatch.setattr(quantiles, "stretches", watched)
     words = source(np.random.default_rng(8))
     for rate in (Fraction(1), Fraction(1, 4)):
-        places.draw_place(lambda number: (every[:number],) * 2, (10**9, 10**9), 10**6, rate, words)
+        quantiles.draw_place(lambda number: (every[:number],) * 2, (10**9, 10**9), 10**6, rate, words)
     assert 0 < min(given) < max(given) < len(every)
 
 
@@ -195,7 +195,7 @@ def test_only_points_that_matter_are_asked_for():
         return np.arange(number) * 10, np.arange(number) * 10
 
     words = source(np.random.default_rng(7))
-    found = [places.draw_place(nearest, (10**9, 10**9), 10**6, Fraction(1), words) for _ in range(200)]
+    found = [quantiles.draw_place(nearest, (10**9, 10**9), 10**6, Fraction(1), words) for _ in range(200)]
     assert max(asked) < 110
     assert max(map(abs, found)) < 300
     assert math.isclose(np.mean(np.array(found) > 0), 0.5, abs_tol=0.15)
@@ -209,11 +209,11 @@ def test_only_points_that_matter_are_asked_for():
 @pytest.mark.parametrize("bits", [192, 2])
 def test_places_in_stretches_of_any_cost(costs, widths, rate, bits, monkeypatch):
     """The law, also where a few bits of U leave nearly everything undecided."""
-    monkeypatch.setattr(places, "_BITS", bits)
+    monkeypatch.setattr(quantiles, "_BITS", bits)
     costs, widths, rate = np.array(costs), np.array(widths), Fraction(rate)
     words, starts = source(np.random.default_rng(5)), np.cumsum(widths) - widths
     number = 1500 if bits > 2 else 400
-    drawn = [places.draw_costed(costs, widths, rate, words) for _ in range(number)]
+    drawn = [quantiles.draw_costed(costs, widths, rate, words) for _ in range(number)]
     assert all(0 <= place < widths[stretch] for stretch, place in drawn)
     chance = np.exp(-float(rate) * np.repeat(costs - costs[widths > 0].min(), widths))
     assert p_value([starts[stretch] + place for stretch, place in drawn], chance / chance.sum()) > 0.001 / 8
@@ -225,6 +225,6 @@ def test_only_differences_of_costs_matter():
 
     def some(more):
         words = source(np.random.default_rng(3))
-        return [places.draw_costed(costs + more, widths, Fraction(1, 50), words) for _ in range(20)]
+        return [quantiles.draw_costed(costs + more, widths, Fraction(1, 50), words) for _ in range(20)]
 
     assert some(10**12) == some(0)

@@ -15,8 +15,7 @@ from scipy import stats
 from deltahist import InputError
 from deltahist.noise import discrete, process
 from deltahist.noise.discrete import CAP, capped_geometric
-from deltahist.noise.entropy import source
-from deltahist.noise.exact import InversionTable
+from deltahist.noise.exact import InversionTable, source
 from deltahist.noise.process import Brownian, GeometricProcess, _gaussian_around
 
 FALSE_ALARM = 2e-5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from deltahist.noise.entropy import source
+from deltahist.noise.exact import source
 from deltahist.personal.quantiles import bound_amiss, draw_quantile, largest_change, stretches
 
 QUANTILES = [Fraction(1, 2), Fraction(1, 4), Fraction(9, 10), Fraction(0), Fraction(1)]

@@ -17,7 +17,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.kinds.rappor import Rappor
-from deltahist.noise import discrete, entropy, euclidean, process
+from deltahist.noise import discrete, exact, process
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
 from deltahist.publishers import gradual, publication
@@ -137,13 +137,6 @@ CALLS = {
     "noise.process.Brownian.tighten": {
         "": lambda folder: process.Brownian(20).tighten(np.full(50, 10**7), 1, Fraction(1, 10))
     },
-    "noise.euclidean.Euclidean.start": {"": lambda folder: euclidean.Euclidean(2).start(1, 9)},
-    "noise.euclidean.Euclidean.refine": {"": lambda folder: euclidean.Euclidean(2).refine(np.ones((9, 2)), 1, 99)},
-    "noise.euclidean.Euclidean.tighten": {"": lambda folder: euclidean.Euclidean(2).tighten(np.ones((9, 2)), 99, 1)},
-    "noise.euclidean.Euclidean.jumps": {"": lambda folder: euclidean.Euclidean(2).jumps([1, 0], 1, 10**6)[0][:3]},
-    "noise.euclidean.Laplace.start": {"": lambda folder: euclidean.Laplace().start(1, 9)},
-    "noise.euclidean.Laplace.refine": {"": lambda folder: euclidean.Laplace().refine(np.ones(9), 1, 99)},
-    "noise.euclidean.Laplace.tighten": {"": lambda folder: euclidean.Laplace().tighten(np.ones(9), 99, 1)},
     "publishers.publication.draw": {
         law.kind: lambda folder, law=law: publication.draw(law, 50, None)
         for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
@@ -232,8 +225,8 @@ CALLS = {
 }
 #: They take a generator to look at it, or are the choice between generators themselves.
 NO_DRAWS = {
-    "noise.entropy.source",
-    "noise.entropy.Seeded.__init__",
+    "noise.exact.source",
+    "noise.exact.Seeded.__init__",
     "publishers.publication.check_protection",
     "publishers.histogram.check_public",
 }
@@ -276,8 +269,8 @@ def test_every_entry_point_is_called_here():
 )
 def test_without_a_generator_noise_is_the_systems(entry, case, tmp_path, monkeypatch):
     asked, system = [], os.urandom
-    monkeypatch.setattr(entropy.os, "urandom", lambda size: asked.append(size) or system(size))
-    monkeypatch.setattr(entropy, "Seeded", lambda rng: pytest.fail("a seeded generator draws"))
+    monkeypatch.setattr(exact.os, "urandom", lambda size: asked.append(size) or system(size))
+    monkeypatch.setattr(exact, "Seeded", lambda rng: pytest.fail("a seeded generator draws"))
     first = np.asarray(CALLS[entry][case](tmp_path))
     used = len(asked)
     assert used > 0

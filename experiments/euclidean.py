@@ -1,0 +1,105 @@
+"""Real noise of density ∝ e^(−ε|v|) in n dimensions, for simulations and pictures; releases use `noise/paths.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.noise import reals
+from deltahist.noise.exact import Words, source
+from deltahist.noise.reals import Uniforms, norm
+
+#: Rows that are worked on at a time: their arrays fit into a processor's cache.
+_BLOCK = 1 << 14
+
+Rows = NDArray[np.float64]
+Rng = np.random.Generator | None
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Noise of density ∝ e^(−ε|v|) in n dimensions, for all levels ε > 0 at once; n = 1 is Laplace's law.
+
+    A level is a rate, 1/scale: the larger, the less noise. Values are float64, the laws exact up to their rounding.
+
+    >>> noise, rng = Euclidean(2), np.random.default_rng(1)
+    >>> first = noise.start(0.5, 4, rng=rng)
+    >>> second = noise.refine(first, 0.5, 0.6, rng=rng)
+    >>> (first == second).all(axis=1)  # few jumps between levels so near
+    array([ True, False, False,  True])
+    """
+
+    dimension: int
+
+    def start(self, level: float, rows: int, *, rng: Rng = None) -> Rows:
+        """Noise (rows, n) at a level."""
+        words, slots = source(rng), reals.start_slots(self.dimension) + self._pairs
+
+        def draw(part: Rows) -> None:
+            part[:] = reals.start(self.dimension, _uniforms(words, len(part), slots)).value / level
+
+        return _in_blocks(np.empty((rows, self.dimension)), draw)
+
+    def refine(self, values: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> Rows:
+        """Noise at the level `finer` given values (rows, n) at `level`; unchanged where the process does not jump."""
+        words = source(rng)
+        return _in_blocks(np.array(values, dtype=float), lambda part: self._refined(part, level, finer, words))
+
+    def tighten(self, values: ArrayLike, level: float, coarser: float, *, rng: Rng = None) -> Rows:
+        """Noise at the level `coarser` given values (rows, n) at `level`: needs nothing but the values."""
+        words = source(rng)
+        return _in_blocks(np.array(values, dtype=float), lambda part: self._tightened(part, level, coarser, words))
+
+    def jumps(self, value: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> tuple[Rows, Rows]:
+        """All jumps of one vector (n,) from `level` up to `finer`: their levels (K,) and the values (K, n) above them.
+
+        >>> levels, values = Euclidean(3).jumps([1, 0, 0], 1, 10, rng=np.random.default_rng(3))
+        >>> levels.round(1), values.shape
+        (array([2.4, 2.9, 3.3, 3.6, 5.2, 5.9, 6.4, 9.3]), (8, 3))
+        """
+        met: list[tuple[float, Rows]] = []
+        self._refined(np.array([value], dtype=float), level, finer, source(rng), met)
+        return np.array([e for e, _ in met]), np.array([v for _, v in met]).reshape(-1, self.dimension)
+
+    @property
+    def _pairs(self) -> int:
+        return self.dimension + self.dimension % 2
+
+    def _refined(
+        self, rows: Rows, low: float, high: float, words: Words, met: list[tuple[float, Rows]] | None = None
+    ) -> None:
+        """Change the rows in place, round by round those that still jump; note the jumps of a single one."""
+        going, level = np.arange(len(rows)), np.full(len(rows), float(low))
+        while len(going):
+            first, second = reals.next_above(level * norm(rows[going]), _uniforms(words, len(going), 2))
+            level = level * np.minimum(first, second)
+            stay = level <= high
+            going, level, by_size = going[stay], level[stay], (second < first)[stay]
+            uniforms = _uniforms(words, len(going), reals.RISE_SLOTS + self._pairs)
+            factor = level[:, None]
+            rows[going] = reals.rise(factor * rows[going], by_size, uniforms).jump.value / factor
+            if met is not None and len(going):
+                met.append((float(level[0]), rows[0].copy()))
+
+    def _tightened(self, rows: Rows, high: float, low: float, words: Words) -> None:
+        going, level = np.arange(len(rows)), np.full(len(rows), float(high))
+        while len(going):
+            level = level * reals.next_below(self.dimension, _uniforms(words, len(going), 1))
+            stay = level >= low
+            going, level = going[stay], level[stay]
+            uniforms = _uniforms(words, len(going), reals.FALL_SLOTS + self._pairs)
+            rows[going] += reals.fall(self.dimension, uniforms).value / level[:, None]
+
+
+def _in_blocks(rows: Rows, change: Callable[[Rows], None]) -> Rows:
+    """Change rows in place, some at a time."""
+    for first in range(0, len(rows), _BLOCK):
+        change(rows[first : first + _BLOCK])
+    return rows
+
+
+def _uniforms(words: Words, rows: int, slots: int) -> Uniforms:
+    return Uniforms(words.words(rows * slots).reshape(rows, slots, 1))
