@@ -1,22 +1,26 @@
-"""Counting points of arrays, in chunks, with memory in proportion to the grid."""
+"""From batches of points to counts: checked, located on the lattice, bounded per user, counted."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.counting.outside import Outside, check_outside, finite_rows
-from deltahist.counting.private import Private
-from deltahist.errors import InputError, fits_memory, whole
+from deltahist.counting.outside import Columns, Outside, check_outside, finite_rows
+from deltahist.counting.private import Private, Unshown
+from deltahist.errors import InputError, fits_memory, one_of, whole
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.domain import Domain
 from deltahist.space.operations import Operation
+
+if TYPE_CHECKING:
+    from deltahist.counting.steps import StepPlaces
 
 #: Points that are located at a time: few enough for the processor's cache, enough to keep it busy.
 CHUNK = 1 << 16
@@ -65,41 +69,240 @@ def count(
     >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2)), outside="clamp").tolist()
     [[2, 0], [0, 1]]
     """
-    check_outside(outside)
-    bound = user_bound(user is not None, max_per_user, key)
-    tally = Tally(domain)
-    given, operation = _columns(points, domain)
-    columns = given if operation is None else operation(*given)
-    seen = Outside(domain, operation)
-    inside = seen.look(given, columns)
-    if outside is None:
-        seen.refuse_many()
-    bad = int((~finite_rows(columns)).sum())
-    if bad:
-        raise InputError(
-            f"{bad:,} of {len(columns[0]):,} points have NaN or infinite coordinates: all must be finite"
-        )
-    if bound is not None:
-        user = _aligned(user, points)
-    users = None if bound is None else _user_ids(user, len(columns[0]))
-    for start in range(0, len(columns[0]), _BLOCK):
-        cells = tally.locate([c[start : start + _BLOCK] for c in columns])
-        if outside == "drop":
-            cells[~inside[start : start + _BLOCK]] = -1
-        if bound is None or users is None:
-            tally.add(cells[cells >= 0])
+    column = None if user is None else "user"
+    reading = Reading(user=column, max_per_user=max_per_user, outside=outside, key=key)
+    into = Tally(domain)
+    columns, operation = _columns(points, domain)
+    number = len(columns[0])
+    users = None if user is None else _user_ids(_aligned(user, points), number)
+    blocks = (
+        Batch([c[start : start + _BLOCK] for c in columns], None if users is None else users[start : start + _BLOCK])
+        for start in range(0, number, _BLOCK)
+    )
+    read = collect(blocks, "points", into, reading, operation)
+    return Private.of(into.counts(), read.counting, domain)
+
+
+# --- the one way from batches to counts -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The way in which rows are read and used, as `count_file` describes it; `time` is the column of times."""
+
+    x: str | int | None = None
+    y: str | int | None = None
+    crs: str | None = None
+    user: str | int | None = None
+    max_per_user: int | None = None
+    outside: str | None = None
+    drop_bad_rows: bool = False
+    layer: str | None = None
+    progress: bool | None = None
+    key: bytes | None = None
+    where: str | None = None
+    decimal: str = "."
+    format: str | None = None
+    time: str | int | None = None
+
+    def __post_init__(self) -> None:
+        check_outside(self.outside)
+        one_of((".", ","), decimal=self.decimal)
+        for name in ("x", "y", "user", "time"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(getattr(self, name)))
+
+    @property
+    def coordinates(self) -> list[str]:
+        """Names or numbers of the coordinate columns; none for points of a geometry."""
+        return [str(c) for c in (self.x, self.y) if c is not None]
+
+
+@dataclass(frozen=True, repr=False)
+class Batch(Unshown):
+    """Some rows: a float column per axis (NaN where unusable), user ids and times (Arrow arrays) or None.
+
+    `malformed` counts rows beside these that have no columns at all: lines with too few or too many fields. With a
+    condition `chosen` says which of the rows read these are, and `unread` are places of others that could not be asked.
+    """
+
+    columns: list[NDArray[np.float64]]
+    users: Any
+    malformed: int = 0
+    times: Any = None
+    chosen: NDArray[np.bool_] | None = None
+    unread: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @property
+    def read(self) -> int:
+        """Number of rows that were read, chosen or not."""
+        return (len(self.columns[0]) if self.chosen is None else len(self.chosen)) + self.malformed
+
+    def row(self, number: int) -> int:
+        """Return the place, from 0, of one of these rows among the rows read."""
+        return number if self.chosen is None else int(np.flatnonzero(self.chosen)[number])
+
+    def first_bad(self, good: NDArray[np.bool_]) -> int:
+        """Return the place of the first unusable row among the rows read; malformed ones are taken to come last."""
+        places = [] if good.all() else [self.row(int(np.argmin(good)))]
+        return min([*places, *self.unread[:1].tolist()], default=self.read - self.malformed)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CountedRows(Unshown):
+    """Numbers of rows by their use. All but `counting` is for the trusted side only.
+
+    Parameters
+    ----------
+    rows : rows read. bad_rows : of them unusable, and left out. unmatched : of them not chosen by `where`.
+    outside : usable rows outside the domain, clamped or left out.
+    users : number of users, or None.
+    counting : how rows became counts: what a release says of it.
+    """
+
+    rows: int
+    bad_rows: int
+    unmatched: int
+    outside: int
+    users: int | None
+    counting: Preprocessing
+
+
+class Tally:
+    """Counts that grow by batches of points; a grid that does not fit into memory is refused before it is allocated."""
+
+    def __init__(self, domain: Domain) -> None:
+        # The counts, a batch's counts, and what publishing needs later.
+        fits_memory(40 * domain.size, f"a grid of {' × '.join(f'{n:,}' for n in domain.shape)} cells")
+        self.domain = domain
+        self._flat = np.zeros(domain.size, dtype=np.int64)
+
+    def locate(self, columns: Columns) -> NDArray[np.int64]:
+        """Return the flat cells of points given as finite columns."""
+        return locate_cells(columns, self.domain)
+
+    def add(self, cells: NDArray[np.int64], number: NDArray[np.int64] | int = 1) -> None:
+        """Count points, or numbers of them, by their flat cells; those below 0 are none."""
+        np.add.at(self._flat, cells[cells >= 0], number)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return the counts so far (domain.shape)."""
+        return self._flat.reshape(self.domain.shape)
+
+
+class Places:
+    """Places of points, whole numbers that are kept one by one; `locate` gives them for finite columns."""
+
+    def __init__(self, domain: Domain, locate: Callable[[Columns], NDArray[np.int64]]) -> None:
+        self.domain, self.locate = domain, locate
+        self._parts: list[NDArray[np.int64]] = []
+
+    def add(self, places: NDArray[np.int64]) -> None:
+        """Keep places of points; those below 0 are none."""
+        self._parts.append(places[places >= 0])
+
+    def places(self) -> NDArray[np.int64]:
+        """Return the places (m,) so far."""
+        return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.int64)
+
+
+def collect(
+    batches: Iterable[Batch],
+    rows_of: str,
+    into: Tally | Places,
+    reading: Reading,
+    operation: Operation | None,
+    *,
+    steps: StepPlaces | None = None,
+    seen: Outside | None = None,
+) -> CountedRows:
+    """Check, locate and bound the points of batches, and add them to a tally.
+
+    With `steps` places become step · cells + cell, and users are bounded within each step.
+
+    Parameters
+    ----------
+    rows_of : words for rows in messages.
+    operation : brings coordinates to the map; None if they are on it.
+    seen : looks at points outside for a caller that judges them; else they are judged here.
+
+    Raises
+    ------
+    InputError
+        On bad rows, unless they are dropped. OutsideBounds on many points outside.
+    """
+    domain = into.domain
+    bound = user_bound(reading.user is not None, reading.max_per_user, reading.key)
+    judged = seen is None and reading.outside is None
+    seen = seen or Outside(domain)
+    seen.operation = operation
+    rows = bad = off = unmatched = 0
+    first = None
+    for batch in batches:
+        given, users = batch.columns, batch.users
+        columns = given if operation is None else operation(*given)
+        good = finite_rows(columns)
+        if users is not None:
+            good &= named_rows(users)
+        step = due = None
+        if steps is not None and len(good):
+            step, timely = steps(batch, rows)
+            good &= timely
+            due = step >= steps.due
+        inside = seen.look(given, columns, due)
+        left = batch.malformed + len(batch.unread)
+        unusable = left + int((~good).sum())
+        if first is None and unusable:
+            first = rows + 1 + batch.first_bad(good)
+        unmatched += batch.read - left - len(good)
+        rows, bad = rows + batch.read, bad + unusable
+        # Once rows are to be refused, the rest of them is only looked through for more bad ones.
+        if bad and not reading.drop_bad_rows:
+            continue
+        if not good.all():
+            columns, inside = [c[good] for c in columns], inside[good]
+            step = None if step is None else step[good]
+            users = None if users is None else users.filter(good)
+        off += int((~inside).sum())
+        cells = into.locate(columns)
+        if reading.outside == "drop":
+            cells[~inside] = -1
+        if step is not None:
+            cells = np.where((cells < 0) | (step < 0), -1, step * domain.size + cells)
+            users = _by_step(users, step)
+        if bound is None:
+            into.add(cells)
         else:
-            bound.add(users[start : start + _BLOCK], cells)
+            bound.add(users, cells)
+    # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all.
+    if judged:
+        seen.refuse_many()
+    trouble = "" if steps is None else steps.trouble()
+    if bad and not reading.drop_bad_rows:
+        more = "" if steps is None else " or times"
+        more += "" if reading.where is None else " or values that `where` asks for"
+        more += f" (the first is row {first:,}, about){trouble}"
+        raise bad_rows_error(bad, rows, rows_of, bound is not None, more)
+    if rows and bad == rows:
+        raise InputError(f"none of the {rows:,} {rows_of} can be used{trouble}: are these the right columns?")
     if bound is not None:
-        cells = bound.cells()
-        tally.add(cells[cells >= 0])
-    dropped = ("points outside",) if outside == "drop" else ()
+        into.add(bound.cells())
+    # What may be left out, whether or not anything was.
+    could = ("bad rows", reading.drop_bad_rows), ("points outside", reading.outside == "drop")
+    dropped = tuple(kind for kind, is_left_out in could if is_left_out)
     projection = None if operation is None else operation.projection
-    how = Preprocessing(max_per_user or 1, user is not None, dropped, projection)
-    return Private.of(tally.counts(), how, domain)
+    counting = Preprocessing(reading.max_per_user or 1, bound is not None, dropped, projection, reading.where)
+    return CountedRows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
 
 
-def locate_cells(columns: Sequence[NDArray[np.float64]], domain: Domain) -> NDArray[np.int64]:
+def bad_rows_error(bad: int, rows: int, rows_of: str, users: bool, more: str = "") -> InputError:
+    """Return the error for rows that cannot be used."""
+    which = f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite coordinates"
+    which += f"{' or a missing user' if users else ''}{more}: mend them"
+    return InputError(which + ("" if rows_of == "points" else ", or leave them out with drop_bad_rows=True"))
+
+
+def locate_cells(columns: Columns, domain: Domain) -> NDArray[np.int64]:
     """Return the flat cells of points given as finite columns."""
     number = len(columns[0])
     if number <= CHUNK:
@@ -115,54 +318,30 @@ def locate_cells(columns: Sequence[NDArray[np.float64]], domain: Domain) -> NDAr
     return out
 
 
-class Tally:
-    """Counts that grow by batches of points.
+def named_rows(users: Any) -> NDArray[np.bool_]:
+    """Return which rows of an Arrow array of users name one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    Raises InputError if the grid does not fit into memory, before it is allocated.
-    """
-
-    def __init__(self, domain: Domain) -> None:
-        # The counts, a batch's counts, and what publishing needs later.
-        fits_memory(40 * domain.size, f"a grid of {' × '.join(f'{n:,}' for n in domain.shape)} cells")
-        self.domain = domain
-        self._flat = np.zeros(domain.size, dtype=np.int64)
-
-    def locate(self, columns: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """Return the flat cells of points given as finite columns."""
-        return locate_cells(columns, self.domain)
-
-    def add(self, cells: NDArray[np.int64]) -> None:
-        """Count points by their flat cells."""
-        np.add.at(self._flat, cells, 1)
-
-    def add_counts(self, cells: NDArray[np.int64], number: NDArray[np.int64]) -> None:
-        """Add numbers of points of flat cells, each cell once."""
-        self._flat[cells] += number
-
-    def counts(self) -> NDArray[np.int64]:
-        """Return the counts so far (domain.shape)."""
-        return self._flat.reshape(self.domain.shape)
+    # A NaN is a missing user too: NaNs differ from each other, so that K would not bound them.
+    named = pc.invert(pc.is_null(users, nan_is_null=True))
+    if pa.types.is_string(users.type) or pa.types.is_large_string(users.type):
+        named = pc.and_kleene(named, pc.not_equal(users, ""))
+    return np.asarray(named.fill_null(False).to_numpy(zero_copy_only=False))
 
 
-class PointPlaces:
-    """Places of points, kept one by one, that grow by batches of points.
+def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
+    """Return user ids that differ from step to step."""
+    if users is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    Parameters
-    ----------
-    locate : from finite columns to places, whole numbers; those below 0 are not kept.
-    """
+    # The number comes first and has a fixed end, so that no two pairs look alike.
+    return pc.binary_join_element_wise(pa.array(step).cast(pa.string()), users.cast(pa.string()), ":")
 
-    def __init__(self, locate: Callable[[Sequence[NDArray[np.float64]]], NDArray[np.int64]]) -> None:
-        self.locate = locate
-        self._parts: list[NDArray[np.int64]] = []
 
-    def add(self, places: NDArray[np.int64]) -> None:
-        """Keep places of points."""
-        self._parts.append(places)
-
-    def places(self) -> NDArray[np.int64]:
-        """Return the places (m,) so far."""
-        return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.int64)
+# --- points of arrays -----------------------------------------------------------------------------------------
 
 
 def _aligned(user: Any, points: Any) -> Any:
@@ -190,35 +369,7 @@ def _user_ids(user: Any, number: int) -> Any:
     ids = pa.array(np.asarray(user).ravel())
     if len(ids) != number:
         raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
-    missing = int((~named_rows(ids)).sum())
-    if missing:
-        raise InputError(f"{missing:,} of {number:,} points have no user: each must have one")
     return ids
-
-
-def named_rows(users: Any) -> NDArray[np.bool_]:
-    """Return which rows of an Arrow array of users name one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    # A NaN is a missing user too: NaNs differ from each other, so that K would not bound them.
-    named = pc.invert(pc.is_null(users, nan_is_null=True))
-    if pa.types.is_string(users.type) or pa.types.is_large_string(users.type):
-        named = pc.and_kleene(named, pc.not_equal(users, ""))
-    return np.asarray(named.fill_null(False).to_numpy(zero_copy_only=False))
-
-
-def user_bound(users: bool, most: int | None, key: bytes | None) -> UserBound | None:
-    """Return the bound on each user's points; None if users are not told apart.
-
-    Raises InputError if only one of users and their bound is given.
-    """
-    if users != (most is not None):
-        raise InputError(
-            f"max_per_user is {most!r} and users are {'' if users else 'not '}given: give both or neither, since a "
-            "user's cost is the number of points that may move at once"
-        )
-    return UserBound(whole(max_per_user=most), key) if users else None
 
 
 def _columns(points: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Operation | None]:
@@ -261,6 +412,19 @@ def _geometry_columns(geometry: Any, domain: Domain) -> tuple[list[NDArray[np.fl
 # --- users --------------------------------------------------------------------------------------------------
 
 
+def user_bound(users: bool, most: int | None, key: bytes | None) -> UserBound | None:
+    """Return the bound on each user's points; None if users are not told apart.
+
+    Raises InputError if only one of users and their bound is given.
+    """
+    if users != (most is not None):
+        raise InputError(
+            f"max_per_user is {most!r} and users are {'' if users else 'not '}given: give both or neither, since a "
+            "user's cost is the number of points that may move at once"
+        )
+    return UserBound(whole(max_per_user=most), key) if users else None
+
+
 class UserBound:
     """Keeps at most `most` points of each user.
 
@@ -268,15 +432,6 @@ class UserBound:
     the smallest scores stay. The choice depends on no coordinate and on no other user, so that moving points
     chooses the same rows: that is what makes K points of one user cost K times one point. Rows must be given
     before any are left out for where they are.
-
-    Parameters
-    ----------
-    most : K. key : 32 bytes; drawn at random when None.
-
-    Raises
-    ------
-    InputError
-        If the key is not 32 bytes.
 
     >>> import pyarrow as pa
     >>> bound = UserBound(2, bytes(32))
@@ -294,14 +449,14 @@ class UserBound:
         if not isinstance(key, bytes) or len(key) != 32:
             raise InputError("key is unsuitable: it must be 32 secret bytes, or None for fresh ones")
         self._name_key = hashlib.blake2b(b"users", key=key, digest_size=32).digest()
-        self._cipher = Cipher(
-            algorithms.AES(hashlib.blake2b(b"rows", key=key, digest_size=32).digest()), modes.ECB()
-        )
+        row_key = hashlib.blake2b(b"rows", key=key, digest_size=32).digest()
+        self._cipher = Cipher(algorithms.AES(row_key), modes.ECB())
         self._codes: dict[Any, int] = {}
         self._hashes = np.zeros(0, dtype=np.uint64)  # of the user ids
         self._seen = np.zeros(0, dtype=np.int64)  # rows so far, per user
-        self._kept: list[tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]] = []
-        self._held = 0
+        # Users, scores and cells of the rows kept, in parts.
+        self._kept = [(self._seen, self._hashes, self._seen)]
+        self._number = 0
 
     @property
     def users(self) -> int:
@@ -313,8 +468,8 @@ class UserBound:
         code = self._code(users)
         score = self._score(code, self._ordinal(code))
         self._kept.append((code, score, cells))
-        self._held += len(code)
-        if self._held > 2 * self.most * self.users + _SLACK:
+        self._number += len(code)
+        if self._number > 2 * self.most * self.users + _SLACK:
             self._thin()
 
     def cells(self) -> NDArray[np.int64]:
@@ -330,9 +485,9 @@ class UserBound:
         codes, before = self._codes, len(self._codes)
         ids = encoded.dictionary.to_pylist()
         known = np.array([codes.setdefault(u, len(codes)) for u in ids], dtype=np.int64)
-        fresh = [u for u, code in zip(ids, known.tolist(), strict=True) if code >= before]
-        self._hashes = _room(self._hashes, self.users)
-        self._hashes[before : self.users] = np.frombuffer(b"".join(map(self._hash, fresh)), dtype="<u8")
+        fresh = [self._hash(u) for u, code in zip(ids, known.tolist(), strict=True) if code >= before]
+        self._hashes = np.append(self._hashes, np.frombuffer(b"".join(fresh), dtype="<u8"))
+        self._seen = np.append(self._seen, np.zeros(len(fresh), dtype=np.int64))
         return known[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def _hash(self, user: Any) -> bytes:
@@ -342,17 +497,12 @@ class UserBound:
 
     def _ordinal(self, code: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of each row among its user's rows, over all batches."""
-        self._seen = _room(self._seen, self.users)
         order = np.argsort(code, kind="stable")
         ranked = code[order]
-        first = (
-            np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])) if len(code) else np.zeros(0, np.int64)
-        )
-        sizes = np.diff(first, append=len(code))
-        within = np.arange(len(code)) - np.repeat(first, sizes)
+        within = np.arange(len(code)) - np.searchsorted(ranked, ranked)
         out = np.empty(len(code), dtype=np.int64)
         out[order] = within + self._seen[ranked]
-        self._seen[ranked[first]] += sizes
+        np.add.at(self._seen, code, 1)
         return out
 
     def _score(self, code: NDArray[np.int64], ordinal: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -364,22 +514,10 @@ class UserBound:
 
     def _thin(self) -> None:
         """Keep each user's smallest scores only."""
-        if not self._kept:
-            empty = np.zeros(0, dtype=np.int64)
-            self._kept = [(empty, empty.astype(np.uint64), empty)]
         code, score, cells = (np.concatenate(parts) for parts in zip(*self._kept, strict=True))
         order = np.lexsort((score, code))
         ranked = code[order]
-        first = np.searchsorted(ranked, ranked, side="left")
+        first = np.searchsorted(ranked, ranked)
         stay = order[np.arange(len(code)) - first < self.most]
         self._kept = [(code[stay], score[stay], cells[stay])]
-        self._held = len(stay)
-
-
-def _room(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """`array` if it has `size` elements, else a longer one that starts with it, zero after that."""
-    if size <= len(array):
-        return array
-    longer = np.zeros(max(size, 2 * len(array)), dtype=array.dtype)
-    longer[: len(array)] = array
-    return longer
+        self._number = len(stay)

@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from deltahist.counting.arrays import Tally, user_bound
+from deltahist.counting.arrays import Tally, bad_rows_error, user_bound
+from deltahist.counting.conditions import refuse_place
 from deltahist.counting.engines import Engine, Session, open_engine, unbound
-from deltahist.counting.expressions import make_safe
-from deltahist.counting.kinds import DTYPES, is_endless, kind_of, readable_columns
-from deltahist.counting.outside import Outside, check_outside
+from deltahist.counting.expressions import make_safe, read_text
+from deltahist.counting.kinds import DTYPES, check_column, is_endless, kind_of, readable_columns
+from deltahist.counting.outside import SAMPLE, Outside, check_outside
 from deltahist.counting.private import Private
-from deltahist.counting.readers import refuse_place
-from deltahist.counting.texts import check_column, read_text
 from deltahist.errors import InputError
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.domain import Domain
 
 #: Part of a lattice step by which a point may be moved to the lower edge: far too little to change its step.
 _NEAR = 2.0**-20
-_SAMPLE = 10_000
 
 
 def count_table(
@@ -69,44 +67,37 @@ def count_table(
     """
     check_outside(outside)
     bound = user_bound(user is not None, max_per_user, key)
-    how = Preprocessing(
-        max_per_user or 1, user is not None, ("points outside",) if outside == "drop" else (), None, where
-    )
+    dropped = ("points outside",) if outside == "drop" else ()
+    how = Preprocessing(max_per_user or 1, user is not None, dropped, None, where)
     tally = Tally(domain)
     engine = open_engine(database)
     try:
         records = unbound(table, engine.schema(table))
-        places = _places(records, domain, x, y)
+        columns = dict(zip("xy", _places(records, domain, x, y), strict=False))
         if user is not None:
             check_column(user, records.columns)
-        values = {f"v{axis}": column for axis, column in enumerate(places)}
-        points = _chosen(records, how.where, {x, y}, engine).select(
-            **values, **({} if user is None else {"user": records[user]})
-        )
-        columns = [points[name] for name in values]
-        good = _all([_finite(column) for column in columns])
-        inside = _all(
-            [
-                column.between(_number(low), _number(high))
-                for column, low, high in zip(columns, domain.low, domain.high, strict=True)
-            ]
-        )
-        cell = cell_of(domain, *columns)
+            columns["user"] = records[user]
+        points = _chosen(records, how.where, {x, y}, engine).select(**columns)
+        places = [points[name] for name in "xy"[: domain.ndim]]
+        good = _all([_is_finite(column) for column in places])
+        sides = zip(places, domain.low, domain.high, strict=True)
+        inside = _all([column.between(_number(low), _number(high)) for column, low, high in sides])
+        cell = cell_of(domain, *places)
         if outside == "drop":
             import ibis
 
             cell = ibis.cases((inside, cell), else_=_whole(-1))
         with engine.snapshot() as look:
-            _check(look, points, good, inside, domain, outside, None if user is None else points["user"])
+            _check(look, points, good, inside, domain, outside)
             if bound is None:
                 found = points.select(cell=cell).group_by("cell").agg(points=lambda each: each.count())
                 rows = look.fetch(found)
                 cells, number = (rows[name].to_numpy() for name in ("cell", "points"))
+                tally.add(cells[cells >= 0], number[cells >= 0])
             else:
                 rows = look.fetch(points.select("user", cell=cell))
                 bound.add(rows["user"].combine_chunks(), rows["cell"].to_numpy())
-                cells, number = np.unique(bound.cells(), return_counts=True)
-        tally.add_counts(cells[cells >= 0], number[cells >= 0])
+                tally.add(bound.cells())
     finally:
         engine.close()
     return Private.of(tally.counts(), how, domain)
@@ -141,7 +132,7 @@ def cell_of(domain: Domain, *columns: Any) -> Any:
         place = ibis.least(place, _whole(domain.lattice_shape[axis] - 1))
         cell = (place.cast("float64") / _number(float(domain.steps[axis]))).floor()
         flat = cell if flat is None else flat * _whole(domain.shape[axis]) + cell
-    return ibis.cases((_all([_finite(column) for column in columns]), flat))
+    return ibis.cases((_all([_is_finite(column) for column in columns]), flat))
 
 
 def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
@@ -182,41 +173,29 @@ def _chosen(records: Any, where: str | None, places: set[str | None], engine: En
     return records.filter(made.value)
 
 
-def _check(
-    look: Session, points: Any, good: Any, inside: Any, domain: Domain, outside: str | None, user: Any
-) -> None:
+def _check(look: Session, points: Any, good: Any, inside: Any, domain: Domain, outside: str | None) -> None:
     """Raise the errors of `count` about points outside, without coordinates, or without users."""
-    columns = [name for name in points.columns if name != "user"]
-    named = (
-        None if user is None else user.notnull() if not user.type().is_string() else user.nullif("").notnull()
-    )
-    if user is not None and user.type().is_floating():
-        named = _finite(user)
-    sums = {"rows": points.count(), "good": _times(good), "off": _times(good & ~inside)}
-    if named is not None:
-        sums["named"] = _times(named)
-    rows, kept, off, *known = (value[0].as_py() for value in look.fetch(points.aggregate(**sums)).columns)
-    if outside is None and off:
+    usable = good
+    if users := "user" in points.columns:
+        user = points["user"]
+        named = user.nullif("") if user.type().is_string() else user
+        usable = good & (_is_finite(user) if user.type().is_floating() else named.notnull())
+    tests = {"good": good, "off": good & ~inside, "usable": usable}
+    sums = {name: test.count(where=test) for name, test in tests.items()}
+    (found,) = look.fetch(points.aggregate(rows=points.count(), **sums)).to_pylist()
+    if outside is None and found["off"]:
         seen = Outside(domain)
-        some = look.fetch(points.filter(good & ~inside).select(*columns).limit(_SAMPLE))
+        columns = [name for name in points.columns if name != "user"]
+        some = look.fetch(points.filter(good & ~inside).select(*columns).limit(SAMPLE))
         sample = [some[name].to_numpy() for name in columns]
         seen.look(sample, sample)
-        seen.points, seen.outside = kept, off
+        seen.points, seen.outside = found["good"], found["off"]
         seen.refuse_many()
-    if kept < rows:
-        raise InputError(
-            f"{rows - kept:,} of {rows:,} points have NaN or infinite coordinates: all must be finite"
-        )
-    if known and known[0] < rows:
-        raise InputError(f"{rows - known[0]:,} of {rows:,} points have no user: each must have one")
+    if bad := found["rows"] - found["usable"]:
+        raise bad_rows_error(bad, found["rows"], "points", users)
 
 
-def _times(condition: Any) -> Any:
-    """Count the rows that meet a condition."""
-    return condition.count(where=condition)
-
-
-def _finite(column: Any) -> Any:
+def _is_finite(column: Any) -> Any:
     largest = float(np.finfo(np.float64).max)
     return column.between(_number(-largest), _number(largest)).fill_null(False)
 

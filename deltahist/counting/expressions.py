@@ -5,14 +5,17 @@ root of a negative number, text that is no number. So expressions of Ibis are ma
 could fail is guarded, by giving it NULL where it would, and what cannot be guarded, or is not the same everywhere, is
 refused. No guard relies on the order in which a database evaluates the parts of an expression.
 
+Expressions are functions of an Ibis table, or text, `hour >= 22 and kind in ('bus', 'tram')`, which becomes the same.
 Numbers are floats, zero or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 on the way.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from deltahist.counting.conditions import Reader
 from deltahist.counting.kinds import (
     LARGEST,
     MOST_NODES,
@@ -20,6 +23,7 @@ from deltahist.counting.kinds import (
     WORDS,
     SafeExpression,
     as_time,
+    check_column,
     clip,
     combine,
     constant,
@@ -27,7 +31,7 @@ from deltahist.counting.kinds import (
     kind_of,
     too_long_error,
     unify,
-)
+)  # fmt: skip
 from deltahist.errors import InputError
 
 #: Factors are of these sizes, so that no product is too large, or too small, for a float.
@@ -36,18 +40,23 @@ _FACTOR = (1e-150, 1e150)
 _EXACT = 2.0**53
 _WHOLE = 2.0**63
 
-_COMPARISONS = {"Equals": "eq", "NotEquals": "ne", "Less": "lt", "LessEqual": "le", "Greater": "gt"}
-_COMPARISONS["GreaterEqual"] = "ge"
+_COMPARISONS = {
+    "Equals": "eq", "NotEquals": "ne", "Less": "lt", "LessEqual": "le", "Greater": "gt", "GreaterEqual": "ge",
+}  # fmt: skip
 _BY_DAY = {
     "ExtractYear": "year", "ExtractQuarter": "quarter", "ExtractMonth": "month", "ExtractDay": "day",
     "ExtractDayOfYear": "day_of_year",
 }  # fmt: skip
 _BY_CLOCK = {"ExtractHour": "hour", "ExtractMinute": "minute", "ExtractSecond": "second"}
+_UNITS = {
+    "YEAR": "Y", "QUARTER": "Q", "MONTH": "M", "WEEK": "W", "DAY": "D", "HOUR": "h", "MINUTE": "m", "SECOND": "s",
+}  # fmt: skip
 _CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 
 _RANDOM = "it gives something else each time"
 _OTHERS = "it looks at other records, and a record must be derived from one record alone"
 _LIBRARY = "its last digits differ between databases"
+_UNKNOWN = "it could fail for some records, or is not the same in every database"
 _WHY = {
     **dict.fromkeys(("RandomScalar", "RandomUUID", "TimestampNow", "DateNow", "RowID"), _RANDOM),
     **dict.fromkeys(("WindowFunction", "ScalarSubquery", "InSubquery", "ExistsSubquery"), _OTHERS),
@@ -107,10 +116,8 @@ class _Maker:
             known = getattr(self.ops, name, None) is type(op)
             make = _MAKERS.get(name) if known else None
             if make is None:
-                why = _WHY.get(
-                    name, _OTHERS if isinstance(op, self.ops.Reduction | self.ops.Analytic) else None
-                )
-                why = why or "it could fail for some records, or is not the same in every database"
+                looks_elsewhere = isinstance(op, self.ops.Reduction | self.ops.Analytic)
+                why = _WHY.get(name, _OTHERS if looks_elsewhere else _UNKNOWN)
                 raise InputError(f"the query asks for {name}: {why}; {_RULE}")
             self._made[op] = make(self, op)
         return self._made[op]
@@ -119,9 +126,9 @@ class _Maker:
         """Return safe expressions for several operations."""
         return [self.of(op) for op in ops]
 
-    def number(self, op: Any) -> SafeExpression:
-        """Return a safe number for an operation."""
-        return convert(self.of(op), "number")
+    def as_kind(self, op: Any, kind: str) -> SafeExpression:
+        """Return a safe expression of a kind for an operation."""
+        return convert(self.of(op), kind)
 
     def field(self, op: Any) -> SafeExpression:
         if op.rel != self.given:
@@ -148,6 +155,8 @@ class _Maker:
             value = float(value)
         return constant(value.item() if hasattr(value, "item") else value)
 
+    # --- truths
+
     def compare(self, op: Any) -> SafeExpression:
         parts = unify(self.each([op.left, op.right]))
         name = type(op).__name__
@@ -155,17 +164,13 @@ class _Maker:
         return combine(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
 
     def between(self, op: Any) -> SafeExpression:
-        parts = unify(self.each([op.arg, op.lower_bound, op.upper_bound]))
-        self._ordered(parts[0].kind, "Between")
-        return combine(parts[0].value.between(parts[1].value, parts[2].value), "truth", parts)
+        value, low, high = parts = unify(self.each([op.arg, op.lower_bound, op.upper_bound]))
+        self._ordered(value.kind, "Between")
+        return combine(value.value.between(low.value, high.value), "truth", parts)
 
     def _ordered(self, kind: str, name: str) -> None:
         if kind in ("truth", "text") and name not in ("Equals", "NotEquals"):
-            why = (
-                "databases order text in different ways"
-                if kind == "text"
-                else "true and false have no order"
-            )
+            why = "databases order text in different ways" if kind == "text" else "true and false have no order"
             raise InputError(
                 f"the query asks for {name} of {WORDS[kind]}: {why}; there are =, <>, in and like"
             )
@@ -177,38 +182,33 @@ class _Maker:
         return combine(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
 
     def logic(self, op: Any) -> SafeExpression:
-        one, other = parts = [self.truth(op.left), self.truth(op.right)]
+        one, other = parts = [self.as_kind(each, "truth") for each in (op.left, op.right)]
         both = one.value & other.value if type(op).__name__ == "And" else one.value | other.value
         return combine(both, "truth", parts)
 
-    def truth(self, op: Any) -> SafeExpression:
-        """Return a safe truth for an operation."""
-        return convert(self.of(op), "truth")
-
     def negation(self, op: Any) -> SafeExpression:
-        part = self.truth(op.arg)
+        part = self.as_kind(op.arg, "truth")
         return combine(~part.value, "truth", [part])
 
     def missing(self, op: Any) -> SafeExpression:
         part = self.of(op.arg)
-        return combine(
-            part.value.isnull() if type(op).__name__ == "IsNull" else part.value.notnull(), "truth", [part]
-        )
+        value = part.value.isnull() if type(op).__name__ == "IsNull" else part.value.notnull()
+        return combine(value, "truth", [part])
+
+    # --- numbers
 
     def add(self, op: Any) -> SafeExpression:
-        parts = [clip(self.number(each), _FACTOR[0], 1e299) for each in (op.left, op.right)]
+        parts = [clip(self.as_kind(each, "number"), _FACTOR[0], 1e299) for each in (op.left, op.right)]
         left, right = (part.value for part in parts)
         value = left + right if type(op).__name__ == "Add" else left - right
         # What is left when numbers cancel out is no smaller than the last digit of the smaller one.
-        return combine(
-            value, "number", parts, min(p.least for p in parts) * 2.0**-53, sum(p.most for p in parts)
-        )
+        least = min(p.least for p in parts) * 2.0**-53
+        return combine(value, "number", parts, least, sum(p.most for p in parts))
 
     def multiply(self, op: Any) -> SafeExpression:
         one, other = parts = self._factors(op)
-        return combine(
-            one.value * other.value, "number", parts, one.least * other.least / 2, one.most * other.most * 2
-        )
+        least, most = one.least * other.least / 2, one.most * other.most * 2
+        return combine(one.value * other.value, "number", parts, least, most)
 
     def divide(self, op: Any) -> SafeExpression:
         one, other = parts = self._factors(op)
@@ -216,32 +216,30 @@ class _Maker:
         return combine(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
 
     def _factors(self, op: Any) -> list[SafeExpression]:
-        return [clip(self.number(each), *_FACTOR) for each in (op.left, op.right)]
+        return [clip(self.as_kind(each, "number"), *_FACTOR) for each in (op.left, op.right)]
 
     def minus(self, op: Any) -> SafeExpression:
-        part = self.number(op.arg)
+        part = self.as_kind(op.arg, "number")
         if part.constant is not None:
             return constant(-part.constant)
         return combine(constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
 
     def size(self, op: Any) -> SafeExpression:
-        part = self.number(op.arg)
+        part = self.as_kind(op.arg, "number")
         return combine(part.value.abs(), "number", [part], part.least, part.most)
 
     def root(self, op: Any) -> SafeExpression:
         import ibis
 
-        part = self.number(op.arg)
+        part = self.as_kind(op.arg, "number")
         value = ibis.cases((part.value >= 0, part.value)).sqrt()
         return combine(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
 
     def floor(self, op: Any) -> SafeExpression:
         part = self.of(op.arg)
-        return (
-            part
-            if part.kind == "whole"
-            else self._floor(convert(part, "number"), type(op).__name__ == "Ceil")
-        )
+        if part.kind == "whole":
+            return part
+        return self._floor(convert(part, "number"), type(op).__name__ == "Ceil")
 
     def _floor(self, part: SafeExpression, up: bool = False) -> SafeExpression:
         part = clip(part, SMALLEST, _EXACT)
@@ -260,10 +258,12 @@ class _Maker:
             )
         return combine(left.value % right.value, "whole", parts, 1.0, right.most)
 
+    # --- one of several values, and other kinds
+
     def first(self, op: Any) -> SafeExpression:
-        parts = unify(self.each(op.arg))
         import ibis
 
+        parts = unify(self.each(op.arg))
         return self._either(ibis.coalesce(*(part.value for part in parts)), parts, [])
 
     def null_if(self, op: Any) -> SafeExpression:
@@ -278,16 +278,14 @@ class _Maker:
         return combine(value, results[0].kind, [*results, *others], least, most)
 
     def if_else(self, op: Any) -> SafeExpression:
-        return self._case([self.truth(op.bool_expr)], [op.true_expr, op.false_null_expr])
+        return self._case([self.as_kind(op.bool_expr, "truth")], [op.true_expr, op.false_null_expr])
 
     def case(self, op: Any) -> SafeExpression:
-        return self._case([self.truth(each) for each in op.cases], [*op.results, op.default])
+        return self._case([self.as_kind(each, "truth") for each in op.cases], [*op.results, op.default])
 
     def simple_case(self, op: Any) -> SafeExpression:
-        conditions = []
-        for each in op.cases:
-            pair = unify(self.each([op.base, each]))
-            conditions.append(combine(pair[0].value == pair[1].value, "truth", pair))
+        pairs = [unify(self.each([op.base, each])) for each in op.cases]
+        conditions = [combine(base.value == each.value, "truth", [base, each]) for base, each in pairs]
         return self._case(conditions, [*op.results, op.default])
 
     def _case(self, conditions: Sequence[SafeExpression], results: Sequence[Any]) -> SafeExpression:
@@ -312,8 +310,10 @@ class _Maker:
             )
         return convert(part, kind)
 
+    # --- times and text
+
     def day(self, op: Any) -> SafeExpression:
-        part = convert(self.of(op.arg), "time")
+        part = self.as_kind(op.arg, "time")
         return combine(part.value.date(), "date", [part])
 
     def part_of_time(self, op: Any) -> SafeExpression:
@@ -325,51 +325,40 @@ class _Maker:
         return combine(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
 
     def truncate(self, op: Any) -> SafeExpression:
-        part, unit = convert(self.of(op.arg), "time"), op.unit.short
-        if unit not in ("Y", "Q", "M", "W", "D", "h", "m", "s"):
-            raise InputError(
-                f"the query truncates times to {unit!r}: it must be one of Y, Q, M, W, D, h, m, s"
-            )
+        part, unit = self.as_kind(op.arg, "time"), op.unit.short
+        if unit not in _UNITS.values():
+            raise InputError(f"the query truncates times to {unit!r}: it must be one of {', '.join(_UNITS.values())}")
         return combine(part.value.truncate(unit), "time", [part])
-
-    def text(self, op: Any) -> SafeExpression:
-        """Return safe text for an operation."""
-        return convert(self.of(op), "text")
 
     def letters(self, op: Any) -> SafeExpression:
         # Databases agree on the letters A to Z only.
-        part = self.text(op.arg)
+        part = self.as_kind(op.arg, "text")
         change = (_CAPITALS, _SMALL) if type(op).__name__ == "Lowercase" else (_SMALL, _CAPITALS)
         return combine(part.value.translate(*change), "text", [part], more=3)
 
     def length(self, op: Any) -> SafeExpression:
-        part = self.text(op.arg)
+        part = self.as_kind(op.arg, "text")
         return combine(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
 
     def piece(self, op: Any) -> SafeExpression:
-        part, start, length = self.text(op.arg), self.of(op.start), self.of(op.length) if op.length else None
-        if any(
-            not isinstance(each.constant, int) or not 0 <= each.constant < 1 << 30
-            for each in (start, length)
-            if each is not None
-        ):
+        part = self.as_kind(op.arg, "text")
+        ends = [None if each is None else self.of(each).constant for each in (op.start, op.length)]
+        asked = ends if op.length is not None else ends[:1]
+        if any(not isinstance(each, int) or not 0 <= each < 1 << 30 for each in asked):
             raise InputError(
                 "the query asks for a piece of a text: where it starts, and its length, must be constants"
             )
-        return combine(
-            part.value.substr(start.constant, None if length is None else length.constant), "text", [part]
-        )
+        return combine(part.value.substr(*ends), "text", [part])
 
     def like(self, op: Any) -> SafeExpression:
-        return self._like(self.text(op.arg), self.of(op.pattern).constant, op.escape)
+        return self._like(self.as_kind(op.arg, "text"), self.of(op.pattern).constant, op.escape)
 
     def holds(self, op: Any) -> SafeExpression:
         what = {"StartsWith": "start", "EndsWith": "end", "StringContains": "needle"}[type(op).__name__]
         text = self.of(getattr(op, what)).constant
-        plain = isinstance(text, str) and not set(text) & set("%_")
-        before, after = what != "start", what != "end"
-        return self._like(self.text(op.arg if what != "needle" else op.haystack),
-                          "%" * before + text + "%" * after if plain else None, None)  # fmt: skip
+        before, after = "%" * (what != "start"), "%" * (what != "end")
+        pattern = before + text + after if isinstance(text, str) and not set(text) & set("%_") else None
+        return self._like(self.as_kind(op.haystack if what == "needle" else op.arg, "text"), pattern, None)
 
     def _like(self, part: SafeExpression, pattern: Any, escape: Any) -> SafeExpression:
         if not isinstance(pattern, str) or "\\" in pattern or escape is not None:
@@ -398,3 +387,142 @@ _MAKERS: Mapping[str, Callable[[_Maker, Any], SafeExpression]] = {
     "SimpleCase": _Maker.simple_case, "Cast": _Maker.cast, "Date": _Maker.day, "StringLength": _Maker.length,
     "Substring": _Maker.piece, "StringSQLLike": _Maker.like,
 }  # fmt: skip
+
+
+# --- expressions as text --------------------------------------------------------------------------------------
+
+#: Characters of an expression: longer ones take long to read, and are refused for their parts in the end.
+_LONGEST = 1 << 16
+_PARTS = {
+    "YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year", "HOUR": "hour",
+    "MINUTE": "minute", "SECOND": "second",
+}  # fmt: skip
+
+
+def read_text(text: str, given: Any) -> Any:
+    """Return the Ibis expression that a text says of an Ibis table `given`.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, names a column that is not there, or asks for more than this language has.
+
+    >>> import ibis
+    >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
+    >>> read_text("kind in ('bus', 'tram') and extract(hour from time) >= 22", visits).type()
+    Boolean(nullable=True)
+    >>> read_text("random() < 0.5", visits)
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.InputError: the query says 'random() < 0.5', which asks for 'RAND()': there are columns, ...
+    """
+    import ibis
+
+    reader = _ExpressionReader(text, given)
+    if len(text) > _LONGEST:
+        raise InputError(
+            f"{reader.shown}: an expression is of at most {_LONGEST:,} characters; join a public table of the values "
+            "instead of listing very many"
+        )
+    try:
+        return reader.read()
+    except ibis.common.exceptions.IbisError:
+        raise reader.mismatch_error() from None
+
+
+class _ExpressionReader(Reader):
+    """A reader that makes expressions of an Ibis table."""
+
+    subject = "the query says"
+    rule = (
+        "there are columns, constants, =, <>, <, <=, >, >=, in, between, like, is null, not, and, or, + - * / %, case, "
+        "coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr, extract, date_trunc and "
+        "cast(time as date)"
+    )
+    mismatch = "numbers are compared and reckoned with numbers, text with text, times with '2026-05-01 22:30:00'"
+    binary: ClassVar = {
+        **Reader.binary, "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.truediv,
+        "Mod": operator.mod, "Nullif": lambda one, other: one.nullif(other),
+    }  # fmt: skip
+    unary: ClassVar = {
+        **Reader.unary,
+        **{name.title(): operator.methodcaller(name) for name in
+           ("lower", "upper", "length", "floor", "ceil", "abs", "sqrt")},
+    }  # fmt: skip
+
+    def __init__(self, text: str, given: Any) -> None:
+        super().__init__(text)
+        self._given = given
+
+    def column(self, name: str, quoted: bool) -> Any:
+        if name not in self._given.columns and quoted:
+            raise InputError(
+                f"the query asks for column {name!r}, which is not there: text stands in single quotes, names of "
+                "columns in double ones"
+            )
+        check_column(name, self._given.columns)
+        return self._given[name]
+
+    def constant(self, value: Any) -> Any:
+        import ibis
+
+        return ibis.literal(value, {str: "string", bool: "boolean", int: "int64", float: "float64"}[type(value)])
+
+    def _read_null(self, node: Any) -> Any:
+        import ibis
+
+        return ibis.null()
+
+    def _read_coalesce(self, node: Any) -> Any:
+        import ibis
+
+        return ibis.coalesce(*(self.value(each) for each in (node.this, *node.expressions)))
+
+    def _read_case(self, node: Any) -> Any:
+        import ibis
+
+        base = None if node.this is None else self.value(node.this)
+        branches = []
+        for each in node.args["ifs"]:
+            when, then = self.value(each.this), self.value(each.args["true"])
+            branches.append((when if base is None else base == when, then))
+        default = node.args.get("default")
+        return ibis.cases(*branches, else_=None if default is None else self.value(default))
+
+    def _read_extract(self, node: Any) -> Any:
+        part, value = str(node.this.name).upper(), self.value(node.expression)
+        if part in ("ISODOW", "DAYOFWEEKISO"):
+            return value.day_of_week.index() + 1
+        if part not in _PARTS:
+            raise self.refusal(node)
+        return getattr(value, _PARTS[part])()
+
+    def _read_timestamptrunc(self, node: Any) -> Any:
+        unit = str(node.args["unit"].name).upper()
+        if unit not in _UNITS:
+            raise self.refusal(node)
+        return self.value(node.this).truncate(_UNITS[unit])
+
+    _read_datetrunc = _read_timestamptrunc
+
+    def _read_cast(self, node: Any) -> Any:
+        import ibis
+        from sqlglot import exp
+
+        to = {"DATE": "date", "TIMESTAMP": "timestamp(6)", "DATETIME": "timestamp(6)"}.get(node.to.this.name)
+        if to is None:
+            raise self.refusal(node)
+        if isinstance(node.this, exp.Literal) and node.this.is_string:
+            return ibis.literal(as_time(str(node.this.this), "date" if to == "date" else "time"))
+        return self.value(node.this).cast(to)
+
+    def _read_substring(self, node: Any) -> Any:
+        from sqlglot import exp
+
+        ends = [node.args.get("start"), node.args.get("length")]
+        if any(each is not None and not (isinstance(each, exp.Literal) and each.is_int) for each in ends):
+            raise self.refusal(node)
+        start, length = (None if each is None else int(each.this) for each in ends)
+        if not start:
+            raise InputError(f"{self.shown}: the first letter of a text is number 1")
+        return self.value(node.this).substr(start - 1, length)

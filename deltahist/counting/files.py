@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+import json
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deltahist._progress import progress
-from deltahist.counting.arrays import PointPlaces, Tally, named_rows, user_bound
-from deltahist.counting.conditions import Condition
-from deltahist.counting.outside import Outside, check_outside, finite_rows
-from deltahist.counting.private import Private, Unshown
-from deltahist.counting.readers import STDIN, Batch, Source, open_source
-from deltahist.counting.tables import TableRequest
+from deltahist.counting.arrays import CHUNK, Batch, CountedRows, Places, Reading, Tally, collect, named_rows
+from deltahist.counting.conditions import Condition, refuse_place
+from deltahist.counting.outside import Outside, finite_rows
+from deltahist.counting.private import Private
+from deltahist.counting.tables import FORMATS, HEAD, Input, OpenedTable, from_wkb, numbers, readable
 from deltahist.errors import InputError, one_of
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.domain import Domain
@@ -27,57 +30,10 @@ if TYPE_CHECKING:
 
     from deltahist.counting.steps import StepPlaces
 
+#: The path that stands for standard input.
+STDIN = Path("-")
 #: Files from this size on show a progress bar on a terminal.
 _LONG = 64 << 20
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a file is read; see `count_file`."""
-
-    x: str | int | None = None
-    y: str | int | None = None
-    crs: str | None = None
-    user: str | int | None = None
-    max_per_user: int | None = None
-    outside: str | None = None
-    drop_bad_rows: bool = False
-    layer: str | None = None
-    progress: bool | None = None
-    key: bytes | None = None
-    where: str | None = None
-    decimal: str = "."
-    format: str | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CountedRows(Unshown):
-    """Numbers of a file's rows by their use. All but `counting` is for the trusted side only.
-
-    Parameters
-    ----------
-    rows : rows read. bad_rows : of them unusable, and left out. unmatched : of them not chosen by `where`.
-    outside : usable rows outside the domain, clamped or left out.
-    users : number of users, or None.
-    counting : how rows became counts: what a release says of it.
-    """
-
-    rows: int
-    bad_rows: int
-    unmatched: int
-    outside: int
-    users: int | None
-    counting: Preprocessing
-
-
-def choice_notes(read: CountedRows | Any) -> list[str]:
-    """Return notes on the rows that a condition left out, for the person at the keyboard."""
-    if read.counting.where is None:
-        return []
-    notes = [f"{read.unmatched:,} rows left out that are not {read.counting.where}"]
-    if read.unmatched + read.bad_rows == read.rows:
-        notes.append("warning: no row meets the condition (is a value misspelt? case and spaces count)")
-    return notes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,11 +58,6 @@ class Counted(CountedRows):
     def kept(self) -> int:
         """Number of points counted."""
         return int(self.counts.sum())
-
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        """Kinds of rows that may have been left out, whether or not any were."""
-        return self.counting.dropped
 
 
 def count_file(
@@ -174,187 +125,65 @@ def count_file(
     how = Reading(
         x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key, where, decimal, format
     )
-    read = read_rows(Path(path), domain, tally, how)
+    read = read_file(Path(path), tally, how)
     return Counted(**vars(read), counts=Private.of(tally.counts(), read.counting, domain))
 
 
 def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
-    """Read the points of a file on a line, on the domain's lattice.
-
-    Parameters
-    ----------
-    path, domain : as for `count_file`; the domain has one dimension.
-    how : the other parameters of `count_file`, without `drop_bad_rows` and "drop": the number of points is public.
-
-    Returns
-    -------
-    Located
-
-    Raises
-    ------
-    InputError
-        As `count_file` does.
-    """
-    places = PointPlaces(lambda columns: domain.lattice(columns[0])[:, 0])
-    read = read_rows(Path(path), domain, places, Reading(**how))
+    """Read the points of a file on a line, on the domain's lattice, as `count_file` reads them."""
+    places = Places(domain, lambda columns: domain.lattice(columns[0])[:, 0])
+    read = read_file(Path(path), places, Reading(**how))
     # `Domain.lattice` gives back the steps of these coordinates.
     points = np.asarray(domain.low[0] + places.places() * domain.step[0], dtype=np.float64)
     return Located(**vars(read), points=Private.of(points, read.counting, domain))
 
 
-def read_rows(
-    path: Path,
-    domain: Domain,
-    tally: Tally | PointPlaces,
-    how: Reading,
-    *,
-    time: str | int | None = None,
-    steps: StepPlaces | None = None,
-    due: int = 0,
-    seen: Outside | None = None,
-) -> CountedRows:
-    """Read all rows into a tally, checked, chosen, bounded per user and in the domain's coordinates.
-
-    With `steps` places become step · cells + cell, and users are bounded within each step; points outside are looked
-    for from step `due` on. What `seen` sees of points outside is for the caller to judge.
-    """
-    check_outside(how.outside)
-    bound = user_bound(how.user is not None, how.max_per_user, how.key)
-    source, operation, condition = _open(path, domain, how, time)
-    judged = seen is None and how.outside is None
-    seen = seen or Outside(domain)
-    seen.operation = operation
-    rows = bad = off = unmatched = 0
-    first = None
-    short = path == STDIN or path.stat().st_size < _LONG
-    wanted = False if how.progress is None and short else how.progress
-    with progress("counting rows", source.rows, wanted) as advance:
-        for batch in source.batches:
-            given, users = batch.columns, batch.users
-            columns = given if operation is None else operation(*given)
-            good = _usable(Batch(columns, users))
-            step = None
-            if steps is not None and len(good):
-                step, timely = steps(batch, rows)
-                good &= timely
-            inside = seen.look(given, columns, None if step is None else step >= due)
-            left = batch.malformed + len(batch.unread)
-            unusable = left + int((~good).sum())
-            if first is None and unusable:
-                first = rows + 1 + batch.first_bad(good)
-            unmatched += batch.read - left - len(good)
-            rows, bad = rows + batch.read, bad + unusable
-            advance(batch.read)
-            # Once a file is to be refused, the rest of it is only looked through for more bad rows.
-            if bad and not how.drop_bad_rows:
-                continue
-            if not good.all():
-                columns, users = _take(columns, users, good)
-                step, inside = None if step is None else step[good], inside[good]
-            off += int((~inside).sum())
-            cells = tally.locate(columns)
-            if how.outside == "drop":
-                cells[~inside] = -1
-            if step is not None:
-                cells = np.where((cells < 0) | (step < 0), -1, step * domain.size + cells)
-                users = _by_step(users, step)
-            if bound is None:
-                tally.add(cells[cells >= 0])
-            else:
-                bound.add(users, cells)
-    trouble = "" if steps is None else steps.trouble()
-    # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all. Who
-    # has said what becomes of points outside gets a release where nobody is, too: its absence would tell (counting.md).
-    if judged:
-        if not rows:
-            raise InputError(
-                f"input {source.name!r} is empty: it has no rows; if it is meant, say what becomes of points outside: "
-                "outside='clamp' or outside='drop'"
-            )
-        seen.refuse_many()
-    if bad and not how.drop_bad_rows:
-        what = "coordinates or a missing user" if bound is not None else "coordinates"
-        what += "" if steps is None else " or times"
-        what += "" if condition is None else " or values that `where` asks for"
-        raise InputError(
-            f"{bad:,} of {rows:,} rows of {source.name!r} have missing, unreadable, NaN or infinite {what} (the first "
-            f"is row {first:,}, about){trouble}: mend them, or leave them out with drop_bad_rows=True"
-        )
-    if rows and bad == rows:
-        raise InputError(
-            f"none of the {rows:,} rows of {source.name!r} can be used{trouble}: are these the right columns?"
-        )
-    if bound is not None:
-        cells = bound.cells()
-        tally.add(cells[cells >= 0])
-    dropped = (
-        *(["bad rows"] if how.drop_bad_rows else []),
-        *(["points outside"] if how.outside == "drop" else []),
-    )
-    projection = None if operation is None else operation.projection
-    where = None if condition is None else condition.text
-    counting = Preprocessing(how.max_per_user or 1, bound is not None, dropped, projection, where)
-    return CountedRows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
-
-
 def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Preprocessing]:
-    """Look through files that are to be counted one after the other, and return how each is counted; `how` as there.
+    """Look through files that are to be counted one after the other, and return how each is counted.
 
-    Raises
-    ------
-    OutsideBounds
-        If many points of all files together lie outside.
-    InputError
-        If one of them could not be counted.
+    Raises OutsideBounds if many points of all files together lie outside, and InputError if one could not be counted.
     """
     reading, seen = Reading(**how), Outside(domain)
-    nowhere = PointPlaces(lambda columns: np.full(len(columns[0]), -1))
-    found = [read_rows(path, domain, nowhere, reading, seen=seen).counting for path in paths]
+    nowhere = Places(domain, lambda columns: np.full(len(columns[0]), -1))
+    found = [read_file(path, nowhere, reading, seen=seen).counting for path in paths]
     if reading.outside is None:
         seen.refuse_many()
     return found
 
 
-def _open(
-    path: Path, domain: Domain, how: Reading, time: str | int | None = None
-) -> tuple[Source, Operation | None, Condition | None]:
-    """Return the rows of a file, the operation that brings them to the map, and the condition that chose them."""
-    one_of((".", ","), decimal=how.decimal)
-    condition = None if how.where is None else Condition.of(how.where)
-    asked = () if condition is None else tuple(condition.kinds)
-    names = _name(how.x), _name(how.y), _name(how.user), how.layer
-    source = open_source(
-        path, TableRequest(*names, domain.ndim, _name(time), asked, how.decimal), condition, how.format
-    )
-    return source, operation_of(how.crs, source.crs, domain, source.name), condition
+def read_file(
+    path: Path,
+    into: Tally | Places,
+    reading: Reading,
+    *,
+    steps: StepPlaces | None = None,
+    seen: Outside | None = None,
+) -> CountedRows:
+    """Read all rows of a file into a tally, as `collect` does."""
+    source = open_source(path, reading, into.domain.ndim)
+    operation = operation_of(reading.crs, source.crs, into.domain, source.name)
+    short = path == STDIN or path.stat().st_size < _LONG
+    wanted = False if reading.progress is None and short else reading.progress
+    batches = _show_progress(source, wanted)
+    read = collect(batches, f"rows of {source.name!r}", into, reading, operation, steps=steps, seen=seen)
+    # Whoever says what becomes of points outside gets a release where nobody is, too: its absence would tell
+    # (docs/counting.md).
+    if not read.rows and seen is None and reading.outside is None:
+        raise InputError(
+            f"input {source.name!r} is empty: it has no rows; if it is meant, say what becomes of points outside: "
+            "outside='clamp' or outside='drop'"
+        )
+    return read
 
 
-def _name(column: str | int | None) -> str | None:
-    return None if column is None else str(column)
-
-
-def _usable(batch: Batch) -> NDArray[np.bool_]:
-    good = finite_rows(batch.columns)
-    return good if batch.users is None else good & named_rows(batch.users)
-
-
-def _take(
-    columns: list[NDArray[np.float64]], users: Any, rows: NDArray[np.bool_]
-) -> tuple[list[NDArray[np.float64]], Any]:
-    import pyarrow as pa
-
-    return [c[rows] for c in columns], None if users is None else users.filter(pa.array(rows))
-
-
-def _by_step(users: Any, step: NDArray[np.int64]) -> Any:
-    """Return user ids that differ from step to step."""
-    if users is None:
-        return None
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    # The number comes first and has a fixed end, so that no two pairs look alike.
-    return pc.binary_join_element_wise(pa.array(step).cast(pa.string()), users.cast(pa.string()), ":")
+def choice_notes(read: CountedRows | Any) -> list[str]:
+    """Return notes on the rows that a condition left out, for the person at the keyboard."""
+    if read.counting.where is None:
+        return []
+    notes = [f"{read.unmatched:,} rows left out that are not {read.counting.where}"]
+    if read.unmatched + read.bad_rows == read.rows:
+        notes.append("warning: no row meets the condition (is a value misspelt? case and spaces count)")
+    return notes
 
 
 def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
@@ -363,10 +192,9 @@ def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str)
     Raises InputError if their CRS is not known, contradicts the file's, or there is no map for it.
     """
     given = stated if stated is not None else own
-    if given is None and (domain is None or domain.crs is None):
-        return None
     if given is None:
-        assert domain is not None
+        if domain is None or domain.crs is None:
+            return None
         raise InputError(
             f"the CRS of the coordinates in {name!r} is not known, but the domain's is {domain.crs}: add "
             f"crs='EPSG:4326' for longitudes and latitudes, or crs={domain.crs!r} if they are in it"
@@ -389,49 +217,31 @@ def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str)
     return Operation.onto(domain, source)
 
 
-# --- what users own -----------------------------------------------------------------------------------------
-
-
-def read_owners(
-    path: str | Path,
-    *,
-    user: str,
-    x: str | None = None,
-    y: str | None = None,
-    area: Domain | None = None,
-    crs: str | None = None,
-    where: str | None = None,
-    layer: str | None = None,
-    decimal: str = ".",
-    format: str | None = None,
-) -> pd.DataFrame:
-    """Read what each user of a table owns: a frame with the users as index, a column for each of x and y. Private.
+def read_owners(path: str | Path, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
+    """Read one row for each user of a table: a frame with the users as index, a column for each of x and y. Private.
 
     Parameters
     ----------
-    path, x, y, crs, where, layer, decimal, format : as for `count_file`; without y there is one column of numbers.
+    path, how : as for `count_file`; without y there is one column of numbers.
     user : column of user names.
     area : a domain whose map positions are brought to; None for plain numbers.
 
     Raises
     ------
     InputError
-        If the file is missing, empty, damaged or of an unknown kind, lacks a column, or its CRS does not go with the
-        area's; or rows have no user, or no finite number.
+        If the file cannot be read, has no rows, or its CRS does not go with the area's; or rows have no user, or no
+        finite number.
     """
     import pandas as pd
 
+    reading = Reading(user=user, **how)
     # Points of a file with geometry need no columns.
-    axes = 1 if x is not None and y is None else 2
-    condition = None if where is None else Condition.of(where)
-    asked = () if condition is None else tuple(condition.kinds)
-    request = TableRequest(x, y, user, layer, axes, None, asked, decimal)
-    source = open_source(Path(path), request, condition, format)
-    operation = operation_of(crs, source.crs, area, source.name)
+    source = open_source(Path(path), reading, 1 if len(reading.coordinates) == 1 else 2)
+    operation = operation_of(reading.crs, source.crs, area, source.name)
     frames, bad, rows = [], 0, 0
     for batch in source.batches:
         columns = batch.columns if operation is None else operation(*batch.columns)
-        good = np.isfinite(np.stack(columns)).all(axis=0) & named_rows(batch.users)
+        good = finite_rows(columns) & named_rows(batch.users)
         bad += int((~good).sum()) + batch.malformed + len(batch.unread)
         rows += batch.read
         # As text: user 7 is the same in a CSV file and in a Parquet file.
@@ -446,3 +256,220 @@ def read_owners(
     if not rows:
         raise InputError(f"input {source.name!r} is empty: it has no rows")
     return pd.concat(frames)
+
+
+# --- batches of a file ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table opened for reading: its name, its batches, its CRS if it states one, its number of rows if known."""
+
+    name: str
+    batches: Iterator[Batch]
+    crs: Any = None
+    rows: int | None = None
+
+
+def open_source(path: Path, reading: Reading, axes: int) -> Source:
+    """Open a table of points with some axes.
+
+    Raises InputError if it is missing, empty, of an unknown kind, unreadable, lacks a column, or the condition asks for
+    coordinates.
+    """
+    condition = None if reading.where is None else Condition.of(reading.where)
+    source = find_input(path, reading.format)
+    table = FORMATS[source.format].open(source, reading)
+    by_geometry = not reading.coordinates and table.geometry is not None
+    if not by_geometry and len(reading.coordinates) != axes:
+        need = "x and y" if axes == 2 else "x only"
+        raise InputError(f"input {source.name!r} needs columns for its coordinates: name {need}, as x= and y=")
+    asked = list(condition.kinds) if condition is not None else []
+    named = [*reading.coordinates, *(str(c) for c in (reading.user, reading.time) if c is not None), *asked]
+    places = {c: _position(c, table, source.name) for c in named}
+    if condition is not None:
+        _check_condition(condition, places, table, reading)
+    positions = list(dict.fromkeys(places.values()))
+
+    def batches() -> Iterator[Batch]:
+        some = True
+        with readable(source.name):
+            for columns, malformed in table.read(positions, by_geometry, CHUNK):
+                chosen, unread = None, np.zeros(0, dtype=np.int64)
+                by_name = {c: columns[positions.index(place)] for c, place in places.items()}
+                if condition is not None:
+                    chosen, good = condition.choose({c: by_name[c] for c in asked}, reading.decimal, some=some)
+                    chosen &= good
+                    unread = np.flatnonzero(~good)
+                    by_name = {c: column.filter(chosen) for c, column in by_name.items()}
+                if by_geometry:
+                    points = columns[-1] if chosen is None else columns[-1].filter(chosen)
+                    found = from_wkb(points, axes, source.name)
+                else:
+                    found = [numbers(by_name[c], c, some=some, decimal=reading.decimal) for c in reading.coordinates]
+                some = some and not len(found[0])
+                users, times = (None if c is None else by_name[str(c)] for c in (reading.user, reading.time))
+                yield Batch(found, users, malformed, times, chosen, unread)
+
+    return Source(source.name, _read_ahead(batches()), table.crs if by_geometry else None, table.rows)
+
+
+def _read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches, while a thread reads the next one."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield batch
+
+
+def _show_progress(source: Source, wanted: bool | None) -> Iterator[Batch]:
+    with progress("counting rows", source.rows, wanted) as advance:
+        for batch in source.batches:
+            yield batch
+            advance(batch.read)
+
+
+def _position(column: str, table: OpenedTable, name: str) -> int:
+    """Return the position of a column that is given by its name, or by its number from 0."""
+    names = table.names
+    if names.count(column) == 1 and (table.header or not column.isdigit()):
+        return names.index(column)
+    if column.isdigit():
+        if int(column) < len(names):
+            return int(column)
+        raise InputError(f"column {column} is not in {name!r}: it has columns 0 to {len(names) - 1}")
+    if column in names:
+        raise InputError(
+            f"column {column!r} is {names.count(column)} times in {name!r}: rename the others, or give its "
+            "number, from 0"
+        )
+    listed = ", ".join(n[:40] for n in names[:20]) + (", ..." if len(names) > 20 else "")
+    if "\ufffd" in listed:
+        listed += " (is the file in UTF-8? convert it, or give the column's number, from 0)"
+    raise InputError(f"column {column!r} is not in {name!r}: its columns are {listed}")
+
+
+def _check_condition(condition: Condition, places: dict[str, int], table: OpenedTable, reading: Reading) -> None:
+    """Raise InputError if a condition asks for a value that changes as a point moves, or that is never there."""
+    coordinates = {places[c] for c in reading.coordinates} | {table.geometry}
+    stated = f"where is {condition.text!r}"
+    for column in condition.kinds:
+        refuse_place(stated, column, places[column] in coordinates)
+        if reading.time is not None and places[column] == places[str(reading.time)]:
+            raise InputError(
+                f"{stated}: column {column!r} holds the times, and which of them count is said by the first and the "
+                "last step; leave it out"
+            )
+    for value in condition.texts:
+        if value in table.missing:
+            raise InputError(f"{stated}: {value!r} stands for a missing value in a file of text; write: is null")
+
+
+# --- finding a table ------------------------------------------------------------------------------------------
+
+
+def find_input(path: Path, format: str | None = None) -> Input:
+    """Return the table that a path names; its ending tells the format unless it is given.
+
+    Raises InputError if it is missing, empty, of an unknown kind, or an archive of no or several tables.
+    """
+    if format is not None:
+        one_of(tuple(FORMATS), format=format)
+    if path == STDIN:
+        return _standard_input(format)
+    if not path.is_file():
+        why = "is a folder: it must be a file" if path.is_dir() else "does not exist"
+        raise InputError(f"input {str(path)!r} {why}")
+    if path.stat().st_size == 0:
+        raise InputError(f"input {str(path)!r} is empty: it has no rows")
+    member = _member(path, format) if path.suffix.lower() == ".zip" else None
+    found = format or _format(member or path.name)
+    if found is None:
+        packed, plain = (
+            ", ".join(e for kind in FORMATS.values() if kind.streamed == streamed for e in kind.endings)
+            for streamed in (True, False)
+        )
+        raise InputError(
+            f"input {str(path)!r} has the ending {path.suffix.lower()!r}: it must be {packed} (also .gz), {plain}, or "
+            "a .zip of one of them; or give its format, such as format='csv'"
+        )
+    return Input(path, member, found)
+
+
+def _format(name: str) -> str | None:
+    endings = [ending.lower() for ending in PurePosixPath(name).suffixes]
+    gzipped = endings[-1:] == [".gz"]
+    last = "".join(endings[-2:-1] if gzipped else endings[-1:])
+    found = next((name for name, kind in FORMATS.items() if last in kind.endings), None)
+    return None if gzipped and not (found and FORMATS[found].streamed) else found
+
+
+def _member(path: Path, format: str | None) -> str:
+    """Return the name of the one table in an archive, beside a licence or the parts of a shapefile."""
+    with readable(path.name), zipfile.ZipFile(path) as archive:
+        members = [m for m in archive.infolist() if not m.is_dir() and not _is_hidden(m.filename)]
+    tables = [m for m in members if _format(m.filename) is not None] or (members if format else [])
+    if len(tables) != 1:
+        listed = ", ".join(m.filename[:60] for m in (tables or members)[:20]) or "nothing"
+        what = f"{len(tables):,} tables" if tables else "no table"
+        raise InputError(
+            f"input {path.name!r} is an archive with {what}: it holds {listed}; unpack it, and give one table"
+        )
+    if tables[0].flag_bits & 1:
+        raise InputError(f"input {path.name!r} is an archive with a password: unpack it, and give the table in it")
+    if tables[0].file_size == 0:
+        raise InputError(f"input {path.name!r} is empty: {tables[0].filename!r} in it has no rows")
+    return tables[0].filename
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether an operating system left this member there."""
+    parts = PurePosixPath(name).parts
+    return parts[0] == "__MACOSX" or parts[-1].startswith(".")
+
+
+def _standard_input(format: str | None) -> Input:
+    if sys.stdin.isatty():
+        raise InputError(
+            "input is '-', standard input, but that is a terminal: lead a table into it, or name a file"
+        )
+    stream = io.BufferedReader(_FullReads(sys.stdin.buffer), HEAD)
+    with readable("standard input"):
+        head = Input(STDIN, None, format or "csv", stream).head()
+    found = format or _guess(head)
+    streamed = [name for name, kind in FORMATS.items() if kind.streamed]
+    if found not in (*streamed, "parquet"):
+        raise InputError(
+            f"input '-', standard input, holds a table of format {found!r}: it must be "
+            f"{', '.join(streamed)} or parquet; save it to a file, and give its name"
+        )
+    return Input(STDIN, None, found, stream)
+
+
+def _guess(head: bytes) -> str:
+    """Return the format of a table by its first bytes; text unless they say something else."""
+    starts = {b"PAR1": "parquet", b"PK": "zip", b"SQLite format": "geo"}
+    known = next((format for start, format in starts.items() if head.startswith(start)), None)
+    if known is not None or not head.lstrip().startswith(b"{"):
+        return known or "csv"
+    try:
+        first = json.loads(head.lstrip().split(b"\n", 1)[0])
+    except (ValueError, RecursionError):
+        return "geo"
+    return "geo" if str(first.get("type", "")).startswith("Feature") else "jsonl"
+
+
+class _FullReads(io.RawIOBase):
+    """A stream whose reads are as long as they can be, so that one look shows the whole head; it is left open."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

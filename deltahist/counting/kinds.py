@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
 #: Ibis types by the kinds that queries know.
 DTYPES = {
-    "truth": "boolean",
-    "whole": "int64",
-    "number": "float64",
-    "text": "string",
-    "time": "timestamp(6)",
-    "date": "date",
-}
+    "truth": "boolean", "whole": "int64", "number": "float64", "text": "string", "time": "timestamp(6)", "date": "date",
+}  # fmt: skip
+WORDS = {
+    "truth": "true or false", "whole": "a whole number", "number": "a number", "text": "text", "time": "a time",
+    "date": "a date", "null": "NULL",
+}  # fmt: skip
 #: Numbers are zero, or of a size between these.
 SMALLEST, LARGEST = 1e-100, 1e100
 #: Decimals of so many digits are floats, with whatever scale; DuckDB has no longer ones.
 _DIGITS = 38
 _YEAR_FIRST = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)", re.ASCII)
 _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+
+
+# --- columns --------------------------------------------------------------------------------------------------
 
 
 def kind_of(dtype: Any) -> str | None:
@@ -38,14 +40,22 @@ def kind_of(dtype: Any) -> str | None:
     >>> kind_of(ibis.dtype("int16")), kind_of(ibis.dtype("decimal(9, 2)")), kind_of(ibis.dtype("array<int64>"))
     ('whole', 'number', None)
     """
-    if dtype.is_boolean():
-        return "truth"
-    if dtype.is_integer():
-        return "number" if dtype.is_uint64() else "whole"
-    if dtype.is_floating() or dtype.is_decimal():
-        return "number"
-    tests = (("text", dtype.is_string()), ("time", dtype.is_timestamp()), ("date", dtype.is_date()))
-    return next((kind for kind, is_it in tests if is_it), None)
+    tests = {
+        "truth": dtype.is_boolean(),
+        "whole": dtype.is_integer() and not dtype.is_uint64(),
+        "number": dtype.is_uint64() or dtype.is_floating() or dtype.is_decimal(),
+        "text": dtype.is_string(),
+        "time": dtype.is_timestamp(),
+        "date": dtype.is_date(),
+    }
+    return next((kind for kind, is_it in tests.items() if is_it), None)
+
+
+def check_column(name: Any, known: Any) -> None:
+    """Raise InputError unless a name is one of the known columns."""
+    if name not in known:
+        listed = ", ".join(repr(each) for each in sorted(known)) or "none"
+        raise InputError(f"the query asks for column {name!r}, which is not there: there are {listed}")
 
 
 def readable_columns(table: Any, engine: Engine) -> dict[str, Any]:
@@ -65,7 +75,7 @@ def normalize(column: Any) -> Any:
     """
     import ibis
 
-    kind = kind_of(column.type())
+    kind = str(kind_of(column.type()))
     if kind == "number":
         if is_endless(column.type()):
             # Such decimals may be too long for floats, which PostgreSQL would say.
@@ -79,11 +89,10 @@ def normalize(column: Any) -> Any:
             low, high = (ibis.literal(f"{each}+00").cast(column.type()) for each in _YEARS)
             column = ibis.cases((column.between(low, high), column))
         value = column.cast(DTYPES[kind])
-        low, high = (
-            ibis.literal(each if kind == "time" else each[:10]).cast(DTYPES[kind]) for each in _YEARS
-        )
+        ends = _YEARS if kind == "time" else [each[:10] for each in _YEARS]
+        low, high = (ibis.literal(each).cast(DTYPES[kind]) for each in ends)
         return ibis.cases((value.between(low, high), value))
-    return column.cast(DTYPES[str(kind)])
+    return column.cast(DTYPES[kind])
 
 
 def is_endless(dtype: Any) -> bool:
@@ -142,15 +151,10 @@ def as_arrow(column: Any, name: str) -> Any:
     return out.combine_chunks() if isinstance(out, pa.ChunkedArray) else out
 
 
-# --- expressions ---------------------------------------------------------------------------------------------
+# --- expressions ----------------------------------------------------------------------------------------------
 
 #: Nodes of an expression as it is written out, guards included, and how deep they may be nested.
 MOST_NODES, _MOST_DEEP = 4000, 60
-
-WORDS = {
-    "truth": "true or false", "whole": "a whole number", "number": "a number", "text": "text", "time": "a time",
-    "date": "a date", "null": "NULL",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -251,22 +255,15 @@ def constant(value: Any) -> SafeExpression:
     if isinstance(value, int):
         if abs(value) >= 1 << 63:
             raise InputError(f"the query has the constant {shown(value)}: whole numbers are below 2^63 in size")
-        return SafeExpression(
-            ibis.literal(value).cast("int64"),
-            "whole",
-            least=1.0,
-            most=max(1.0, abs(float(value))),
-            constant=value,
-        )
+        written, size = ibis.literal(value).cast("int64"), max(1.0, abs(float(value)))
+        return SafeExpression(written, "whole", least=1.0, most=size, constant=value)
     if isinstance(value, float):
         if not math.isfinite(value) or (value and not SMALLEST <= abs(value) <= LARGEST):
             raise InputError(
                 f"the query has the constant {value}: numbers are 0 or of a size of 1e-100 to 1e100"
             )
-        size = abs(value) or 1.0
-        return SafeExpression(
-            ibis.literal(repr(value)).cast("float64"), "number", least=size, most=size, constant=value
-        )
+        written, size = ibis.literal(repr(value)).cast("float64"), abs(value) or 1.0
+        return SafeExpression(written, "number", least=size, most=size, constant=value)
     if isinstance(value, str):
         if "\0" in value:
             raise InputError(f"the query has the constant {value!r}: text must not hold the character 0")

@@ -16,26 +16,24 @@ from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, looks_like_degrees
 from deltahist.space.operations import Operation
 
-#: What may become of points outside; None asks: they are clamped, but many are refused.
-CHOICES = ("clamp", "drop", None)
 #: Share of points outside from which on they are refused, and share that a likely cause must explain.
 _MANY, _ENOUGH = 0.01, 0.99
 #: Part of a side of the map that points in another unit must span.
 _SOME = 0.1
 #: Points outside that are kept to look for the cause.
-_SAMPLE = 10_000
+SAMPLE = 10_000
 #: What points are multiplied by to fit bounds in the other one of metres and kilometres.
 _SCALES = ((1e3, "large bounds", "small"), (1e-3, "small bounds", "large"))
 
-_Columns = Sequence[NDArray[np.float64]]
+Columns = Sequence[NDArray[np.float64]]
 
 
 def check_outside(outside: str | None) -> None:
-    """Raise InputError unless it is one of CHOICES."""
-    one_of(CHOICES, outside=outside)
+    """Raise InputError unless it says what becomes of points outside; None clamps them, but refuses many."""
+    one_of(("clamp", "drop", None), outside=outside)
 
 
-def finite_rows(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.bool_]:
+def finite_rows(columns: Columns) -> NDArray[np.bool_]:
     """Return the rows whose coordinates are all finite."""
     good = np.isfinite(columns[0])
     for column in columns[1:]:
@@ -43,7 +41,7 @@ def finite_rows(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.bool_]:
     return good
 
 
-def inside_rows(columns: _Columns, domain: Domain) -> NDArray[np.bool_]:
+def inside_rows(columns: Columns, domain: Domain) -> NDArray[np.bool_]:
     """Return the rows inside the domain's bounds, the bounds included."""
     inside = np.ones(len(columns[0]), dtype=bool)
     for column, low, high in zip(columns, domain.low, domain.high, strict=True):
@@ -52,23 +50,16 @@ def inside_rows(columns: _Columns, domain: Domain) -> NDArray[np.bool_]:
 
 
 class Outside:
-    """Numbers and a sample of points outside, collected while rows are read.
+    """Numbers and a sample of points outside, collected while rows are read; `operation` brings them to the map."""
 
-    Parameters
-    ----------
-    domain : with the bounds.
-    operation : brings coordinates to the map; None if they are on it.
-    """
-
-    def __init__(self, domain: Domain, operation: Operation | None = None) -> None:
-        self.domain, self.operation = domain, operation
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.operation: Operation | None = None
         self.points = self.outside = 0
         self._sample: list[list[NDArray[np.float64]]] = []
-        self._room = _SAMPLE
+        self._room = SAMPLE
 
-    def look(
-        self, given: _Columns, columns: _Columns, rows: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def look(self, given: Columns, columns: Columns, rows: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
         """Return which rows are inside; count them, and keep a few of the others.
 
         Parameters
@@ -109,38 +100,34 @@ class Outside:
         given = [np.concatenate(columns) for columns in zip(*self._sample, strict=True)]
         domain, operation = self.domain, self.operation
         onto = (lambda *columns: columns) if operation is None else operation
+        degrees = looks_like_degrees(domain.bounds)
         if domain.ndim == 2:
             if self._fits(onto, given[::-1]):
                 yield "swapped", "x and y are swapped, the other way round they would lie inside"
             if operation is not None and self._fits(lambda *columns: columns, given):
-                if looks_like_degrees(domain.bounds):
+                if degrees:
                     yield "bounds", f"the bounds are degrees, but must be in the units of {domain.crs}"
-                else:
-                    yield "projected", f"the coordinates are in {domain.crs} already, not in the CRS that is said"
-            if operation is None and domain.crs is not None and self._fits(self._degrees(), given):
+                yield "projected", f"the coordinates are in {domain.crs} already, not in the CRS that is said"
+            # A map is never geographic, so that there is an operation.
+            if operation is None and domain.crs and self._fits(Operation.onto(domain, LONGITUDE_LATITUDE), given):
                 yield "degrees", f"the coordinates are degrees, not in {domain.crs}"
         for scale, kind, as_ in _SCALES:
             scaled = lambda *columns, by=scale: [c * by for c in onto(*columns)]  # noqa: E731
             if self._fits(scaled, given) and self._spans(scaled(*given)):
                 yield kind, f"the units differ, with bounds 1,000 times as {as_} they would lie inside (m and km?)"
-        if domain.crs is None and domain.ndim == 2 and not looks_like_degrees(domain.bounds):
+        if domain.crs is None and domain.ndim == 2 and not degrees:
             x, y = (float(np.abs(c).max()) for c in given)
             if looks_like_degrees((-x, -y, x, y)):
                 yield "degrees", "the coordinates look like degrees, the bounds do not"
 
-    def _degrees(self) -> Callable[..., Any]:
-        """Return the operation from longitudes and latitudes to the map."""
-        found = Operation.onto(self.domain, LONGITUDE_LATITUDE)
-        assert found is not None  # a map is never geographic
-        return found
-
-    def _spans(self, columns: _Columns) -> bool:
+    def _spans(self, columns: Columns) -> bool:
         """Return whether points take up some of the map: bounds around the origin hold all points divided by 1,000."""
         sides = zip(columns, self.domain.low, self.domain.high, strict=True)
         return any(float(np.ptp(c[np.isfinite(c)], axis=0)) > _SOME * (high - low) for c, low, high in sides)
 
-    def _fits(self, onto: Callable[..., Any], given: _Columns) -> bool:
+    def _fits(self, onto: Callable[..., Any] | None, given: Columns) -> bool:
         """Return whether nearly all points that are kept would lie inside on another way to the map."""
+        assert onto is not None
         try:
             inside = inside_rows(onto(*given), self.domain)
         except InputError:

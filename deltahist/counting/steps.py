@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,42 +11,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.arrays import PointPlaces, locate_cells
-from deltahist.counting.files import Reading, read_rows
-from deltahist.counting.private import Private, Unshown
-from deltahist.counting.readers import STDIN, Batch
+from deltahist.counting.arrays import Batch, CountedRows, Places, Reading, locate_cells
+from deltahist.counting.files import STDIN, read_file
+from deltahist.counting.private import Private
 from deltahist.errors import InputError, fits_memory, one_of
-from deltahist.preprocessing import SINCE_1970, Clock, Preprocessing
+from deltahist.preprocessing import SINCE_1970, Clock
 from deltahist.space.domain import Domain
 
 #: How many unreadable times are looked at to guess their format.
 _EXAMPLES = 1000
 
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Stepped(Unshown):
+class Stepped(CountedRows):
     """Points of a table by step and cell, sorted. All of it is for the trusted side only.
 
     Parameters
     ----------
     keys : (m,) step · cells + cell, sorted.
     domain : of the cells.
-    rows : read altogether. bad_rows, unmatched : of them unusable, and not chosen by `where`. before, after : of them
-        before the first step, and after the last.
+    before, after : rows before the first step, and after the last.
     upto : (steps,) rows in the steps up to and with each one, before users were bounded.
-    counting : how rows became counts.
     trouble : a sentence on the times of bad rows; "" if all were read.
     """
 
     keys: NDArray[np.int64]
     domain: Domain
-    rows: int
-    bad_rows: int
-    unmatched: int
     before: int
     after: int
     upto: NDArray[np.int64]
-    counting: Preprocessing
-    trouble: str = ""
+    trouble: str
 
     def counts(self, step: int) -> Private:
         """Return the counts (domain.shape) of one step."""
@@ -60,14 +53,14 @@ class Stepped(Unshown):
 class StepPlaces:
     """The steps of rows, the number of rows in each, and an example of times that cannot be read."""
 
-    def __init__(self, clock: Clock, steps: int) -> None:
-        self.clock, self.steps = clock, steps
+    def __init__(self, clock: Clock, steps: int, due: int) -> None:
+        self.clock, self.steps, self.due = clock, steps, due
         self.seen = np.zeros(steps, dtype=np.int64)
         self.before = self.after = self.unread = 0
-        self.first: tuple[int, str] | None = None
-        self.guesses: list[str] = []
+        self._example = ""
 
     def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the step of each row, -1 for none, and the rows whose times can be read; `start` rows came before."""
         step, good = steps_of(batch.times, self.clock)
         early, late = good & (step < 0), good & (step >= self.steps)
         self.before += int(early.sum())
@@ -75,22 +68,17 @@ class StepPlaces:
         step = np.where(early | late | ~good, -1, step)
         np.add.at(self.seen, step[step >= 0], 1)
         self.unread += int((~good).sum())
-        if self.first is None and not good.all():
-            texts = [str(batch.times[int(i)].as_py() or "") for i in np.flatnonzero(~good)[:_EXAMPLES]]
-            self.first = start + 1 + batch.row(int(np.argmin(good))), texts[0]
-            self.guesses = guess_formats([text for text in texts if text.strip()]) if self.clock.every else []
+        if not self._example and not good.all():
+            texts = [str(batch.times[int(i)].as_py() or "").strip() for i in np.flatnonzero(~good)[:_EXAMPLES]]
+            self._example = f"is {texts[0][:40]!r}" if texts[0] else "is missing"
+            self._example += f" in row {start + 1 + batch.row(int(np.argmin(good))):,}"
+            if guesses := guess_formats([text for text in texts if text]) if self.clock.every else []:
+                self._example += f" (then time_format={' or '.join(map(repr, guesses[:2]))})"
         return step, good
 
     def trouble(self) -> str:
         """Return an example for the person at the keyboard, its row, and the format that would read it."""
-        if self.first is None:
-            return ""
-        row, text = self.first
-        shown = f"is {text[:40]!r}" if text.strip() else "is missing"
-        out = f"; {self.unread:,} of them have no time that can be read: it {shown} in row {row:,}"
-        if self.guesses:
-            out += f" (then time_format={' or '.join(map(repr, self.guesses[:2]))})"
-        return out
+        return f"; {self.unread:,} of them have no time that can be read: it {self._example}" if self.unread else ""
 
 
 def count_steps(
@@ -122,12 +110,12 @@ def count_steps(
             f"there are {steps:,} steps of {domain.size:,} cells: too many for one table; use fewer"
         )
     fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
-    keys = PointPlaces(lambda columns: locate_cells(columns, domain))
-    places = StepPlaces(clock, steps)
-    read = read_rows(Path(path), domain, keys, Reading(**how), time=time, steps=places, due=due)
-    found = np.sort(keys.places())
-    rows = read.rows, read.bad_rows, read.unmatched, places.before, places.after
-    return Stepped(found, domain, *rows, np.cumsum(places.seen), read.counting, places.trouble())
+    keys = Places(domain, lambda columns: locate_cells(columns, domain))
+    places = StepPlaces(clock, steps, due)
+    read = read_file(Path(path), keys, Reading(time=time, **how), steps=places)
+    found, upto = np.sort(keys.places()), np.cumsum(places.seen)
+    return Stepped(**vars(read), keys=found, domain=domain, before=places.before, after=places.after, upto=upto,
+                   trouble=places.trouble())  # fmt: skip
 
 
 def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -> None:
@@ -158,7 +146,9 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
     Raises InputError if two files belong to one step, or a file's name is no step and none after the last.
     """
     found: dict[str, Path] = {}
-    for file in _files(folder):
+    for file in sorted(folder.iterdir()):
+        if not file.is_file() or file.name.startswith("."):
+            continue
         label = file.name.split(".")[0]
         if label in found:
             raise InputError(
@@ -175,10 +165,6 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
             f"numbers, {labels[0]} to {labels[-1]} here"
         )
     return {label: file for label, file in found.items() if label in known}
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith("."))
 
 
 # --- times from columns ---------------------------------------------------------------------------------------
@@ -241,24 +227,17 @@ def guess_formats(texts: Sequence[str]) -> list[str]:
     >>> guess_formats(["31/12/2010 08:15"]), guess_formats(["1/2/2010"])
     (['%d/%m/%Y %H:%M'], ['%d/%m/%Y', '%m/%d/%Y'])
     """
-    shown = [text.strip() for text in texts]
-    if not shown:
+    if not texts:
         return []
     for name, digits in (("unix", (9, 10)), ("unix-ms", (12, 13))):
-        if all(text.isdigit() and len(text) in digits for text in shown):
+        if all(text.isdigit() and len(text) in digits for text in texts):
             return [name]
-    return [format for format in _formats() if all(_reads(text, format) for text in shown)]
+    hours = ["", *(mark + hour for mark in (" ", "T", ", ") for hour in _HOURS)]
+    formats = [*(date + hour for date in _DATES for hour in hours), *_OTHERS]
+    return [format for format in formats if all(_is_time(text, format) for text in texts)]
 
 
-def _formats() -> Iterable[str]:
-    for date, (mark, hour) in itertools.product(
-        _DATES, [("", ""), *itertools.product((" ", "T", ", "), _HOURS)]
-    ):
-        yield date + mark + hour
-    yield from _OTHERS
-
-
-def _reads(text: str, format: str) -> bool:
+def _is_time(text: str, format: str) -> bool:
     try:
         datetime.datetime.strptime(text, format)
     except ValueError:

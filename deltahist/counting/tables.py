@@ -1,6 +1,6 @@
 """Tables as batches of Arrow columns. `FORMATS` lists all formats: what opens each, and its endings.
 
-A format is one function here, from an input and a request to an `OpenedTable`, and its line in `FORMATS`.
+A format is one function here, from an input and the way it is read to an `OpenedTable`, and its line in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -8,53 +8,108 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import itertools
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._confined import DRIVERS, Child, Unreadable
-from deltahist.counting.inputs import Input, ShallowJson, readable, short
+from deltahist.counting.arrays import Reading
 from deltahist.errors import InputError
 from deltahist.space.geometries import reads_as_number
 
+#: First bytes that are looked at, and how much of text they may hold when compressed.
+HEAD, _TEXT = 1 << 18, 1 << 20
 _BUFFER = 1 << 20
-#: Bytes of text that are taken at a time. Of JSON, of which an object must fit, Arrow holds some thirty at once.
-_BLOCK, _JSON_BLOCK = 1 << 24, 1 << 20
+#: Bytes of text that are taken at a time, and that a row of JSON may have.
+_BLOCK = 1 << 24
 _DELIMITERS = "\t,;|"
 #: Rows for each byte of a Parquet file from which on they are no ordinary rows.
 _ROWS_PER_BYTE = 64
 
 
 @dataclass(frozen=True)
-class TableRequest:
-    """Columns to read: of coordinates (none: the geometry), of users, of times and of a condition.
+class Input:
+    """The bytes of a table: of a file, of the `member` of a zip archive, or of standard input, which is read once."""
 
-    `layer` is one of several in a file, and `decimal` the point or comma of numbers in text.
-    """
-
-    x: str | None
-    y: str | None
-    user: str | None
-    layer: str | None
-    axes: int
-    time: str | None = None
-    where: tuple[str, ...] = ()
-    decimal: str = "."
+    path: Path
+    member: str | None
+    format: str
+    stream: io.BufferedReader[Any] | None = None
 
     @property
-    def coordinates(self) -> list[str]:
-        """Names or numbers of the coordinate columns."""
-        return [c for c in (self.x, self.y) if c is not None]
+    def name(self) -> str:
+        """Name of the table in messages."""
+        if self.stream is not None:
+            return "standard input"
+        return self.path.name if self.member is None else f"{self.path.name}/{self.member}"
 
-    @property
-    def columns(self) -> list[str]:
-        """All columns that are read, each once."""
-        others = [c for c in (self.user, self.time) if c is not None]
-        return list(dict.fromkeys([*self.coordinates, *others, *self.where]))
+    def open(self) -> IO[bytes]:
+        """Open the bytes, packed or not."""
+        if self.stream is not None:
+            return self.stream
+        if self.member is None:
+            return self.path.open("rb")
+        with zipfile.ZipFile(self.path) as archive:  # the file is closed with the member
+            return archive.open(self.member)
+
+    def text(self) -> Any:
+        """Open the bytes as an Arrow stream, and unpack gzip."""
+        import pyarrow as pa
+
+        plain = self.stream is None and self.member is None
+        gzipped = self._first().startswith(b"\x1f\x8b")
+        return pa.input_stream(
+            str(self.path) if plain else self.open(), compression="gzip" if gzipped else None
+        )
+
+    def head(self) -> bytes:
+        """Return the first whole lines of text, unpacked; all of a short text."""
+        first = self._first()
+        whole = len(first) < HEAD
+        if first.startswith(b"\x1f\x8b"):
+            unpacking = zlib.decompressobj(31)
+            first = unpacking.decompress(first, _TEXT)
+            whole = unpacking.eof and not unpacking.unused_data
+        if not first.strip():
+            raise InputError(f"input {self.name!r} is empty: it has no rows")
+        end = first.rfind(b"\n") + 1
+        return first if whole or not end else first[:end]
+
+    def _first(self) -> bytes:
+        if self.stream is not None:
+            return self.stream.peek(HEAD)[:HEAD]
+        with self.open() as file:
+            return file.read(HEAD)
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Raise InputError in place of what readers raise on a damaged table."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (
+        pa.ArrowException, ValueError, OverflowError, OSError, EOFError, RuntimeError, csv.Error, zipfile.BadZipFile,
+        zlib.error,
+    ) as problem:  # fmt: skip
+        raise InputError(f"input {name!r} cannot be read: {short(problem)} (cut short?)") from None
+
+
+def short(problem: Exception) -> str:
+    """Return the first line of a library's message."""
+    return str(problem).strip().splitlines()[0][:200] if str(problem).strip() else type(problem).__name__
 
 
 @dataclass(frozen=True)
@@ -84,13 +139,13 @@ class OpenedTable:
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def open_text(source: Input, request: TableRequest) -> OpenedTable:
+def open_text(source: Input, reading: Reading) -> OpenedTable:
     """Open a file of lines with a delimiter."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    delimiter, first = _first_line(source, request)
-    names, header = _names(first, request)
+    delimiter, first = _first_line(source, reading)
+    names, header = _names(first, reading)
     labels = [f"column {i}" for i in range(len(first))]
     options = pc.ReadOptions(column_names=labels, skip_rows=1 if header else 0, block_size=_BLOCK)
 
@@ -113,53 +168,52 @@ def open_text(source: Input, request: TableRequest) -> OpenedTable:
                 bad = len(malformed)
                 yield batch.columns, bad - counted
                 counted = bad
-        if len(malformed) > counted:
-            yield [pa.array([], pa.string()) for _ in kept], len(malformed) - counted
+        yield [pa.array([], pa.string())] * len(kept), len(malformed) - counted
 
     return OpenedTable(names, read, header, missing=frozenset(pc.ConvertOptions().null_values))
 
 
-def _first_line(source: Input, request: TableRequest) -> tuple[str, list[str]]:
+def _first_line(source: Input, reading: Reading) -> tuple[str, list[str]]:
     """Return the delimiter and the fields of the first line.
 
     `csv.Sniffer` takes time in the square of the length, minutes for a text of quotes, and any file may come.
     """
     with readable(source.name):
         text = io.StringIO(source.head().decode("utf-8-sig", errors="replace"), newline="")
-    lines = [line for line in (text.readline() for _ in range(20)) if line.strip()]
-    if not lines:
-        raise InputError(f"input {source.name!r} is empty: it has no rows")
+    lines = [line for line in itertools.islice(text, 20) if line.strip()]
     if any("\0" in line for line in lines):
         raise InputError(f"input {source.name!r} is not text in UTF-8: convert it, or correct its ending")
     # A delimiter stands equally often in every line; of several, the one that stands most often.
-    counts = {d: [line.count(d) for line in lines] for d in _DELIMITERS if d != request.decimal}
+    counts = {d: [line.count(d) for line in lines] for d in _DELIMITERS if d != reading.decimal}
     steady = {d: c[0] for d, c in counts.items() if c[0] > 0 and min(c) == max(c)}
     some = steady or {d: c[0] for d, c in counts.items() if c[0] > 0}
     # Of decimal commas only quoted ones stand between commas.
-    usual = "," if request.decimal == "." or "," in lines[0] else ";"
+    usual = "," if reading.decimal == "." or "," in lines[0] else ";"
     delimiter = max(some, key=lambda d: some[d]) if some else usual
     return delimiter, next(csv.reader([lines[0]], delimiter=delimiter))
 
 
-def _names(first: list[str], request: TableRequest) -> tuple[list[str], bool]:
+def _names(first: list[str], reading: Reading) -> tuple[list[str], bool]:
     """Return the column names, and whether the first line is a header."""
     stripped = [f.strip() for f in first]
     # With columns by number a header is a line without any number: whether a row counts as one must not depend
     # on its coordinates, and a first row with a bad one is a bad row.
-    numbered = all(c.isdigit() and int(c) < len(stripped) for c in request.coordinates)
-    figures = (f.replace(request.decimal, ".") for f in stripped)
+    numbered = all(c.isdigit() and int(c) < len(stripped) for c in reading.coordinates)
+    figures = (f.replace(reading.decimal, ".") for f in stripped)
     return stripped, not (numbered and any(map(reads_as_number, figures)))
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------
 
 
-def open_parquet(source: Input, request: TableRequest) -> OpenedTable:
+def open_parquet(source: Input, reading: Reading) -> OpenedTable:
     """Open a Parquet file, with its geometry if its metadata name one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content = source.seekable()
+    held = None if source.stream is None else source.stream.read()
+    content = str(source.path) if source.member is None else source.open()
+    content = content if held is None else pa.BufferReader(held)
     try:
         # Pages are read as they are needed: a row group may be as large as the file.
         file = pq.ParquetFile(content, buffer_size=_BUFFER, pre_buffer=False)
@@ -167,32 +221,24 @@ def open_parquet(source: Input, request: TableRequest) -> OpenedTable:
         raise InputError(
             f"input {source.name!r} is no readable Parquet file: {short(problem)} (cut short?)"
         ) from None
-    names = file.schema_arrow.names
+    names, number = file.schema_arrow.names, file.metadata.num_rows
     primary, crs = _geometry(file, source.name)
+    size = source.path.stat().st_size if held is None else len(held)
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         wanted = [*(names[i] for i in positions), *([primary] if geometry else [])]
-        for batch in _batches(source, content, file, wanted, rows):
-            yield [batch.column(name) for name in wanted], 0
+        with file:
+            fixed = all(_is_fixed(file.schema_arrow.field(name).type) for name in wanted)
+            if fixed and number <= _ROWS_PER_BYTE * size:
+                batches = file.iter_batches(batch_size=rows, columns=wanted)
+            else:  # a few bytes may stand for any number of values
+                child = Child("parquet", source.path, member=source.member, content=held)
+                batches = child.batches(columns=wanted, geometry=False, rows=rows)
+            for batch in batches:
+                yield [batch.column(name) for name in wanted], 0
 
     place = names.index(primary) if primary in names else None
-    return OpenedTable(names, read, geometry=place, crs=crs, rows=file.metadata.num_rows)
-
-
-def _batches(source: Input, content: Any, file: Any, columns: list[str], rows: int) -> Iterator[Any]:
-    """Yield batches of columns, from a confined process where a few bytes may stand for any number of values."""
-    size = source.path.stat().st_size if source.stream is None else content.size()
-    fixed = all(_is_fixed(file.schema_arrow.field(name).type) for name in columns)
-    with file:
-        if fixed and file.metadata.num_rows <= _ROWS_PER_BYTE * size:
-            yield from file.iter_batches(batch_size=rows, columns=columns)
-            return
-    held = None
-    if source.stream is not None:
-        content.seek(0)
-        held = content.read()
-    child = Child("parquet", source.path, member=source.member, content=held)
-    yield from child.batches(columns=columns, geometry=False, rows=rows)
+    return OpenedTable(names, read, geometry=place, crs=crs, rows=number)
 
 
 def _is_fixed(kind: Any) -> bool:
@@ -205,11 +251,11 @@ def _is_fixed(kind: Any) -> bool:
 
 def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
     """Return the geometry column of a GeoParquet file and its CRS; (None, None) for another Parquet file."""
-    said = (file.schema_arrow.metadata or {}).get(b"geo")
-    if said is None:
+    described = (file.schema_arrow.metadata or {}).get(b"geo")
+    if described is None:
         return None, None
     try:
-        geo = json.loads(said)
+        geo = json.loads(described)
         primary = geo["primary_column"]
         # A GeoParquet file without a CRS is in longitude and latitude.
         crs = geo["columns"][primary].get("crs", "OGC:CRS84")
@@ -218,79 +264,87 @@ def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
             f"input {name!r} says in its metadata that it has geometries, but what it says of them is damaged "
             f"({type(problem).__name__}: {short(problem)}): write the file anew"
         ) from None
-    if not isinstance(primary, str):
-        raise InputError(f"input {name!r} names {primary!r} as its column of geometries: it must be text")
     return primary, json.dumps(crs) if isinstance(crs, dict) else crs
 
 
 # --- JSON lines -------------------------------------------------------------------------------------------
 
 
-def open_json_lines(source: Input, request: TableRequest) -> OpenedTable:
-    """Open a file with one JSON object per line; the first lines decide the types of its columns."""
-    import pyarrow as pa
-    import pyarrow.json as pj
+def open_json_lines(source: Input, reading: Reading) -> OpenedTable:
+    """Open a file with one JSON object per line; the first lines decide the types of its columns.
 
+    Arrow's parser may end the process on deep nesting, where Python's raises an error.
+    """
     with readable(source.name):
-        head = source.head()
-        if not head.strip():
-            raise InputError(f"input {source.name!r} is empty: it has no rows")
-        if not head.lstrip().startswith(b"{"):
-            raise InputError(
-                f"input {source.name!r} does not begin with an object of JSON: each line must be one, such as "
-                '{"x": 1, "y": 2}'
-            )
-        shallow = ShallowJson(io.BytesIO(head), source.name)
-        text = shallow.read()
-        shallow.check()
-        schema = pj.read_json(io.BytesIO(text), read_options=pj.ReadOptions(block_size=_BLOCK)).schema
-        names = schema.names
+        kinds: dict[str, Any] = {}
+        for line in source.head().splitlines():
+            for name, value in _json_row(line, source.name).items():
+                if kinds.setdefault(name, None) is None and value is not None:
+                    kinds[name] = type(value)
+    names = list(kinds)
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
-        fields = [pa.field(names[i], _json_type(schema.field(i), request)) for i in positions]
-        parse = pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
-        block = pj.ReadOptions(block_size=_JSON_BLOCK)
-        with ShallowJson(source.text(), source.name) as stream:
-            try:
-                with pj.open_json(stream, block, parse) as reader:
-                    for batch in reader:
-                        yield [batch.column(field.name) for field in fields], 0
-            finally:
-                stream.check()
+        wanted = [names[i] for i in positions]
+        makers = [_json_column(name, kinds[name], reading) for name in wanted]
+        with io.BufferedReader(source.text()) as stream:
+            lines = iter(lambda: stream.readline(_BLOCK), b"")
+            while batch := list(itertools.islice(lines, rows)):
+                found = [row for line in batch if (row := _json_row(line, source.name))]
+                yield [make([row.get(name) for row in found]) for name, make in zip(wanted, makers, strict=True)], 0
 
     return OpenedTable(names, read)
 
 
-def _json_type(field: Any, request: TableRequest) -> Any:
-    """Return the type to read a column as: 1.5 may follow 1, and times are parsed later, in all their forms."""
+def _json_row(line: bytes, name: str) -> dict[str, Any]:
+    """Return the object that a line holds; none for an empty line."""
+    try:
+        row = json.loads(line) if line.strip() else {}
+    except RecursionError:
+        raise InputError(f"input {name!r} has brackets nested too deeply: rows of a table are not like that") from None
+    if not isinstance(row, dict):
+        raise InputError(
+            f'input {name!r} has a line that is no object of JSON: each line must be one, such as {{"x": 1, "y": 2}}'
+        )
+    return row
+
+
+def _json_column(name: str, kind: Any, reading: Reading) -> Callable[[list[Any]], Any]:
+    """Return what makes an Arrow column of values: 1.5 may follow 1, and times are parsed later, in all their forms."""
     import pyarrow as pa
 
-    kind = field.type
-    if pa.types.is_integer(kind) and field.name in (request.user, request.time):
-        return pa.int64()
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return pa.float64()
-    if pa.types.is_null(kind):
-        return pa.float64() if field.name in request.coordinates else pa.string()
-    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
+    if kind in (list, dict):
+        raise InputError(f"column {name!r} holds a {kind.__name__} in each row: it must hold numbers or text")
+    if kind is bool:
+        return lambda values: pa.array(values, pa.bool_())
+    if kind is int and name in (reading.user, reading.time):
+        return lambda values: pa.array(values, pa.int64())
+    if kind in (int, float) or (kind is None and name in reading.coordinates):
+        return lambda values: pa.array(map(_json_number, values), pa.float64())
+    return lambda values: pa.array(values, pa.string())
 
 
-# --- Excel ------------------------------------------------------------------------------------------------
+def _json_number(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float):
+        raise ValueError(f"{str(value)[:40]!r} stands where numbers stood before")
+    return float(value)
 
 
-def open_excel(source: Input, request: TableRequest) -> OpenedTable:
+# --- workbooks and layers of geometries ---------------------------------------------------------------------
+
+
+def open_excel(source: Input, reading: Reading) -> OpenedTable:
     """Open a sheet of a workbook; its cells become text, as they would in a file of text."""
     if importlib.util.find_spec("openpyxl") is None:
         raise InputError(
             f"input {source.name!r} is an Excel workbook, and openpyxl, which reads them, is not installed: "
             "pip install 'deltahist[excel]', or save the sheet as CSV"
         )
-    with readable(source.name):
-        child = Child("excel", source.path, member=source.member, layer=request.layer)
-    said = _chosen_layer(child, source, request, "sheets")
-    if said["first"] is None:
+    child, about = _open_child("excel", source, reading, "sheets")
+    if about["first"] is None:
         raise InputError(f"input {source.name!r} is empty: it has no rows")
-    names, header = _names([field or "" for field in said["first"]], request)
+    names, header = _names([field or "" for field in about["first"]], reading)
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         for batch in child.batches(columns=positions, skip=int(header), rows=rows):
@@ -299,35 +353,32 @@ def open_excel(source: Input, request: TableRequest) -> OpenedTable:
     return OpenedTable(names, read, header)
 
 
-# --- layers of geometries -----------------------------------------------------------------------------------
-
-
-def open_layer(source: Input, request: TableRequest) -> OpenedTable:
+def open_layer(source: Input, reading: Reading) -> OpenedTable:
     """Open a layer of a file that GDAL reads."""
     if source.path.suffix.lower() == ".shp":
         _check_length(source)
-    try:
-        child = Child("geo", source.path, member=source.member, layer=request.layer)
-    except Unreadable as problem:
-        raise InputError(f"input {source.name!r} cannot be read: {problem}{_hint(source)}") from None
-    said = _chosen_layer(child, source, request, "layers")
-    names = said["names"]
+    child, about = _open_child("geo", source, reading, "layers")
+    names = about["names"]
 
     def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
         wanted = [names[i] for i in positions]
         for batch in child.batches(columns=wanted, geometry=geometry, rows=rows):
             yield batch.columns, 0
 
-    return OpenedTable(names, read, geometry=-1, crs=said["crs"], rows=said["rows"])
+    return OpenedTable(names, read, geometry=-1, crs=about["crs"], rows=about["rows"])
 
 
-def _chosen_layer(child: Child, source: Input, request: TableRequest, parts: str) -> dict[str, Any]:
-    """Return the description of the layer or sheet that is read; raise InputError if none of several is chosen."""
-    said = child.description
-    if len(said) > 1:  # more than the names of the layers
-        return said
-    ask = ": choose one with layer=" if request.layer is None else f", but no {request.layer!r}"
-    raise InputError(f"input {source.name!r} has {parts} {', '.join(said['layers'])}{ask}")
+def _open_child(format: str, source: Input, reading: Reading, parts: str) -> tuple[Child, dict[str, Any]]:
+    """Open a file in a process of its own, with the description of the layer or sheet that is read."""
+    try:
+        child = Child(format, source.path, member=source.member, layer=reading.layer)
+    except Unreadable as problem:
+        raise InputError(f"input {source.name!r} cannot be read: {problem}{_hint(source)}") from None
+    about = child.description
+    if len(about) > 1:  # more than the names of the layers
+        return child, about
+    ask = ": choose one with layer=" if reading.layer is None else f", but no {reading.layer!r}"
+    raise InputError(f"input {source.name!r} has {parts} {', '.join(about['layers'])}{ask}")
 
 
 def _check_length(source: Input) -> None:
@@ -340,18 +391,16 @@ def _check_length(source: Input) -> None:
 
 
 def _hint(source: Input) -> str:
-    """Return a likely cause that GDAL's own message lacks."""
-    suffix = source.path.suffix.lower()
-    if suffix == ".shp":
-        return " (its parts .shx and .dbf must lie beside it)"
-    return " (one object per line? then format='jsonl')" if suffix == ".json" else ""
+    """Return a likely cause that a library's own message lacks."""
+    hints = {".shp": "its parts .shx and .dbf must lie beside it", ".json": "one object per line? then format='jsonl'"}
+    return f" ({hints.get(source.path.suffix.lower(), 'cut short?')})"
 
 
 @dataclass(frozen=True)
 class Format:
     """A format of tables: what opens it, the endings of its files, and whether they may come as one stream."""
 
-    open: Callable[[Input, TableRequest], OpenedTable]
+    open: Callable[[Input, Reading], OpenedTable]
     endings: tuple[str, ...]
     streamed: bool = False
 
@@ -392,19 +441,20 @@ def numbers(column: Any, name: str, *, some: bool = False, decimal: str = ".") -
         pointed = pc.match_substring(text, ".")
         text = pc.if_else(pointed, "", pc.replace_substring(text, ",", "."))
     try:
-        out = text.cast(pa.float64())
+        return _floats(text.cast(pa.float64()))
     except pa.ArrowInvalid:
         import pandas as pd
 
-        out = pd.to_numeric(text.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        if some and np.isnan(out).all():
-            shown = next((str(v)[:40] for v in column.to_pylist() if v), "")
-            raise InputError(
-                f"column {name!r} holds no numbers (it starts with {shown!r}): coordinates must be numbers "
-                f"({_cause(shown, decimal)})"
-            ) from None
-        return out
-    return _floats(out)
+    out = pd.to_numeric(text.to_pandas(), errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    if some and np.isnan(out).all():
+        shown = next((str(v)[:40] for v in column.to_pylist() if v), "")
+        other = "," if decimal == "." else "."
+        swapped = other in shown and reads_as_number(shown.replace(other, "."))
+        cause = f"written with another decimal mark? then decimal={other!r}" if swapped else "is it the right column?"
+        raise InputError(
+            f"column {name!r} holds no numbers (it starts with {shown!r}): coordinates must be numbers ({cause})"
+        )
+    return np.asarray(out)
 
 
 def _floats(column: Any) -> NDArray[np.float64]:
@@ -425,18 +475,8 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _cause(shown: str, decimal: str) -> str:
-    other = "," if decimal == "." else "."
-    if other in shown and reads_as_number(shown.replace(other, ".")):
-        return f"written with a decimal {'comma' if other == ',' else 'point'}? then decimal={other!r}"
-    return "is it the right column?"
-
-
 def from_wkb(column: Any, axes: int, name: str) -> list[NDArray[np.float64]]:
-    """Return coordinates from an Arrow column of points as WKB, one array per axis; NaN where there is none.
-
-    Raises InputError if it cannot be read, or holds other geometries; `name` is what messages call the file.
-    """
+    """Return coordinates from an Arrow column of points as WKB, one array per axis; NaN where there is none."""
     import shapely
 
     try:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
-from deltahist.counting.expressions import make_safe
+from deltahist.counting.expressions import make_safe, read_text
 from deltahist.counting.kinds import (
     DTYPES,
     LARGEST,
     SMALLEST,
     SafeExpression,
     as_arrow,
+    check_column,
     convert,
     kind_of,
     unify,
 )
-from deltahist.counting.texts import check_column, read_text
 from deltahist.errors import InputError, whole
 
 #: The hidden column: the number of the person whose record it is.

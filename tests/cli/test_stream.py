@@ -429,9 +429,9 @@ def test_sixty_points_do_not_go_out_as_those_of_three_users(folder, capsys):
 
 def test_users_are_bounded_in_every_batch_and_step_together(folder, monkeypatch):
     """A user whose rows are spread over many batches keeps K of them in a step, not K of each batch."""
-    from deltahist.counting import readers
+    from deltahist.counting import files as reading
 
-    monkeypatch.setattr(readers, "CHUNK", 7)
+    monkeypatch.setattr(reading, "CHUNK", 7)
     rows = 400
     frame = pd.DataFrame({"when": pd.Timestamp("2020-03-01"), "x": 1.0, "y": 1.0, "who": np.arange(rows) % 5})
     frame.loc[rows // 2 :, "when"] = pd.Timestamp("2020-03-02")

@@ -84,11 +84,11 @@ def test_moving_points_chooses_the_same_rows(tmp_path, table):
 
 
 def test_batches_do_not_matter(tmp_path, table, monkeypatch):
-    from deltahist.counting import readers
+    from deltahist.counting import files
 
     table.to_parquet(tmp_path / "t.parquet")
     whole = count_file(tmp_path / "t.parquet", SQUARE, **XY, where="speed > 3")
-    monkeypatch.setattr(readers, "CHUNK", 7)
+    monkeypatch.setattr(files, "CHUNK", 7)
     parts = count_file(tmp_path / "t.parquet", SQUARE, **XY, where="speed > 3")
     np.testing.assert_array_equal(whole.counts, parts.counts)
     assert whole.unmatched == parts.unmatched
@@ -106,8 +106,8 @@ def test_batches_do_not_matter(tmp_path, table, monkeypatch):
         ("speed in (select 3)", ["SELECT"]),
         ("speed > 3; drop table x", ["cannot be read"]),
         ("speed + 1 > 3", ["'speed + 1'"]),
-        ("speed > other", ["'other'", "single quotes"]),
-        ("kind = \"bus\"", ["'\"bus\"'", "single quotes"]),
+        ("speed > other", ["'speed > other'", "single quotes"]),
+        ("kind = \"bus\"", ["'kind = \"bus\"'", "single quotes"]),
         ("open", ["'open'", "= true"]),
         ("kind = null", ["is null"]),
         ("t.kind = 'bus'", ["'t.kind'", "double quotes"]),
@@ -155,7 +155,7 @@ def test_what_does_not_go_with_a_table_is_refused(tmp_path, table, where, parts)
     ("where", "parts"),
     [
         ("speed = 'fast'", ["'speed'", "double", "without quotes"]),
-        ("open = 1", ["'open'", "bool", "true or false"]),
+        ("open = 1", ["'open'", "bool", "true and false"]),
         ("kind = true", ["'kind'", "single quotes"]),
         ("\"when\" > 'soon'", ["'when'", "'soon'", "2010-01-31"]),
         ("\"when\" like '2010%'", ["does not go with"]),

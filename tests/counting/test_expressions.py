@@ -140,7 +140,7 @@ class Floor(ops.Unary):
         (lambda t: t.s.substr(t.a, 2) == "x", "where it starts, and its length, must be constants"),
         (lambda t: t.a % 0 == 1, "function that fails .* modulo by zero"),
         (lambda t: t.a % -7 == 1, "by a whole constant above 0"),
-        ("a % 0 = 1", "does not go with the kinds of its columns"),
+        ("a % 0 = 1", "does not go with the kinds of its parts"),
         (lambda t: t.a % t.a == 1, "by a whole constant above 0"),
         (lambda t: t.a & 1 == 1, "BitwiseAnd: it could fail"),
         (lambda t: t.f.isnan(), "IsNan: a NaN is missing; ask whether it is null"),

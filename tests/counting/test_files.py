@@ -13,7 +13,8 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.counting import count_file, readers
+from deltahist.counting import count_file, files
+from deltahist.counting.arrays import CHUNK, Reading
 
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10))
 LINE = dh.Domain((0, 10), (10,))
@@ -47,7 +48,7 @@ WRITERS = {
 @pytest.mark.parametrize("outside", ["clamp", "drop"])
 @pytest.mark.parametrize("rows", [64, 1 << 18])
 def test_tables_equal_count(tmp_path, monkeypatch, points, name, outside, rows):
-    monkeypatch.setattr(readers, "CHUNK", rows)
+    monkeypatch.setattr(files, "CHUNK", rows)
     path = tmp_path / name
     WRITERS[name](table(points), path)
     counted = count_file(path, SQUARE, **XY, outside=outside)
@@ -55,7 +56,7 @@ def test_tables_equal_count(tmp_path, monkeypatch, points, name, outside, rows):
     beyond = int(((points < 0) | (points > 10)).any(axis=1).sum())
     assert (counted.rows, counted.bad_rows, counted.outside, counted.users) == (500, 0, beyond, None)
     assert counted.kept == counted.counts.sum() == 500 - beyond * (outside == "drop")
-    assert counted.dropped == (("points outside",) if outside == "drop" else ())
+    assert counted.counting.dropped == (("points outside",) if outside == "drop" else ())
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -70,7 +71,7 @@ def test_the_same_rows_of_users_stay_in_every_format(tmp_path, points, name):
 
 @pytest.mark.parametrize("name", ["points.geoparquet", "points.gpkg", "points.geojson", "points.fgb"])
 def test_geometries_equal_geopandas_projection(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(readers, "CHUNK", 64)
+    monkeypatch.setattr(files, "CHUNK", 64)
     rng = np.random.default_rng(4)
     places = np.column_stack([rng.uniform(-74.2, -73.7, 300), rng.uniform(40.5, 40.9, 300)]).round(6)
     frame = gpd.GeoDataFrame({"who": np.arange(300) % 7}, geometry=shapely.points(places), crs=4326)
@@ -142,7 +143,7 @@ def test_bad_rows_are_refused_with_how_many_or_dropped(tmp_path):
     with pytest.raises(dh.InputError, match=r"6 of 8 rows .*drop_bad_rows=True"):
         count_file(path, SQUARE, **XY)
     counted = count_file(path, SQUARE, **XY, drop_bad_rows=True)
-    assert (counted.rows, counted.bad_rows, counted.kept, counted.dropped) == (8, 6, 2, ("bad rows",))
+    assert (counted.rows, counted.bad_rows, counted.kept, counted.counting.dropped) == (8, 6, 2, ("bad rows",))
 
 
 def test_bad_rows_in_parquet(tmp_path):
@@ -168,7 +169,7 @@ def test_a_table_of_nobody_is_counted_as_any_other(tmp_path):
 def test_what_is_dropped_says_what_could_be_not_what_was(tmp_path):
     (tmp_path / "good.csv").write_text("x,y\n1,2\n")
     counted = count_file(tmp_path / "good.csv", SQUARE, **XY, drop_bad_rows=True, outside="drop")
-    assert counted.dropped == ("bad rows", "points outside")
+    assert counted.counting.dropped == ("bad rows", "points outside")
 
 
 def test_a_bad_first_row_without_a_header_is_a_bad_row(tmp_path):
@@ -295,11 +296,11 @@ def test_one_row_group_is_not_read_whole(tmp_path):
     rng = np.random.default_rng(6)
     number = 1_500_000
     pq.write_table(pa.table({"x": rng.random(number), "y": rng.random(number)}), path, row_group_size=number)
-    source = readers.open_source(path, readers.TableRequest("x", "y", None, None, 2))
+    source = files.open_source(path, Reading("x", "y"), 2)
     before = pa.total_allocated_bytes()
     seen = most = 0
     for batch in source.batches:
-        assert len(batch.columns[0]) <= readers.CHUNK
+        assert len(batch.columns[0]) <= CHUNK
         most = max(most, pa.total_allocated_bytes() - before)
         seen += len(batch.columns[0])
     assert seen == number

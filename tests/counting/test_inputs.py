@@ -14,9 +14,9 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.counting import count_file, readers, tables
-from deltahist.counting.readers import STDIN, find_input
-from deltahist.counting.tables import TableRequest
+from deltahist.counting import count_file, files
+from deltahist.counting.arrays import Reading
+from deltahist.counting.files import STDIN, find_input, open_source
 
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10), "EPSG:32618")
 HOW = {"x": "x", "y": "y", "crs": "EPSG:32618"}
@@ -77,7 +77,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_gives_the_same_in_small_batches(tmp_path, frame, monkeypatch, name):
-    monkeypatch.setattr(readers, "CHUNK", 64)
+    monkeypatch.setattr(files, "CHUNK", 64)
     frame.to_csv(tmp_path / "reference.csv", index=False)
     path = _write(frame, tmp_path, name)
     how = {} if name.startswith("points") else HOW
@@ -122,9 +122,9 @@ def test_whole_numbers_first_and_fractions_later_in_json(tmp_path):
 
 
 def test_json_lines_are_read_in_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_JSON_BLOCK", 1 << 12)
+    monkeypatch.setattr(files, "CHUNK", 1 << 12)
     (tmp_path / "p.jsonl").write_text('{"x": 1.25, "y": 2.5, "id": "somebody"}\n' * 50_000)
-    source = readers.open_source(tmp_path / "p.jsonl", TableRequest("x", "y", None, None, 2))
+    source = open_source(tmp_path / "p.jsonl", Reading("x", "y"), 2)
     before = pa.total_allocated_bytes()
     most = rows = 0
     for batch in source.batches:
@@ -287,6 +287,8 @@ def test_without_openpyxl_a_workbook_is_refused_with_the_cure(tmp_path, frame, m
         ("p.jsonl", "\n\n", HOW, ["no rows"]),
         ("p.jsonl", '{"lon": 1, "y": 2}\n', HOW, ["'x'", "lon, y"]),
         ("p.jsonl", '{"x": [1], "y": 2}\n', HOW, ["'x'", "list"]),
+        ("p.jsonl", '{"x": 1, "y": 2, "z": ' + "[" * 100_000 + "]" * 100_000 + "}", HOW, ["nested too deeply"]),
+        ("p.jsonl", '{"x": 1, "y": 2}\n' * 99_000 + "[" * 100_000, HOW, ["nested too deeply"]),
         ("p.jsonl", '{"x": 1, "y": 2}\n{"x": 1,\n', HOW, ["p.jsonl", "cannot be read"]),
         ("p.jsonl", '{"x": "here", "y": 2}\n', HOW, ["'here'", "no numbers"]),
         ("p.json", '{"x": 1, "y": 2}\n{"x": 1, "y": 2}\n', HOW, ["format='jsonl'"]),
