@@ -29,11 +29,8 @@ from .kinds import (
     SortedRelease as SortedRelease,
     load as load,
 )
-from .kinds.diffusion import (
-    DiffusionMechanism as DiffusionMechanism,
-    Network as Network,
-    PrivacyLevels as PrivacyLevels,
-)
+from .kinds.diffusion import DiffusionMechanism as DiffusionMechanism, PrivacyLevels as PrivacyLevels
+from .kinds.network import Network as Network
 from .kinds.rappor import Rappor as Rappor
 from .mechanisms import Mechanism as Mechanism
 from .mechanisms.calibration import sensitivity as sensitivity

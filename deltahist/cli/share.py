@@ -16,7 +16,7 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
+    from deltahist.kinds.diffusion import DiffusionMechanism
 
 #: Pairs that --all answers at most.
 _MOST_PAIRS = 10_000_000
@@ -156,8 +156,8 @@ def share(
     out: Annotated[Path, option("FILE", "The answers: .csv or .parquet.")],
     table: TableOptions,
 ) -> Any:
-    from deltahist.kinds.diffusion import PrivacyLevels, read_network, read_pairs
-    from deltahist.kinds.diffusion.mechanism import DiffusionMechanism
+    from deltahist.kinds.diffusion import DiffusionMechanism, PrivacyLevels
+    from deltahist.kinds.network import read_network, read_pairs
     from deltahist.publishers.diffusion import Diffusion
 
     _check_files(source, edges, pairs, state, out)

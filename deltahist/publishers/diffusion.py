@@ -6,7 +6,7 @@ import functools
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from deltahist._files import check_secret, write_whole
 from deltahist.accounts.rules import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
-from deltahist.kinds.diffusion.data import as_table, bound_by
-from deltahist.kinds.diffusion.mechanism import DiffusionMechanism, Signal
+from deltahist.kinds.diffusion import DiffusionMechanism, Signal, on_lattice
 from deltahist.mechanisms.base import stamp
 from deltahist.noise.exact import source
 from deltahist.noise.paths import BitPaths, VectorPaths
@@ -83,23 +82,19 @@ class Diffusion:
     ) -> None:
         source(rng)
         if rng is not None and state is not None:
-            raise InputError(
-                "state is given with rng: a key file is for answers, a seeded generator for experiments"
-            )
-        names, values = as_table(data, mechanism)
+            raise InputError("state is given with rng: a key file is for answers, a seeded generator for experiments")
+        names, values = _read_data(data, mechanism)
         places = mechanism.network.index(names, "user")
         # Noise goes by the place of a name among them all, which neither the table nor the network decides.
         order = sorted(range(len(names)), key=names.__getitem__)
         values, places = values[order], places[order]
         self.mechanism, self.publishable = mechanism, rng is None
-        self._values = values
+        self._values, self._rng = values, rng
         #: Where the data of each node stand; -1 for none.
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
         self._rows[places] = np.arange(len(places))
         self._state = None if state is None else Path(state)
-        self._rng = rng
-        #: Names and data as a key is bound to them.
-        self._bound = bound_by(sorted(names), values, mechanism)
+        self._bound = _describe_bound(sorted(names), values, mechanism)
         # Without a file the key is drawn here: copies, forks or threads that drew their own would answer twice.
         if self._state is None or self._state.exists():
             _ = self._paths
@@ -113,11 +108,6 @@ class Diffusion:
             key = os.urandom(KEY) if self._state is None else open_key(self._state, self._bound)
         mechanism = self.mechanism
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
-
-    @property
-    def owners(self) -> list[str]:
-        """Users who have data, in the network's order."""
-        return [name for name, row in zip(self.mechanism.network.nodes, self._rows, strict=True) if row >= 0]
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
         """Return what a user may know of another's data, (n,) in their units.
@@ -148,16 +138,13 @@ class Diffusion:
         import pandas as pd
 
         frame = pd.DataFrame(pairs)
-        if not len(frame):
-            return self._answers(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        if frame.shape[1] < 2:
+        if len(frame) and frame.shape[1] < 2:
             raise InputError(f"pairs have {frame.shape[1]} column(s): there must be two, owner and requester")
-        network = self.mechanism.network
-        owners, requesters = (
-            network.index(frame.iloc[:, side], what)
-            for side, what in enumerate(("owner", "requester"))
-        )
-        return self._answers(owners, requesters)
+        frame = frame if len(frame) else pd.DataFrame({0: [], 1: []})
+        index = self.mechanism.network.index
+        owners, requesters = index(frame.iloc[:, 0], "owner"), index(frame.iloc[:, 1], "requester")
+        rows = self._rows_of(owners)
+        return self._answer(owners, requesters, rows, self.mechanism.distances_between(owners, requesters))
 
     def to(self, requester: str) -> pd.DataFrame:
         """Return what one user may know of everybody else's data, as `responses` gives it.
@@ -168,7 +155,7 @@ class Diffusion:
         """
         place = int(self.mechanism.network.index([requester], "requester")[0])
         owners = np.flatnonzero(self._rows >= 0)
-        return self._connected(owners, np.full(len(owners), place))
+        return self._answer_connected(owners, np.full(len(owners), place))
 
     def everything(self) -> pd.DataFrame:
         """Return what everybody may know of everybody else's data, as `to` gives it.
@@ -181,7 +168,7 @@ class Diffusion:
             "an answer for every pair",
             "ask for some pairs, or for one requester",
         )
-        return self._connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
+        return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
     def signal(
         self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None
@@ -192,86 +179,146 @@ class Diffusion:
         """
         if (requester is None) == (epsilon is None):
             raise InputError("a signal ends at a requester's level or at an epsilon: give one of them")
-        row = int(self._own(self.mechanism.network.index([owner], "owner"))[0])
+        row = int(self._rows_of(self.mechanism.network.index([owner], "owner"))[0])
         if requester is not None:
             level = int(self.mechanism.levels([owner], [requester])[0])
         else:
             level = floor_nano(epsilon=epsilon)
             if level < 1:
                 raise InputError(f"epsilon is {epsilon!r}: it must be a billionth at least")
-        return self._signal(str(owner), row, level)
-
-    def __repr__(self) -> str:
-        number = len(self._values)
-        return f"Diffusion of {number:,} users' data over a network of {len(self._rows):,}"
-
-    def _own(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of the data of nodes; InputError if one has none."""
-        rows = self._rows[owners]
-        if len(rows) and rows.min() < 0:
-            name = self.mechanism.network.nodes[owners[np.argmin(rows)]]
-            raise InputError(f"user {name!r} has no data: ask for others, or add them to the data")
-        return rows
-
-    def _connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
-        others = owners != requesters
-        owners, requesters = owners[others], requesters[others]
-        distances = self.mechanism.distances.between(owners, requesters)
-        if self.mechanism.epsilon.least is None:
-            there = distances < np.inf
-            owners, requesters, distances = owners[there], requesters[there], distances[there]
-        return self._answers(owners, requesters, distances)
-
-    def _answers(
-        self,
-        owners: NDArray[np.int64],
-        requesters: NDArray[np.int64],
-        distances: NDArray[np.float64] | None = None,
-    ) -> pd.DataFrame:
-        import pandas as pd
-
-        mechanism, rows = self.mechanism, self._own(owners)
-        if distances is None:
-            distances = mechanism.distances_between(owners, requesters)
-        levels = mechanism.epsilon.billionths(distances)
-        names = pd.Series(mechanism.network.nodes, dtype=str).array
-        said = {
-            "owner": names.take(owners),
-            "requester": names.take(requesters),
-            "distance": distances,
-            "epsilon": levels / NANO,
-        }
-        if mechanism.bits:
-            bits = self._paths.at(rows, levels, self._values[rows, 0])
-            answers = {mechanism.columns[0]: bits, "flipped": mechanism.flipped(levels)}
-        else:
-            noisy = mechanism.in_units(self._values[rows] + self._paths.at(rows, levels))
-            answers = {name: noisy[:, axis] for axis, name in enumerate(mechanism.columns)}
-            answers["rmse"] = mechanism.rmse(levels)
-        frame = pd.DataFrame(said | answers)
-        frame.attrs["publishable"] = self.publishable
-        return frame
-
-    def _signal(self, owner: str, row: int, level: int) -> Signal:
         if self.mechanism.bits:
             starts, values = self._paths.signal(row, int(self._values[row, 0]), 1, level)
             values = np.asarray(values, dtype=np.int64).reshape(-1, 1)
         else:
             starts, values = self._paths.signal(row, 1, level)
             values = values + self._values[row]
-        return stamp(Signal(self.mechanism, owner, starts, level, values), self.publishable)
+        return stamp(Signal(self.mechanism, str(owner), starts, level, values), self.publishable)
+
+    def __repr__(self) -> str:
+        number = len(self._values)
+        return f"Diffusion of {number:,} users' data over a network of {len(self._rows):,}"
+
+    def _rows_of(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of the data of nodes; InputError if one has none."""
+        rows = self._rows[owners]
+        if len(rows) and rows.min() < 0:
+            name = self.mechanism.network.nodes[owners[np.argmin(rows)]]
+            raise InputError(f"user {name!r} has no data: ask for others, or add them to the data")
+        return rows
+
+    def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
+        """Answer pairs of owners who have data, without who asks themselves or may not ask."""
+        others = owners != requesters
+        owners, requesters = owners[others], requesters[others]
+        distances = self.mechanism.distances.between(owners, requesters)
+        there = (distances < np.inf) | (self.mechanism.epsilon.least is not None)
+        owners, requesters, distances = owners[there], requesters[there], distances[there]
+        return self._answer(owners, requesters, self._rows[owners], distances)
+
+    def _answer(
+        self,
+        owners: NDArray[np.int64],
+        requesters: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        distances: NDArray[np.float64],
+    ) -> pd.DataFrame:
+        import pandas as pd
+
+        mechanism = self.mechanism
+        levels = mechanism.epsilon.billionths(distances)
+        names = pd.Series(mechanism.network.nodes, dtype=str).array
+        answers = {
+            "owner": names.take(owners),
+            "requester": names.take(requesters),
+            "distance": distances,
+            "epsilon": levels / NANO,
+        }
+        if mechanism.bits:
+            answers[mechanism.columns[0]] = self._paths.at(rows, levels, self._values[rows, 0])
+            answers["flipped"] = mechanism.flipped(levels)
+        else:
+            noisy = mechanism.in_units(self._values[rows] + self._paths.at(rows, levels))
+            answers |= {name: noisy[:, axis] for axis, name in enumerate(mechanism.columns)}
+            answers["rmse"] = mechanism.rmse(levels)
+        frame = pd.DataFrame(answers)
+        frame.attrs["publishable"] = self.publishable
+        return frame
+
+
+def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDArray[np.int64]]:
+    """Return names (m,) and data (m, n) in whole lattice steps."""
+    import pandas as pd
+
+    columns = list(mechanism.columns)
+    if isinstance(data, Mapping):
+        try:
+            rows = np.array([np.ravel(value) for value in data.values()], dtype=np.float64).reshape(len(data), -1)
+        except (TypeError, ValueError):
+            raise InputError(f"data are no {len(columns)} number(s) for each user: they must be") from None
+        data = pd.DataFrame(rows, index=list(data))
+    elif isinstance(data, pd.Series):
+        data = data.to_frame(columns[0])
+    elif isinstance(data, pd.DataFrame):
+        lacking = [name for name in columns if name not in data.columns]
+        if lacking:
+            raise InputError(
+                f"data have no column {lacking[0]!r}: they have {', '.join(map(str, data.columns[:20]))}; the users' "
+                "names are the index"
+            )
+        data = data[columns]
+    else:
+        raise InputError(
+            f"data are a {type(data).__name__}: they must be a mapping of users to values, a series or a frame with "
+            "the users as index"
+        )
+    names, number = [str(name) for name in data.index], len(data)
+    if not number or data.shape[1] != len(columns):
+        raise InputError(
+            f"data are of {number:,} users with {data.shape[1]} number(s) each: there must be users, and "
+            f"{len(columns)} number(s) for each ({', '.join(columns)})"
+        )
+    twice = data.index[pd.Index(names).duplicated()]
+    if len(twice):
+        raise InputError(
+            f"user {str(twice[0])!r} has several rows ({len(twice):,} rows too many): there must be one for each user, "
+            "all that is protected of them"
+        )
+    try:
+        values = data.to_numpy(np.float64)
+    except (TypeError, ValueError):
+        raise InputError("data are no numbers: each user must have numbers") from None
+
+    def refuse(bad: NDArray[np.bool_], problem: str) -> None:
+        if bad.any():
+            first = names[int(np.argmax(bad))]
+            raise InputError(f"{int(bad.sum()):,} of {number:,} users (such as {first!r}) {problem}")
+
+    refuse(~np.isfinite(values).all(axis=1), "have missing, NaN or infinite data: mend them, or leave these users out")
+    if mechanism.bits:
+        odd = ((values != 0) & (values != 1)).all(axis=1)
+        refuse(odd, "have other bits than 0 and 1: for numbers state alpha")
+        return names, values.astype(np.int64)
+    area = mechanism.area
+    if area is not None:
+        outside = ~((values >= area.low) & (values <= area.high)).all(axis=1)
+        bounds = ", ".join(f"{b:.8g}" for b in area.bounds)
+        problem = f"are outside the area of {mechanism.crs} ({bounds}): are x and y swapped, or is it another CRS?"
+        refuse(outside, problem)
+    return names, on_lattice(values, mechanism.lattice)
+
+
+def _describe_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
+    """Return all that noise goes with, as bytes of these data and parameters alone; the network and ε(d) are free."""
+    head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
+    text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
+    return text.encode("utf-8", "surrogatepass") + values.astype("<i8").tobytes()
 
 
 def open_key(path: Path, bound: bytes) -> bytes:
-    """Read the key of a file for parameters and data, or make the file, durably.
+    """Read the key of a file for parameters and data, or make the file, durably; only its owner may read it.
 
-    The file holds a keyed hash of what the key is for. The same noise on other data would tell how they differ, and
-    with another α or lattice what they are.
-
-    Parameters
-    ----------
-    path : the file; only its owner may be able to read it.
-    bound : all that the noise goes with: parameters and data, as bytes.
+    The file holds a keyed hash of `bound`: parameters and data, as bytes. The same noise on other data would tell how
+    they differ, and with another α or lattice what they are.
 
     Raises
     ------
@@ -282,15 +329,11 @@ def open_key(path: Path, bound: bytes) -> bytes:
     """
     if not path.exists():
         key = os.urandom(KEY)
-        content = _content(key, bound)
+        lines = [_KIND + _VERSION, key.hex().encode(), _digest(key, bound)]
+        content = b"\n".join([*lines, _check(lines), b""])
         if write_whole(path, lambda part: part.write_bytes(content), secret=True, replace=False):
             return key
-    return _read(path, bound)
-
-
-def _content(key: bytes, bound: bytes) -> bytes:
-    lines = [_KIND + _VERSION, key.hex().encode(), _digest(key, bound)]
-    return b"\n".join([*lines, _check(lines), b""])
+    return _read_key(path, bound)
 
 
 def _digest(key: bytes, bound: bytes) -> bytes:
@@ -301,7 +344,7 @@ def _check(lines: list[bytes]) -> bytes:
     return hashlib.sha256(b"\n".join(lines)).hexdigest().encode()
 
 
-def _read(path: Path, bound: bytes) -> bytes:
+def _read_key(path: Path, bound: bytes) -> bytes:
     what = f"key file {str(path)!r}"
     if not path.is_file():
         raise InputError(f"{what} is no file: name one, or one that is to be made")
@@ -309,11 +352,7 @@ def _read(path: Path, bound: bytes) -> bytes:
         content = file.read(_MOST_BYTES + 1)
     lines = content.split(b"\n")
     if not content.startswith(_KIND):
-        why = "it is empty" if not content else "it is something else"
-        raise DamagedFile(
-            f"{what} is no key of a diffusion ({why}, or cut short): nothing was answered; name the "
-            "right file"
-        )
+        raise DamagedFile(f"{what} is no key of a diffusion, or cut short: nothing was answered; name the right file")
     check_secret(path, "key file")
     if len(content) > _MOST_BYTES or len(lines) < 5 or lines[-1] or _check(lines[:-2]) != lines[-2]:
         raise DamagedFile(

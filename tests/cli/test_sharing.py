@@ -100,7 +100,7 @@ REFUSED = [
     (["--value", "age", "--crs", "EPSG:4326", "--alpha", "1"], "--crs is 'EPSG:4326' with --value"),
     (["--value", "age"], "--alpha is missing: numbers and places need it"),
     (["--bit", "ill", "--alpha", "1"], "--alpha is 1.0 with --bit"),
-    (["--bit", "age"], "must be 0 or 1"),
+    (["--bit", "age"], "other bits than 0 and 1"),
     (["--value", "age", "--alpha", "0"], "--alpha is 0.0"),
     (["--value", "age", "--alpha", "5m"], "alpha is '5m', but there is no CRS"),
     (["--value", "size", "--alpha", "5"], "column 'size' is not in"),
@@ -127,12 +127,12 @@ def test_files_are_not_confused(folder, capsys):
     assert share(folder, *NUMBER, "--requester", "100", out="homes.csv") == 2
     assert "is the file that is read" in capsys.readouterr().err
     assert share(folder, *NUMBER, "--requester", "100", "--state", folder / "friends.txt") == 2
-    assert "friends.txt' is no key of a diffusion (it is something else" in capsys.readouterr().err
+    assert "friends.txt' is no key of a diffusion, or cut short" in capsys.readouterr().err
     assert share(folder, *NUMBER, "--requester", "100", out="out.xlsx") == 2
     assert "must end in .csv or .parquet" in capsys.readouterr().err
     (folder / "others.csv").write_text("a b\n")
     assert share(folder, *NUMBER, "--requester", "a", "--edges", folder / "others.csv") == 2
-    assert "40 of 40 users are not in the network ('100', '101', '102', ...)" in capsys.readouterr().err
+    assert "user '100', '101', '102', ... is not in the network (40 of 40 are not)" in capsys.readouterr().err
 
 
 def test_a_key_is_not_for_other_data(folder, capsys):

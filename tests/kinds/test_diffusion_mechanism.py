@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.kinds.diffusion.data import on_lattice
+from deltahist.kinds.diffusion import on_lattice
 
 NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("dia", "eve")])
 RNG = np.random.default_rng(1)
@@ -135,8 +135,8 @@ def test_the_statement_says_what_is_promised():
         (lambda: mechanism(None, ("bit",), step=1), "one column, no step and no crs"),
         (lambda: mechanism("100m", crs="EPSG:4326"), "degrees are not lengths"),
         (lambda: mechanism("100m", ("x",), crs="EPSG:32618"), "for 1 column"),
-        (lambda: mechanism("100m", crs="EPSG:3857"), "no map in one piece: name a projected CRS"),
-        (lambda: mechanism("100m", crs="+proj=utm +zone=18 +units=m"), "does not say what area it is for"),
+        (lambda: mechanism("100m", crs="EPSG:3857"), "a map in one piece: name a projected CRS"),
+        (lambda: mechanism("100m", crs="+proj=utm +zone=18 +units=m"), "states no area of use"),
         (lambda: mechanism(epsilon="exp(d)"), "epsilon is 'exp.d.'"),
         (lambda: mechanism(distance="miles"), "distance is 'miles'"),
     ],
