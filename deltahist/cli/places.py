@@ -271,8 +271,7 @@ class MapOptions:
     def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
         from deltahist.space.domain import Domain
         from deltahist.space.geometries import read_sources
-        from deltahist.space.neighbourhood import Neighbourhood
-        from deltahist.space.sources import is_far
+        from deltahist.space.neighbourhood import Neighbourhood, is_far
 
         box, crs = coordinates.of_box(self.bounds)
         if crs is not None:

@@ -30,7 +30,7 @@ from deltahist.decode.base import (
 from deltahist.decode.placement import Placement, placement
 from deltahist.decode.posterior import Posterior, posterior
 from deltahist.decode.projection import Metric, ProjectedCells, nonnegative, simulated_metric
-from deltahist.space.workloads.sums import aligned_spans, box_sums, prefix_sums, sums_between
+from deltahist.space.workloads.cover import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
     "Decoder",

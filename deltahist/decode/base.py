@@ -23,8 +23,7 @@ from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, is_number
 from deltahist.privacy import Law
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span, range_gram
-from deltahist.space.workloads.cover import explicit
-from deltahist.space.workloads.sums import box_sums
+from deltahist.space.workloads.cover import box_sums, explicit
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain

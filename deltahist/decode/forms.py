@@ -17,9 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.space.workloads import Span
-from deltahist.space.workloads.cover import RegionCover, counted
-from deltahist.space.workloads.pieces import Edges, Pieces
-from deltahist.space.workloads.sums import prefix_sums, sums_between
+from deltahist.space.workloads.cover import Edges, Pieces, RegionCover, counted, prefix_sums, sums_between
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.projection import Metric
 from deltahist.space.workloads import Span
-from deltahist.space.workloads.sums import box_sums
+from deltahist.space.workloads.cover import box_sums
 
 Field = NDArray[np.float64]
 Single = NDArray[np.float32]

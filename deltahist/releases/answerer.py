@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, unplaced
 from deltahist.space.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
-from deltahist.space.workloads.cover import AXES, Weight
-from deltahist.space.workloads.sums import prefix_sums, prefix_sums_of
+from deltahist.space.workloads.cover import AXES, Weight, prefix_sums, prefix_sums_of
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import CountEstimates

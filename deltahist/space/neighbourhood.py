@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 _ROUNDING = 0.05
 #: δ of up to this share of a cell above a whole number of cells lengthens moves for little.
 _NEEDLESS = 0.25
+#: Blocks of cells are split into this many per axis and level until they are single cells.
+_SPLIT = 8
+#: Farthest lattice coordinate of a source: distances between such coordinates are right to a sixteenth of a step.
+_FARTHEST = 1 << 48
+#: Part of a step by which a cell must be nearer than δ; it separates "exactly δ away" from rounding in distances.
+_MARGIN = 0.25
 
 
 @dataclass(frozen=True)
@@ -89,8 +95,6 @@ class Neighbourhood:
             allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
             one_of(allowed, '"left" and "right" are for 1-D; else a shapely geometry', sources=self.sources)
         elif self.sources is not None:
-            from deltahist.space.sources import check_geometry, is_far
-
             check_geometry(self.sources, self.domain)
             if is_far(self.sources, self.domain, self.radius):
                 warnings.warn(
@@ -103,7 +107,21 @@ class Neighbourhood:
         object.__setattr__(self, "profile", profile)
         if self.limits is not None:
             object.__setattr__(self, "limits", profile)
-        self._warn_of_long_moves()
+        # Cells per axis; the worst axis is named.
+        for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):
+            if cells > 1 and 0 < cells - math.floor(cells) <= _NEEDLESS:
+                here = self.domain.ground(side)
+                cure = f"cells of {here * cells / math.floor(cells):.6g}"
+                if self.domain.crs is not None and self.domain.grid is not None:  # whose cells are given
+                    digit = 10.0 ** (math.floor(math.log10(here * math.floor(cells))) - 4)
+                    cure = f"a delta of {math.floor(here * math.floor(cells) / digit) * digit:.10g}"
+                warnings.warn(
+                    f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
+                    f"{math.floor(cells) + 1} cells; {cure} {self.domain.unit} would keep them at {math.floor(cells)}",
+                    DeltaHistWarning,
+                    stacklevel=3,
+                )
+                break
 
     @functools.cached_property
     def radius(self) -> int:
@@ -178,13 +196,12 @@ class Neighbourhood:
         fits_memory(
             32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}"
         )
-        first = np.column_stack([np.zeros(self.reach[0], dtype=np.int64), np.arange(1, self.reach[0] + 1)])
-        rest = [
+        columns = [
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
             for dx, r in enumerate(self.reach.tolist())
-            if dx > 0
         ]
-        return np.concatenate([first, *rest])
+        columns[0] = columns[0][int(self.reach[0]) + 1 :]  # one of each pair: no move back, and none at all
+        return np.concatenate(columns)
 
     @functools.cached_property
     def source_cells(self) -> NDArray[np.bool_]:
@@ -193,8 +210,6 @@ class Neighbourhood:
         if self.sources is None:
             return _fixed(near)
         if not isinstance(self.sources, str):
-            from deltahist.space.sources import touched_cells
-
             return _fixed(touched_cells(self.sources, self.domain, self.radius))
         for axis, (n, k) in enumerate(zip(self.domain.shape, self.domain.steps, strict=True)):
             deep = min(-(-self.radius // k), n)  # cells i with gap i k < radius
@@ -232,11 +247,9 @@ class Neighbourhood:
         column = np.arange(len(edges))
         moves = edges[:, 0] >= 0
         rows = np.concatenate([edges[:, 1], edges[moves, 0]])
-        columns = np.concatenate([column, column[moves]])
-        values = np.concatenate(
-            [np.ones(len(edges), dtype=np.int64), -np.ones(int(moves.sum()), dtype=np.int64)]
-        )
-        return scipy.sparse.csc_array((values, (rows, columns)), shape=(self.domain.size, len(edges)))
+        values = np.repeat(np.array([1, -1]), [len(edges), int(moves.sum())])
+        places = rows, np.concatenate([column, column[moves]])
+        return scipy.sparse.csc_array((values, places), shape=(self.domain.size, len(edges)))
 
     def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
         """Return the neighbourhood of the same moves with other sources."""
@@ -335,29 +348,6 @@ class Neighbourhood:
                 "smaller δ, or larger bounds (are they in other units?)"
             )
 
-    def _warn_of_long_moves(self) -> None:
-        # Cells per axis; the worst axis is named.
-        for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):
-            spare = cells - math.floor(cells)
-            if cells > 1 and 0 < spare <= _NEEDLESS:
-                here = self.domain.ground(side)
-                cure = f"cells of {here * cells / math.floor(cells):.6g}"
-                if self.domain.crs is not None and self.domain.grid is not None:  # whose cells are given
-                    cure = f"a delta of {_below(here * math.floor(cells)):.10g}"
-                warnings.warn(
-                    f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
-                    f"{math.floor(cells) + 1} cells; {cure} {self.domain.unit} would keep them at {math.floor(cells)}",
-                    DeltaHistWarning,
-                    stacklevel=4,
-                )
-                return
-
-
-def _below(length: float) -> float:
-    """Round a length down to five digits."""
-    digit = 10.0 ** (math.floor(math.log10(length)) - 4)
-    return math.floor(length / digit) * digit
-
 
 def _fixed(array: NDArray[Any]) -> NDArray[Any]:
     """Make an array read-only, since sensitivities are computed from it."""
@@ -375,3 +365,100 @@ def _quietly(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeltaHistWarning)
         return Neighbourhood(domain, delta, sources, limits)
+
+
+# --- sources that are geometries ----------------------------------------------------------------------------
+
+
+def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
+    """Raise InputError unless a source is a valid, non-empty, finite shapely geometry, not too far away."""
+    import shapely
+
+    if not isinstance(geometry, shapely.Geometry):
+        raise InputError(
+            f'sources is {geometry!r}: it must be None, "boundary", "left" or "right" (1-D), '
+            "or a shapely geometry"
+        )
+    if shapely.is_empty(geometry) or not np.isfinite(shapely.get_coordinates(geometry)).all():
+        raise InputError("sources is an empty or unbounded geometry: it must have finite coordinates")
+    if not shapely.is_valid(geometry):
+        raise InputError(f"sources is not a valid geometry: {shapely.is_valid_reason(geometry)}")
+    away = np.abs(shapely.get_coordinates(geometry)[:, : domain.ndim] - domain.low)
+    farthest = float((away / domain.step).max())
+    if not farthest < _FARTHEST:
+        raise InputError(
+            f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner: over so many "
+            "lattice steps distances are not exact; use larger cells, or cut the geometry (is it in another CRS?)"
+        )
+
+
+def on_lattice(geometry: BaseGeometry, domain: Domain) -> BaseGeometry:
+    """Convert a geometry to lattice steps, its vertices rounded to whole ones; in 1-D flat, on a plane's x axis."""
+    import shapely
+
+    def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
+        out = np.zeros_like(vertices)
+        out[:, : domain.ndim] = np.rint((vertices[:, : domain.ndim] - domain.low) / domain.step)
+        return out
+
+    if geometry.geom_type == "LinearRing":  # as a line it may cross itself once it is rounded
+        geometry = shapely.LineString(geometry)
+    placed = shapely.transform(geometry, to_lattice)
+    return placed if shapely.is_valid(placed) else shapely.make_valid(placed)
+
+
+def is_far(geometry: BaseGeometry, domain: Domain, radius: int) -> bool:
+    """Whether no place of the domain itself is within `radius` lattice steps of the geometry."""
+    import shapely
+
+    sides = (*domain.lattice_shape, 0)[:2]
+    return bool(shapely.distance(on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
+
+
+def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
+    """Cells (domain.shape, bool) in which a raw point less than `radius` lattice steps from the geometry is counted.
+
+    Points outside the domain are counted in the nearest cell: cells at the rim reach outwards without end (in 1-D
+    along x only). The geometry is defined on the lattice: its vertices are rounded to whole steps, so that distances
+    in simple positions are exact. Proof: docs/privacy/histogram.md, lemma 2.
+    """
+    import shapely
+
+    placed = on_lattice(geometry, domain)
+    shapely.prepare(placed)
+    shape = np.array((*domain.shape, 1)[:2])
+    steps = np.array((*domain.steps, 0)[:2], dtype=np.float64)
+    limit = radius - _MARGIN
+    # Nothing of the geometry is nearer to what lies still further out.
+    bounds = np.array(shapely.bounds(placed))
+    outer_low = np.where(steps > 0, np.minimum(0, bounds[:2] - radius), 0)
+    outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
+
+    near = np.zeros(tuple(shape), dtype=bool)
+    block = np.ones(2, dtype=np.int64)
+    while (block * _SPLIT < shape).any():
+        block *= _SPLIT
+    block = np.minimum(block, shape)
+    low = np.indices(-(-shape // block)).reshape(2, -1).T * block
+    while len(low):
+        high = np.minimum(low + block, shape)
+        first = np.where(low == 0, outer_low, low * steps)
+        last = np.where(high == shape, outer_high, high * steps)
+        close = shapely.distance(placed, shapely.box(*first.T, *last.T)) < limit
+        low, high = low[close], high[close]
+        if (block == 1).all():
+            near[low[:, 0], low[:, 1]] = True
+            break
+        # A block whose farthest point in the domain is surely within the limit needs no finer look.
+        middle = shapely.points(*((low + high) * steps / 2).T)
+        half = np.hypot(*((high - low) * steps / 2).T)
+        inside = shapely.distance(placed, middle) + half < limit
+        for (x0, y0), (x1, y1) in zip(low[inside].tolist(), high[inside].tolist(), strict=True):
+            near[x0:x1, y0:y1] = True
+        low = low[~inside]
+        finer = np.maximum(block // _SPLIT, 1)
+        offsets = np.indices(-(-block // finer)).reshape(2, -1).T * finer
+        low = (low[:, None, :] + offsets).reshape(-1, 2)
+        low = low[(low < shape).all(axis=1)]
+        block = finer
+    return near.reshape(domain.shape)

@@ -41,58 +41,55 @@ class Limit(NamedTuple):
         """Whether it holds for moves of any length."""
         return self.distance == math.inf
 
+    def __str__(self) -> str:
+        where = "for any move" if self.any else f"within {self.distance}"
+        return f"{float(self.factor):g} times the budget {where}"
+
 
 #: What a profile may be given as: pairs, a function of the ground distance, "proportional", or several of these.
 Limits: TypeAlias = (
     "Iterable[tuple[float | str, Any] | Callable[[float], Any] | str] | Callable[[float], Any] | str"
 )
+#: Limits with their lengths in units of the map, or steps of time.
+_Steps: TypeAlias = "list[tuple[float, Limit]]"
 
 
 def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limit, ...]:
-    """Limits by increasing distance, of which none is idle; of several for one distance the least.
+    """Read limits by increasing distance, of which none is idle; of several for one distance the least holds.
 
-    Raises
-    ------
-    InputError
-        On a distance that is not above δ or in another unit, a factor that is not a number of at least 1, or factors
-        that fall where the distance grows.
+    Raises InputError on a distance that is not above δ or in another unit, a factor that is not a number of at least 1,
+    or factors that fall where the distance grows.
     """
-    steps: list[tuple[float, Limit]] = []
-    tables: list[list[tuple[float, Limit]]] = []
     within = domain.length(delta, name="delta")
     if not callable(given) and not isinstance(given, Iterable):
         raise InputError(f"limits is {given!r}: it must be a list of pairs (distance, factor)")
+    steps: _Steps = []
+    tables: list[_Steps] = []
     for each in [given] if callable(given) or isinstance(given, str) else given:
-        if isinstance(each, str):
-            if each != PROPORTIONAL:
-                raise InputError(
-                    f'limits holds {each!r}: it must be pairs (distance, factor), "proportional", or a function of the '
-                    "distance"
-                )
-            tables.append(_tabulated(lambda r: max(1.0, r / domain.ground(within)), domain, within))
+        if isinstance(each, str) and each == PROPORTIONAL:
+            tables.append(_tabulate(lambda r: max(1.0, r / domain.ground(within)), domain, within))
         elif callable(each):
-            tables.append(_tabulated(each, domain, within))
+            tables.append(_tabulate(each, domain, within))
         else:
-            steps.append(_pair(each, domain, delta))
-    return _least([_rising(steps, "move"), *tables])
+            distance, factor = _read_pair(each)
+            length = math.inf if distance == math.inf else domain.length(distance, name="the distance of a limit")
+            if length <= within:
+                raise InputError(
+                    f"the distance of a limit is {distance!r}: it must be longer than delta={delta!r}, within which "
+                    "the budget itself is promised (is it in the same unit?)"
+                )
+            steps.append((length, Limit(distance, factor)))
+    return _least([_sorted(steps), *tables])
 
 
 def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[Limit, ...]:
     """Read limits for changes by their steps of time, whole numbers or infinity; as `read_limits`.
 
-    Raises
-    ------
-    InputError
-        On a number of steps that is not above the window's length, or a factor as for `read_limits`.
+    The steps must be more than the window's length.
     """
-    steps: list[tuple[float, Limit]] = []
+    steps: _Steps = []
     for pair in given:
-        try:
-            last, factor = pair
-        except (TypeError, ValueError):
-            raise InputError(f"limits holds {pair!r}: it must be a pair (steps, factor)") from None
-        if last == ANY:
-            last = math.inf
+        last, factor = _read_pair(pair)
         if last != math.inf:
             last = whole("or infinity", **{"the steps of a limit": last})
         if length is None or last <= length:
@@ -100,65 +97,50 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
                 f"limits holds ({last}, {factor}): it must be about more steps than the window's "
                 f"{'own, which has no end' if length is None else f'{length:,}, within which the budget is promised'}"
             )
-        steps.append((float(last), Limit(last, _factor(factor, f"of {last} steps"))))
-    return _least([_rising(steps, "change")])
+        steps.append((float(last), Limit(last, factor)))
+    return _least([_sorted(steps)])
 
 
-def _rising(steps: list[tuple[float, Limit]], what: str) -> list[tuple[float, Limit]]:
+def _read_pair(given: Any) -> tuple[Any, Fraction]:
+    """Return a distance as JSON has it, infinity for any, and a factor."""
+    try:
+        distance, factor = given
+    except (TypeError, ValueError):
+        raise InputError(
+            f'limits holds {given!r}: it must be a pair (distance, factor), "proportional", or a function of the '
+            "distance"
+        ) from None
+    if isinstance(distance, str) and distance == ANY:
+        distance = math.inf
+    elif isinstance(distance, numbers.Real) and distance != math.inf:
+        distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
+    return distance, _read_factor(factor, "for any move" if distance == math.inf else f"at {distance!r}")
+
+
+def _read_factor(value: Any, place: str) -> Fraction:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value) or value < 1:
+        raise InputError(
+            f"the limit {place} is {value!r}: it must be a finite number of at least 1, since shorter moves cost up to "
+            "the budget (take a smaller budget for less)"
+        )
+    return as_printed(value)
+
+
+def _sorted(steps: _Steps) -> _Steps:
     """Sort limits by length, and raise InputError if a longer one allows less, or one length has two factors."""
     steps = sorted(steps, key=lambda step: step[0])
     for (length, near), (same, far) in itertools.pairwise(steps):
         if length == same and far.factor != near.factor:
-            raise InputError(
-                f"limits holds {_words(near)} and {_words(far)}: say one of them, which of the two is meant?"
-            )
+            raise InputError(f"limits holds {near} and {far}: say one of them, which of the two is meant?")
         if far.factor < near.factor:
             raise InputError(
-                f"limits holds {_words(far)} after {_words(near)}: a longer {what} may not cost less than a shorter "
-                "one, which it could be made of (are the two exchanged?)"
+                f"limits holds {far} after {near}: a longer change may not cost less than a shorter one, which it "
+                "could be made of (are the two exchanged?)"
             )
     return steps
 
 
-def _pair(given: Any, domain: Domain, delta: float | str) -> tuple[float, Limit]:
-    """Parse a limit, and return its length in units of the map with it."""
-    try:
-        distance, factor = given
-    except (TypeError, ValueError):
-        raise InputError(f"limits holds {given!r}: it must be a pair (distance, factor)") from None
-    endless = distance == ANY or (isinstance(distance, numbers.Real) and distance == math.inf)
-    length = math.inf if endless else domain.length(distance, name="the distance of a limit")
-    if endless:
-        distance = math.inf
-    elif isinstance(distance, numbers.Real):
-        distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
-    if length <= domain.length(delta, name="delta"):
-        raise InputError(
-            f"the distance of a limit is {distance!r}: it must be longer than delta={delta!r}, within which the budget "
-            "itself is promised (is it in the same unit?)"
-        )
-    return length, Limit(distance, _factor(factor, "for any move" if endless else f"at {distance!r}"))
-
-
-def _factor(value: Any, place: str) -> Fraction:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise InputError(f"the limit {place} is {value!r}: it must be a finite number of at least 1")
-    factor = as_printed(value)
-    if factor < 1:
-        raise InputError(
-            f"the limit {place} is {float(value):g}: it must be at least 1, since what is shorter costs up to the "
-            "budget (take a smaller budget for less)"
-        )
-    return factor
-
-
-def _words(limit: Limit) -> str:
-    return f"{float(limit.factor):g} times the budget " + (
-        "for any move" if limit.any else f"within {limit.distance}"
-    )
-
-
-def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -> list[tuple[float, Limit]]:
+def _tabulate(function: Callable[[float], Any], domain: Domain, delta: float) -> _Steps:
     """Tabulate a function of the distance as limits: between cells at a distance, moves cost at most its value."""
     sides = [side * some_below(n, 400) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.unique(np.hypot(*np.meshgrid(*sides)).ravel() if domain.ndim == 2 else sides[0])
@@ -167,22 +149,15 @@ def _tabulated(function: Callable[[float], Any], domain: Domain, delta: float) -
         near = distance <= _TOLD_APART * max(domain.cell)
         if not kept or distance > kept[-1] * (1 + 1e-9 if near else _RATIO):
             kept.append(distance)
-    out: list[tuple[float, Limit]] = []
+    out: _Steps = []
     # Cells may be δ apart, or hold points that are just a little further apart than that.
     for start, end in itertools.pairwise([delta, *kept, math.inf]):
-        if end - max(domain.step) <= start:
-            continue
-        place = domain.ground(start)
-        factor = _factor(function(place), f"at {place:.10g}")
-        if out and factor < out[-1][1].factor:
-            raise InputError(
-                f"limits falls to {float(factor):g} at {place:.10g}: a longer move may not cost less than a shorter "
-                "one, which it could be made of"
-            )
         # A lattice step less: cells that are as far apart as `end` are for the next limit, whatever is rounded.
         until = end - max(domain.step)
-        out.append((until, Limit(domain.ground(until), factor)))
-    return out
+        if until > start:
+            place = domain.ground(start)
+            out.append((until, Limit(domain.ground(until), _read_factor(function(place), f"at {place:.10g}"))))
+    return _sorted(out)
 
 
 def some_below(number: int, most: int) -> NDArray[np.int64]:
@@ -190,16 +165,12 @@ def some_below(number: int, most: int) -> NDArray[np.int64]:
     return np.asarray(np.unique(np.geomspace(1, number, most).round().astype(np.int64)) - 1)
 
 
-def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:
+def _least(profiles: Sequence[_Steps]) -> tuple[Limit, ...]:
     """Return the least of several profiles at every distance; limits that another one implies are left out."""
-    every = sorted(
-        (step for profile in profiles for step in profile), key=lambda step: (step[0], -step[1].factor)
-    )
+    every = sorted(itertools.chain(*profiles), key=lambda step: (step[0], -step[1].factor))
     out: list[Limit] = []
-    least = None
     for _, limit in reversed(every):  # from the longest: what holds there holds for all shorter moves
-        if least is None or limit.factor < least:
-            least = limit.factor
+        if not out or limit.factor < out[-1].factor:
             out.append(limit)
     if len(out) > _MOST_LIMITS:
         raise InputError(f"limits has {len(out):,} steps: at most {_MOST_LIMITS:,}")
@@ -207,7 +178,7 @@ def _least(profiles: Sequence[list[tuple[float, Limit]]]) -> tuple[Limit, ...]:
 
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
-    """JSON-ready: pairs of the distance, or "any", and the exact factor."""
+    """Describe limits as JSON: pairs of the distance, or "any", and the exact factor."""
     return [[ANY if limit.any else limit.distance, str(limit.factor)] for limit in limits]
 
 
@@ -216,21 +187,15 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
 
     Raises InputError on a profile of another kind, which a newer version may know.
     """
-    known = isinstance(description, list) and len(description) <= _MOST_LIMITS
-    if known:
-        known = all(
-            isinstance(pair, list)
-            and len(pair) == 2
-            and isinstance(pair[0], int | float | str)
-            and isinstance(pair[1], str)
-            for pair in description
-        )
-    if not known:
-        raise InputError(
-            f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor (a profile of a newer "
-            "version?)"
-        )
     try:
-        return [(far, Fraction(factor)) for far, factor in description]
-    except (ValueError, ZeroDivisionError):
-        raise InputError(f"limits is {str(description)[:80]!r}: its factors must be fractions") from None
+        if not isinstance(description, list) or len(description) > _MOST_LIMITS:
+            raise ValueError
+        pairs = [(far, factor) for far, factor in description]
+        if not all(isinstance(far, int | float | str) and isinstance(factor, str) for far, factor in pairs):
+            raise ValueError
+        return [(far, Fraction(factor)) for far, factor in pairs]
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise InputError(
+            f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor, a fraction (a profile "
+            "of a newer version?)"
+        ) from None

@@ -17,7 +17,7 @@ from deltahist.decode.forms import BlockPower, Joint, Terms
 from deltahist.errors import InputError, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span
-from deltahist.space.workloads.sums import aligned_spans
+from deltahist.space.workloads.cover import aligned_spans
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 
 if TYPE_CHECKING:

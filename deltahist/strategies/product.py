@@ -24,8 +24,7 @@ from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span
-from deltahist.space.workloads.pieces import Pieces
-from deltahist.space.workloads.sums import aligned_spans
+from deltahist.space.workloads.cover import Pieces, aligned_spans
 from deltahist.strategies.base import Strategy
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deltahist.decode.forms import Between, Overlap, Quadratic
-from deltahist.space.workloads.pieces import Pieces
+from deltahist.space.workloads.cover import Pieces
 from deltahist.strategies.flow.lines import Corner, Diagonal, EstimatedFlow, Lines, Side
 from deltahist.strategies.product import Prefixes, _Sums
 from deltahist.strategies.wavelet import _Haar

@@ -122,7 +122,7 @@ def test_a_map_under_limits(folder, capsys):
         assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet", "--overwrite") == 0
         assert [float(limit.factor) for limit in dh.load(folder / "m.parquet").neighbourhood.profile] == factors
     capsys.readouterr()
-    for said, words in (("4", "limits is 4"), ("[[0.5, 2]]", "longer than delta=1"), ('["any:4"]', "must be pairs")):
+    for said, words in (("4", "limits is 4"), ("[[0.5, 2]]", "longer than delta=1"), ('["any:4"]', "must be a pair")):
         (folder / "map.toml").write_text(question + said)
         assert ask(folder, "map.toml", "--out", folder / "other.parquet") == 2
         assert words in capsys.readouterr().err

@@ -9,7 +9,7 @@ import shapely
 from examples import quiet
 
 import deltahist as dh
-from deltahist.space.sources import check_geometry
+from deltahist.space.neighbourhood import check_geometry
 
 
 def near_cells(domain, delta, sources):

@@ -11,7 +11,7 @@ from profiles import dearest, limited, random_limits
 
 import deltahist as dh
 from deltahist.mechanisms.calibration import explicit_edge_cost
-from deltahist.space.workloads.power import power
+from deltahist.space.workloads.queries import power
 from deltahist.strategies import Optimal, Spectral, from_description
 from deltahist.strategies.spectral import multipliers
 from deltahist.strategies.spectral.torus import convolve, spread, squared_distance

@@ -15,15 +15,16 @@ The expected squared error of each query is known before there are data. The who
 """
 
 from deltahist.space.workloads.cover import BoxCover, CellSums, Cover, RegionCover, Span
-from deltahist.space.workloads.polygons import Regions, regions
-from deltahist.space.workloads.ranges import (
+from deltahist.space.workloads.queries import (
     AllRanges,
     Boxes,
+    Regions,
     all_ranges,
     boxes,
     random_boxes,
     random_squares,
     range_gram,
+    regions,
 )
 
 #: What can be asked.

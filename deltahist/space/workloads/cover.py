@@ -1,38 +1,109 @@
-"""How queries lie on the cells: which share of each cell they hold, and where in the cell that share lies."""
+"""How queries lie on the cells: which share of each cell they hold, where in the cell it lies, and sums of cells."""
 
 from __future__ import annotations
 
 import abc
 import functools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.space.workloads.pieces import Pieces
-from deltahist.space.workloads.sums import Span, aligned_spans, prefix_sums
-
 Field: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.int64]
+#: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
+Span: TypeAlias = tuple[Field, Field]
+#: Edges (m,) with weights (m,): an interval is the sum of all that lies before each, times its weight.
+Edges: TypeAlias = Sequence[tuple[Index, Field]]
 #: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, 1, or f ξ with ξ the centroid of the part
 #: inside along x or y, from the cell's centre, in half cells.
 Weight: TypeAlias = Literal["share", "square", "whole", "touched", "x", "y"]
 #: Of the places along each axis.
 AXES: tuple[Weight, ...] = ("x", "y")
-#: Boxes that are summed at a time: what is gathered for them stays near the processor.
-_AT_A_TIME = 1 << 12
+#: Boxes, and cells, that are summed at a time: what is gathered for them stays near the processor.
+_BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 15
+
+
+# --- sums of cells ------------------------------------------------------------------------------------------
+
+
+def prefix_sums(*fields: Field) -> Field:
+    """Return the sums of k fields of one shape from the low corner up to every cell edge.
+
+    The shape grows by one along each axis; a last axis (k,) holds what belongs to one edge side by side.
+    """
+    return prefix_sums_of(fields[0].shape, len(fields), lambda rows: [field[rows] for field in fields])
+
+
+def prefix_sums_of(shape: tuple[int, ...], number: int, fields: Callable[[slice], Sequence[Field]]) -> Field:
+    """Return `prefix_sums` of `number` fields of a shape that are made some rows at a time."""
+    out = np.zeros((*(n + 1 for n in shape), number))
+    if len(shape) == 1:
+        for place, field in enumerate(fields(slice(None))):
+            np.cumsum(field, out=out[1:, place])
+        return out
+    step = max(1, _CELLS_AT_A_TIME // shape[1])
+    along = np.empty((shape[1], number))
+    for start in range(0, shape[0], step):
+        some = fields(slice(start, start + step))
+        # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
+        for i in range(start, min(start + step, shape[0])):
+            for place, field in enumerate(some):
+                np.cumsum(field[i - start], out=along[:, place])
+            np.add(out[i, 1:], along, out=out[i + 1, 1:])
+    return out
+
+
+def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Return which boxes (m,) consist of whole cells."""
+    return np.asarray(np.logical_and.reduce([edge == np.floor(edge) for span in spans for edge in span]))
+
+
+def box_sums(cells: Field, spans: Sequence[Span]) -> Field:
+    """Return the sums of cells over boxes; a cut cell counts by its share."""
+    return sums_between(prefix_sums(cells)[..., 0], spans)
+
+
+def sums_between(total: Field, spans: Sequence[Span]) -> Field:
+    """Return sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
+    if len(spans) == 1:
+        low, high = spans[0]
+        return _at(total.ravel(), high) - _at(total.ravel(), low)
+    (west, east), (south, north) = spans
+    if aligned_spans(spans).all():
+        flat, row = total.ravel(), total.shape[1]
+        w, e, s, n = (c.astype(np.int64) for c in (west, east, south, north))
+        w *= row
+        e *= row
+        return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
+    corners = ((east, north), (west, north), (east, south), (west, south))
+    northeast, northwest, southeast, southwest = (_at_corner(total, *corner) for corner in corners)
+    return northeast - northwest - southeast + southwest
+
+
+def _at(total: Field, place: Field) -> Field:
+    below = np.minimum(place.astype(np.int64), len(total) - 2)
+    share = place - below
+    return total[below] * (1 - share) + total[below + 1] * share
+
+
+def _at_corner(total: Field, x: Field, y: Field) -> Field:
+    row = total.shape[1]
+    i = np.minimum(x.astype(np.int64), total.shape[0] - 2)
+    j = np.minimum(y.astype(np.int64), row - 2)
+    f, g = x - i, y - j
+    at, flat = i * row + j, total.ravel()
+    low = flat[at] * (1 - g) + flat[at + 1] * g
+    high = flat[at + row] * (1 - g) + flat[at + row + 1] * g
+    return low * (1 - f) + high * f
 
 
 class CellSums:
-    """Fields of cells, whose sums over boxes are made ready once.
-
-    Parameters
-    ----------
-    values : fields (domain.shape).
-    """
+    """Fields of cells, whose sums over boxes are made ready once."""
 
     def __init__(self, *values: Field) -> None:
         self.values = values
@@ -41,6 +112,68 @@ class CellSums:
     def prefix(self) -> Field:
         """Sums from the low corner up to every cell edge; what belongs to one edge is side by side (edges, fields)."""
         return prefix_sums(*self.values)
+
+
+def counted(numbers: Index) -> Index:
+    """Return 0, 1, ... up to each number, one number after the other."""
+    return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+
+
+# --- covers -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Intervals [low, high) as shares of a first cell and of a last one, and all cells between.
+
+    Parameters
+    ----------
+    first, last : (m,) cells that they begin and end in.
+    before : (m,) share of the first cell that lies before them.
+    head, tail : (m,) shares of the first and of the last cell that they hold; where both are one, the head is all, and
+        the tail 1.
+    whole : whether no interval cuts a cell.
+
+    >>> pieces = Pieces.of(np.array([0.25]), np.array([2.5]))
+    >>> [(edge.tolist(), weight.tolist()) for edge, weight in pieces.edges]
+    [([0], [-0.75]), ([1], [-0.25]), ([2], [0.5]), ([3], [0.5])]
+    """
+
+    first: Index
+    last: Index
+    before: Field
+    head: Field
+    tail: Field
+    whole: bool
+
+    @classmethod
+    def of(cls, low: Field, high: Field) -> Self:
+        """Make the pieces of intervals (m,)."""
+        first, last = np.floor(low), np.ceil(high) - 1
+        whole = bool((first == low).all() and (last == high - 1).all())
+        if whole:
+            head = tail = np.ones(len(low))
+        else:
+            head, tail = np.minimum(high, first + 1) - low, np.where(last > first, high - last, 1.0)
+        return cls(first.astype(np.int64), last.astype(np.int64), low - first, head, tail, whole)
+
+    @property
+    def apart(self) -> NDArray[np.bool_]:
+        """Whether the first and the last cell are two (m,)."""
+        return self.last > self.first
+
+    @functools.cached_property
+    def edges(self) -> Edges:
+        """Two edges with their weights, or four if any interval cuts a cell."""
+        if self.whole:
+            return [(self.first, -self.head), (self.last + 1, self.tail)]
+        apart = self.apart
+        return [
+            (self.first, -self.head),
+            (self.first + 1, self.head - apart),
+            (self.last, (1 - self.tail) * apart),
+            (self.last + 1, self.tail * apart),
+        ]
 
 
 class Cover(abc.ABC):
@@ -124,38 +257,17 @@ class RegionCover(Cover):
         values = {place: fields.values[place].ravel()[cell] for place, _ in wanted}
         out = []
         for place, weight in wanted:
-            found = np.bincount(self.owner, self._weighed(values[place], weight), self.number).astype(np.float64)
+            share = self.places[AXES.index(weight)] if weight in AXES else _weigh(self.share, weight)
+            found = np.bincount(self.owner, values[place] * share, self.number).astype(np.float64)
             if weight not in AXES:
                 found += np.bincount(self.whole, inside[:, place], self.number)
             out.append(found)
         return out
 
-    def _weighed(self, values: Field, weight: Weight) -> Field:
-        if weight in AXES:
-            return values * self.places[AXES.index(weight)]
-        if weight == "touched":
-            return values
-        return np.zeros_like(values) if weight == "whole" else values * _weigh(self.share, weight)
-
-
-def counted(numbers: Index) -> Index:
-    """0, 1, ... up to each number, one number after the other."""
-    return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-
-
-def explicit(work: Any) -> Any:
-    """Return the queries of a region's cover as rows (m, N); other queries unchanged."""
-    return work.rows if isinstance(work, RegionCover) else work
-
 
 @dataclass(frozen=True, eq=False)
 class BoxCover(Cover):
-    """Boxes, by prefix sums: along each axis at most a first and a last cell are cut, and those between are whole.
-
-    Parameters
-    ----------
-    spans : along each axis, in cells.
-    """
+    """Boxes by their spans along each axis: at most a first and a last cell are cut, those between are whole."""
 
     spans: tuple[Span, ...]
 
@@ -188,9 +300,8 @@ class BoxCover(Cover):
                 owners.append(owner)
                 cells.append(place[:: 1 - 2 * axis])
         owner, (x, y) = np.concatenate(owners), (np.concatenate(each) for each in zip(*cells, strict=True))
-        if len(self.cut) > 1:
-            order = np.argsort(owner, kind="stable")
-            owner, x, y = owner[order], x[order], y[order]
+        order = np.argsort(owner, kind="stable")
+        owner, x, y = owner[order], x[order], y[order]
         shares, centroids = [], []
         for low, high, cell in zip(starts, ends, (x, y), strict=True):
             near, far = np.maximum(low[owner], cell), np.minimum(high[owner], cell + 1)
@@ -205,46 +316,46 @@ class BoxCover(Cover):
         out = np.empty((len(wanted), len(self.cut)))
         prefix = fields.prefix.reshape(-1, fields.prefix.shape[-1])
         row = fields.prefix.shape[1] if len(self.spans) == 2 else 1
-
-        for start in range(0, len(self.cut), _AT_A_TIME):
-            some = slice(start, start + _AT_A_TIME)
+        for start in range(0, len(self.cut), _BOXES_AT_A_TIME):
+            some = slice(start, start + _BOXES_AT_A_TIME)
             pieces = [Pieces.of(low[some], high[some]) for low, high in self.spans]
             x, *y = (np.stack([p.first, p.first + 1, p.last, p.last + 1]) for p in pieces)
             before = np.take(prefix, x[:, None] * row + y[0] if y else x, axis=0)
             rule = "im,jm,ijm->m" if y else "im,im->m"
             known: dict[tuple[int, str], Field] = {}
             for found, (place, kind) in zip(out, wanted, strict=True):
-                factors = [(axis, _along(axis, kind)) for axis in range(len(pieces))]
-                for axis, along in factors:
-                    if (axis, along) not in known:
-                        known[axis, along] = _weights(pieces[axis], along)
-                np.einsum(rule, *(known[factor] for factor in factors), before[..., place], out=found[some])
+                # A centroid along the other axis is weighed by the share.
+                along = ["share" if kind in AXES and kind != AXES[a] else kind for a in range(len(pieces))]
+                for axis, weight in enumerate(along):
+                    if (axis, weight) not in known:
+                        known[axis, weight] = _weights(pieces[axis], weight)
+                np.einsum(rule, *(known[factor] for factor in enumerate(along)), before[..., place], out=found[some])
         return list(out)
 
 
-def _along(axis: int, weight: Weight) -> str:
-    """Return what a weight is along one axis: a centroid along the other axis is weighed by the share."""
-    if weight not in AXES:
-        return weight
-    return "centroid" if weight == AXES[axis] else "share"
+def explicit(work: Any) -> Any:
+    """Return the queries of a region's cover as rows (m, N); other queries unchanged."""
+    return work.rows if isinstance(work, RegionCover) else work
 
 
-def _weights(pieces: Pieces, along: str) -> Field:
+def _weights(pieces: Pieces, weight: str) -> Field:
     """Return the weights of the sums before both edges of the first and of the last cell (4, m).
 
     A cell's weight enters at its end, less that at its start.
     """
-    head, tail, inner = _weigh(pieces.head, along), _weigh(pieces.tail, along), 1.0
-    if along == "centroid":
+    if weight in AXES:
         # What is held of the first cell is at its end, what is held of the last one at its start.
-        head, tail, inner = head * (2 * pieces.before + pieces.head - 1), tail * (pieces.tail - 1), 0.0
-    apart = pieces.apart
+        head, tail = pieces.head * (2 * pieces.before + pieces.head - 1), pieces.tail * (pieces.tail - 1)
+    else:
+        head, tail = _weigh(pieces.head, weight), _weigh(pieces.tail, weight)
+    inner, apart = 0.0 if weight in AXES else 1.0, pieces.apart
     return np.stack([-head, head - inner * apart, (inner - tail) * apart, tail * apart])
 
 
-def _weigh(share: Field, along: str) -> Field:
-    if along == "square":
+def _weigh(share: Field, weight: str) -> Field:
+    """Return how cells count of which a query holds some share of their areas, not of where that lies."""
+    if weight == "square":
         return share**2
-    if along == "whole":
+    if weight == "whole":
         return (share == 1).astype(np.float64)
-    return np.ones(len(share)) if along == "touched" else share
+    return np.ones(len(share)) if weight == "touched" else share

@@ -23,8 +23,7 @@ from deltahist.decode.forms import (
     surroundings,
 )
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover
-from deltahist.space.workloads.cover import explicit
-from deltahist.space.workloads.sums import prefix_sums, sums_between
+from deltahist.space.workloads.cover import explicit, prefix_sums, sums_between
 from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Hubs
 from deltahist.strategies.flow.errors import HubErrors, HubVariance, RimErrors
 from deltahist.strategies.flow.lines import (

@@ -32,7 +32,7 @@ from deltahist.decode.forms import (
     weighted,
 )
 from deltahist.space.workloads import Span
-from deltahist.space.workloads.pieces import Pieces
+from deltahist.space.workloads.cover import Pieces
 from deltahist.strategies.flow.entry import HubLine, Hubs, joint
 from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, Lines, sums_before
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.forms import Form, Overlap, weighted
-from deltahist.space.workloads.pieces import Pieces
+from deltahist.space.workloads.cover import Pieces
 
 #: Names of kinds of draws: noise on moves across one border, and across two.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.space.workloads.power import power
+from deltahist.space.workloads.queries import power
 from deltahist.strategies.gaussian import Ascent, bound_levels, least_arrival
 from deltahist.strategies.spectral.torus import cosines, multiplicities, quarter_of
 

@@ -19,8 +19,8 @@ from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Span
-from deltahist.space.workloads.pieces import Pieces
-from deltahist.space.workloads.power import power
+from deltahist.space.workloads.cover import Pieces
+from deltahist.space.workloads.queries import power
 from deltahist.strategies.base import Strategy, refuse_pure
 from deltahist.strategies.gaussian import moves_within_delta, pack, unpack
 from deltahist.strategies.spectral.multipliers import Multipliers, solve

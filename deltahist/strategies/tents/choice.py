@@ -16,7 +16,6 @@ from deltahist.decode.forms import BlockPower
 from deltahist.errors import InputError
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Span, Workload
-from deltahist.space.workloads.ranges import same_domain
 from deltahist.strategies.flow.tuning import lowest
 from deltahist.strategies.tents.lattice import (
     MOST_TENTS,
@@ -89,7 +88,7 @@ class _Search:
             workload = workload.boxes()
         self.boxes = workload.thinned(_BOXES).spans(near.domain) if isinstance(workload, Boxes) else None
         if isinstance(workload, AllRanges):
-            same_domain(near.domain, workload.domain)
+            workload.check(near.domain)
         every = near.relations
         some = np.unique(np.geomspace(1, len(every), _MOST_RELATIONS).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]

@@ -96,7 +96,7 @@ def test_frames_and_series_are_taken():
         (shapely.Polygon(), "non-empty"),
         (None, "region 'x' is NoneType"),
         ("POINT", "region 'x' is str"),
-        (shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "region 'x' is not valid"),
+        (shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "region 'x' is Polygon .*it must be a valid"),
     ],
 )
 def test_what_is_no_polygon_is_named(polygon, words):
@@ -107,7 +107,7 @@ def test_what_is_no_polygon_is_named(polygon, words):
 def test_polygons_stay_inside_a_plane():
     with pytest.raises(dh.InputError, match=r"region 'b' reaches outside the domain, .*clip"):
         dh.workloads.regions([shapely.box(0, 0, 1, 1), shapely.box(8, 0, 9.1, 1)], ["a", "b"]).matrix(PLANE)
-    with pytest.raises(dh.InputError, match=r"region '0' is not inside the domain, .*\(2 such regions\).*CRS"):
+    with pytest.raises(dh.InputError, match=r"region .0. reaches outside the domain.*\(2 such regions\).*CRS"):
         dh.workloads.regions([shapely.box(20, 0, 21, 1), shapely.box(8, 0, 9.1, 1)]).matrix(PLANE)
     with pytest.raises(dh.InputError, match="2-D"):
         dh.workloads.regions([shapely.box(0, 0, 1, 1)]).matrix(dh.Domain((0, 4), (4,)))

@@ -1,0 +1,401 @@
+"""Workloads: the queries that people ask, as boxes and regions of the public space."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.errors import InputError, fits_memory, positive, whole
+from deltahist.space.domain import Domain
+from deltahist.space.workloads.areas import Parts, parts_of
+from deltahist.space.workloads.cover import BoxCover, RegionCover, Span
+
+#: All ranges of a domain are listed one by one up to this number.
+MOST_LISTED = 5_000_000
+#: Shares of a cell closer than this to none or all of it are none or all.
+_ROUNDING = 1e-9
+#: Regions of a longer list are thinned out to this many, for their power.
+_MOST_REGIONS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Axis-parallel boxes; a cell that a box cuts counts by the share of its area (2014, eq. (8)).
+
+    Parameters
+    ----------
+    corners : (m, 4) west, south, east, north, or (m, 2) low, high in 1-D, in the domain's coordinates.
+
+    >>> import deltahist as dh
+    >>> work = dh.workloads.boxes([[0, 0, 2, 1], [1, 1, 2, 2]])
+    >>> work.matrix(dh.Domain((0, 0, 2, 2), (2, 2))).toarray().tolist()
+    [[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+    """
+
+    corners: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.corners)
+
+    def thinned(self, most: int) -> Boxes:
+        """Return at most `most` of the boxes, evenly taken."""
+        return self if len(self) <= most else Boxes(self.corners[:: -(-len(self) // most)])
+
+    def spans(self, domain: Domain) -> tuple[Span, ...]:
+        """Return intervals in cells along each axis, through whole lattice steps.
+
+        Raises InputError if a box is reversed, empty or reaches outside the domain.
+        """
+        d = domain.ndim
+        if self.corners.shape[1] != 2 * d:
+            raise InputError(
+                f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain"
+            )
+        steps, start, step = (np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step))
+        places = np.subtract(self.corners.T, start, order="C")
+        places /= step
+        np.rint(places, out=places)
+        low, high = places[:d], places[d:]
+        if not (low < high).all():
+            self._refuse(~(low < high), "reversed or empty: it must be west < east and south < north")
+        outside = (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
+        if outside.any():
+            bounds = tuple(round(b, 6) for b in domain.bounds)
+            self._refuse(outside, f"not inside the domain, whose bounds are {bounds}")
+        places /= steps
+        return tuple(zip(low, high, strict=True))
+
+    def cover(self, domain: Domain) -> BoxCover:
+        """Which share of each cell the boxes hold, and where in the cell; InputError as of `spans`."""
+        return BoxCover(self.spans(domain))
+
+    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
+        """Return the queries as explicit rows (m, N) of area shares."""
+        fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
+        shares = _axis_shares(self.spans(domain), domain)
+        if domain.ndim == 1:
+            return scipy.sparse.csr_array(shares[0])
+        parts = [
+            scipy.sparse.csr_array((x[:, :, None] * y[:, None, :]).reshape(len(x), -1))
+            for x, y in zip(*(np.array_split(s, -(-len(self) // 512)) for s in shares), strict=True)
+        ]
+        return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
+
+    def _refuse(self, bad: NDArray[np.bool_], rule: str) -> NoReturn:
+        """Raise InputError for the first box that breaks a rule along any axis (d, m)."""
+        first = int(np.argmax(bad.any(axis=0)))
+        box = ",".join(f"{v:.10g}" for v in self.corners[first])
+        raise InputError(f"box {first} ({box}) is {rule}")
+
+
+@dataclass(frozen=True)
+class AllRanges:
+    """Every box of whole cells, each once."""
+
+    domain: Domain
+
+    def __len__(self) -> int:
+        return math.prod(n * (n + 1) // 2 for n in self.domain.shape)
+
+    def intervals(self) -> tuple[Span, ...]:
+        """All intervals along each axis; the ranges are their product."""
+        pairs = [np.triu_indices(n) for n in self.domain.shape]
+        return tuple((first.astype(np.float64), last.astype(np.float64) + 1) for first, last in pairs)
+
+    def spans(self, domain: Domain) -> tuple[Span, ...]:
+        """Every range listed, x varying slowest; refused beyond five million."""
+        self.check(domain)
+        if len(self) > MOST_LISTED:
+            raise InputError(
+                f"there are {len(self):,} ranges: at most {MOST_LISTED:,} are listed one by one "
+                "(take .sample(number, seed), or random_squares)"
+            )
+        intervals = self.intervals()
+        if len(intervals) == 1:
+            return intervals
+        (a, b), (c, d) = intervals
+        return ((np.repeat(a, len(c)), np.repeat(b, len(c))), (np.tile(c, len(a)), np.tile(d, len(a))))
+
+    def sample(self, number: int, seed: int = 0) -> Boxes:
+        """Ranges drawn uniformly, with replacement."""
+        rng = np.random.default_rng(seed)
+        low, high = [], []
+        for axis, n in enumerate(self.domain.shape):
+            rank = rng.integers(0, n * (n + 1) // 2, number)
+            # The ranges that end at cell e are the e + 1 ranks from e (e + 1) / 2 on.
+            end = ((np.sqrt(8.0 * rank + 1) - 1) // 2).astype(np.int64)
+            end -= end * (end + 1) // 2 > rank
+            edges = self.domain.edges(axis)
+            low.append(edges[rank - end * (end + 1) // 2])
+            high.append(edges[end + 1])
+        return Boxes(np.column_stack([*low, *high]))
+
+    def cover(self, domain: Domain) -> BoxCover:
+        """Return the cover of the ranges listed, which consist of whole cells."""
+        return BoxCover(self.spans(domain))
+
+    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
+        """Return the queries as explicit rows (m, N)."""
+        self.check(domain)
+        fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
+        axes = [scipy.sparse.csr_array(shares) for shares in _axis_shares(self.intervals(), domain)]
+        return axes[0] if domain.ndim == 1 else scipy.sparse.csr_array(scipy.sparse.kron(*axes, format="csr"))
+
+    def check(self, domain: Domain) -> None:
+        """Raise InputError unless the ranges belong to a domain."""
+        if domain != self.domain:
+            raise InputError("all_ranges was made for another domain: make it from this one")
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Polygons as queries; a cell at the rim counts by the exact share of its area inside.
+
+    Parameters
+    ----------
+    geometries : (m,) shapely polygons or multipolygons, in the domain's coordinates.
+    names : one name each.
+    """
+
+    geometries: NDArray[Any]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.geometries)
+
+    def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
+        """Area shares (m, N); InputError as of `cover`."""
+        return self.cover(domain).rows
+
+    def boxes(self) -> Boxes:
+        """Return a box for each region: of its area, with the centre and proportions of its bounds."""
+        import shapely
+
+        corners = shapely.bounds(self.geometries)
+        sides = corners[:, 2:] - corners[:, :2]
+        part = np.sqrt(shapely.area(self.geometries) / sides.prod(axis=1))
+        middle, half = corners[:, :2] + sides / 2, sides * part[:, None] / 2
+        return Boxes(np.column_stack([middle - half, middle + half]))
+
+    def cover(self, domain: Domain) -> RegionCover:
+        """Which share of each cell the polygons hold, and where in the cell; kept for the domain asked last.
+
+        Raises InputError if a polygon reaches outside the domain, or the domain is 1-D.
+        """
+        if domain not in self._last:
+            self._last.clear()
+            self._last[domain] = self._cover(domain)
+        return self._last[domain]
+
+    @functools.cached_property
+    def _last(self) -> dict[Domain, RegionCover]:
+        return {}
+
+    def _cover(self, domain: Domain) -> RegionCover:
+        import shapely
+
+        if domain.ndim != 2:
+            raise InputError("regions are polygons: they need a 2-D domain")
+        slack = 1e-9 * max(h - lo for lo, h in zip(domain.low, domain.high, strict=True))
+        outside = ~shapely.covered_by(self.geometries, shapely.buffer(shapely.box(*domain.bounds), slack))
+        if outside.any():
+            raise InputError(
+                f"region {self.names[int(np.argmax(outside))]!r} reaches outside the domain, whose bounds are "
+                f"{tuple(round(b, 6) for b in domain.bounds)} ({int(outside.sum()):,} such regions): clip it, nothing "
+                "is known there (or is it in another CRS than the domain?)"
+            )
+        asked = (self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING)
+        found = Parts(*map(np.concatenate, zip(*parts_of(*asked), strict=True)))
+        # Moments are in cells, places in half cells.
+        places = (2 * found.along_x, 2 * found.along_y)
+        cells, rectangles = (found.owner, found.x, found.y, found.area), (found.whole, found.low, found.high)
+        return RegionCover(len(self), domain.shape, *cells, places, *rectangles)
+
+
+def boxes(corners: ArrayLike) -> Boxes:
+    """Boxes from an array (m, 4) of west, south, east, north, or (m, 2) of low, high in 1-D.
+
+    Raises InputError on another shape or on NaN or infinite corners.
+
+    >>> len(boxes([[0, 0, 0.5, 0.5]]))
+    1
+    """
+    array = np.atleast_2d(np.asarray(corners, dtype=np.float64))
+    if array.ndim != 2 or array.shape[1] not in (2, 4):
+        raise InputError(f"boxes have shape {array.shape}: it must be (m, 4), or (m, 2) in 1-D")
+    if not np.isfinite(array).all():
+        raise InputError("boxes have NaN or infinite corners: all must be finite")
+    return Boxes(array)
+
+
+def all_ranges(domain: Domain) -> AllRanges:
+    """All boxes of whole cells: n (n + 1) / 2 in 1-D, the product over both axes in 2-D.
+
+    >>> len(all_ranges(Domain((0, 1), (4,))))
+    10
+    """
+    return AllRanges(domain)
+
+
+def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
+    """Regions from polygons; names default to their numbers.
+
+    Raises InputError if a geometry is no valid, non-empty polygon or multipolygon.
+    """
+    import shapely
+
+    array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
+    labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
+    if not len(array) or len(labels) != len(array):
+        raise InputError(
+            f"there are {len(array)} regions and {len(labels)} names: give at least one, and one name each"
+        )
+    known = np.array([isinstance(each, shapely.Geometry) for each in array])
+    plain = known.copy()
+    plain[known] = np.isin(shapely.get_type_id(array[known]), (3, 6)) & shapely.is_valid(array[known])
+    plain[known] &= ~shapely.is_empty(array[known])
+    if not plain.all():
+        first = int(np.argmin(plain))
+        kind = getattr(array[first], "geom_type", type(array[first]).__name__)
+        why = f" ({shapely.is_valid_reason(array[first])})" if known[first] else ""
+        raise InputError(
+            f"region {labels[first]!r} is {kind}{why}: it must be a valid, non-empty Polygon or MultiPolygon; repair "
+            "it (shapely.make_valid)"
+        )
+    return Regions(array, tuple(labels))
+
+
+def random_squares(
+    side: float | str, number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None
+) -> Boxes:
+    """Squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
+
+    Parameters
+    ----------
+    side : in the domain's coordinates, or text in ground metres such as "2km".
+    number : how many. seed, or rng : a seeded generator in its place, of the public choice of places.
+
+    Raises
+    ------
+    InputError
+        If the side is longer than the domain.
+    """
+    side = domain.length(side, name="side") if isinstance(side, str) else positive(side=side)
+    number = whole(number=number)
+    rng = np.random.default_rng(seed) if rng is None else rng
+    low = []
+    for lo, hi in zip(domain.low, domain.high, strict=True):
+        if side > (hi - lo) * (1 + 1e-12):
+            raise InputError(f"side is {side:g}: it must not be longer than the domain ({hi - lo:g})")
+        low.append(lo + rng.random(number) * max(0.0, hi - lo - side))
+    corner = np.column_stack(low)
+    return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
+
+
+def random_boxes(
+    number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None
+) -> Boxes:
+    """Boxes (1-D: intervals) whose corners are uniform in the domain: ranges of any size, at any place.
+
+    Parameters
+    ----------
+    number : how many. seed, or rng : a seeded generator in its place, of the public choice of places.
+
+    >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
+    [0.3, 0.3, 0.7, 0.7]
+    """
+    number = whole(number=number)
+    low, high = np.array(domain.low), np.array(domain.high)
+    rng = np.random.default_rng(seed) if rng is None else rng
+    ends = np.sort(rng.random((2, number, domain.ndim)), axis=0)
+    return Boxes(np.column_stack(list(low + ends * (high - low))))
+
+
+def range_gram(domain: Domain) -> NDArray[np.float64]:
+    """V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
+    fits_memory(16 * domain.size**2, "the Gram matrix of all ranges")
+    out = np.ones((1, 1))
+    for n in domain.shape:
+        i = np.arange(n)
+        out = np.kron(out, (np.minimum.outer(i, i) + 1.0) * (n - np.maximum.outer(i, i)))
+    return out
+
+
+def _axis_shares(spans: Sequence[Span], domain: Domain) -> list[NDArray[np.float64]]:
+    """Return the share (m, n) of each cell along each axis that lies in intervals."""
+    cells = [np.arange(n) for n in domain.shape]
+    return [
+        np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0.0)
+        for (low, high), cell in zip(spans, cells, strict=True)
+    ]
+
+
+# --- power on a torus ---------------------------------------------------------------------------------------
+
+
+def power(
+    work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return the mean |q̂(ω)|² of the queries over the frequencies of a torus, mirrored along every axis.
+
+    All a translation-invariant strategy knows of queries; of all ranges when None. Sizes of boxes are rounded to whole
+    cells.
+    """
+    if isinstance(work, Regions):
+        return _power_of_regions(work, domain, torus)
+    frequencies = [2 * np.pi * np.arange(p) / p for p in torus]
+    if isinstance(work, Boxes):
+        sides = [np.maximum(np.rint(high - low), 1).astype(np.int64) for low, high in work.spans(domain)]
+        kinds = [np.unique(side, return_inverse=True) for side in sides]
+        each = [_power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)]
+        if len(each) == 1:
+            return np.asarray(np.bincount(kinds[0][1]) @ each[0] / len(work))
+        (first, i), (second, j) = kinds
+        number = np.bincount(i * len(second) + j, minlength=len(first) * len(second))
+        return np.asarray(each[0].T @ number.reshape(len(first), len(second)) @ each[1] / len(work))
+    if work is not None:
+        work.check(domain)
+    axes = [_power_of_all(n, omega) for n, omega in zip(domain.shape, frequencies, strict=True)]
+    return axes[0] if len(axes) == 1 else np.multiply.outer(*axes)
+
+
+def _power_of_all(n: int, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of |q̂|² over all intervals of n cells, through Fejér's kernel.
+
+    For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
+    """
+    out = np.full(len(omega), (n + 1) * (n + 2) / 6)
+    half = omega[1:] / 2
+    fejer = np.sin((n + 1) * half) ** 2 / np.sin(half) ** 2
+    out[1:] = ((n + 1) ** 2 - fejer) / (4 * np.sin(half) ** 2) / (n * (n + 1) / 2)
+    return out
+
+
+def _power_of_lengths(lengths: NDArray[np.int64], omega: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return |q̂|² of intervals (lengths, frequencies)."""
+    out = np.empty((len(lengths), len(omega)))
+    out[:, 0] = lengths.astype(np.float64) ** 2
+    out[:, 1:] = np.sin(np.multiply.outer(lengths, omega[1:] / 2)) ** 2 / np.sin(omega[1:] / 2) ** 2
+    return out
+
+
+def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
+    rows = work.matrix(domain)
+    out = np.zeros(torus)
+    chosen = range(0, rows.shape[0], -(-rows.shape[0] // _MOST_REGIONS))
+    for i in chosen:
+        cells = np.unravel_index(rows[[i]].indices, domain.shape)
+        field = np.zeros(torus)
+        # Cells a torus apart have the same phase at its frequencies.
+        np.add.at(field, tuple(c % p for c, p in zip(cells, torus, strict=True)), rows[[i]].data)
+        out += np.abs(np.fft.fftn(field)) ** 2
+    for axis in range(out.ndim):
+        out = (out + np.roll(np.flip(out, axis), 1, axis)) / 2
+    return out / len(chosen)
