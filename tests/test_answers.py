@@ -139,7 +139,7 @@ def test_other_bad_queries_are_named():
         dh.answer(release, dh.workloads.regions([shapely.box(10, 0, 20, 1)]))
     with pytest.raises(dh.InputError, match="Polygon"):
         dh.workloads.regions([shapely.Point(0, 0)])
-    with pytest.raises(dh.InputError, match="not valid"):
+    with pytest.raises(dh.InputError, match="must be a valid"):
         dh.workloads.regions([shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])])
     with pytest.raises(dh.InputError, match="at least one"):
         dh.workloads.regions([])

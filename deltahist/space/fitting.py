@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ _MOST_PIECES = 1024
 #: What messages call the geometries.
 _NAME = "the frame of geometries"
 #: What regions that say no CRS, or the wrong one, are most often in.
-_USUAL = {LONGITUDE_LATITUDE: "longitude and latitude", "EPSG:3857": "the metres of web maps"}
+_USUAL = (LONGITUDE_LATITUDE, "EPSG:3857")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,21 +77,11 @@ class Fitted:
 
 
 def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
-    """Return regions as polygons on a map: clipped to it, and repaired where rings cross themselves.
+    """Return regions (m,), shapely geometries in a CRS or the domain's coordinates, as polygons on a map.
 
-    Parameters
-    ----------
-    regions : (m,) shapely geometries. crs : theirs; None for the domain's coordinates.
-
-    Raises
-    ------
-    InputError
-        If none of them can be answered, with the likely cause; if the domain has one dimension; or as of `way_to_map`.
-
-    Warns
-    -----
-    DeltaHistWarning
-        If some were clipped, repaired, or cannot be answered: how many.
+    They are clipped to the map, and repaired where rings cross themselves. Warns if some were, or cannot be answered.
+    Raises InputError if none of them can be, with the likely cause; if the domain has one dimension; or as of
+    `way_to_map`.
 
     >>> import shapely, warnings, deltahist as dh
     >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -108,16 +99,16 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     if not len(given):
         raise InputError("there are 0 regions: give at least one")
     operation = way_to_map(crs, domain, _NAME)
-    shapes, notes = _all_repaired(given)
+    shapes, notes = _repair(given)
     near = np.ones(len(shapes))
     if operation is not None:
-        shapes, near = _surroundings(shapes, operation, crs, domain)
+        shapes, near = _cut_surroundings(shapes, operation, crs, domain)
         there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
         notes[there & shapely.is_missing(shapes)] = (
             f"not answered: it reaches beyond where {domain.crs} is defined"
         )
         rounded = ~shapely.is_missing(shapes) & ~shapely.is_valid(shapes)
-        shapes[rounded] = shapely.make_valid(shapes[rounded], method="structure", keep_collapsed=False)
+        shapes[rounded] = _make_valid(shapes[rounded])
 
     outside = np.where(shapely.is_missing(shapes), np.nan, 0.0)
     bounds = shapely.box(*domain.bounds)
@@ -125,15 +116,23 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     for at in np.flatnonzero(~shapely.covered_by(shapes, shapely.buffer(bounds, slack)) & (outside == 0)):
         part = _polygons(shapely.intersection(shapes[at], bounds))
         if part.area > _SPECK * np.prod(domain.cell):
-            outside[at] = 1 - near[at] * part.area / shapes[at].area
-            note = f"clipped: {_percent(outside[at])} of its area lies outside the map"
+            outside[at] = share = 1 - near[at] * part.area / shapes[at].area
+            # In words that never look like none or all.
+            words = "less than 1%" if share < 0.01 else "more than 99%" if share > 0.99 else f"{share:.0%}"
+            note = f"clipped: {words} of its area lies outside the map"
             shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], note]))
         else:
             shapes[at], outside[at], notes[at] = None, 1.0, "not answered: outside the map"
     found = Fitted(shapes, outside, notes)
     if not found.held.any():
-        raise InputError(_none_held(given, crs, found, domain))
-    _tell(found)
+        raise InputError(_explain(given, crs, found, domain))
+    kinds = {"clipped to the map": "clipped: ", "repaired": "repaired: ", "not answered": "not answered: "}
+    numbers = {kind: sum(note is not None and words in note for note in notes) for kind, words in kinds.items()}
+    if any(numbers.values()):
+        listed = ", ".join(f"{number:,} {kind}" for kind, number in numbers.items() if number)
+        warnings.warn(
+            f"of {len(notes):,} regions {listed}: the column note says which, and why", DeltaHistWarning, stacklevel=3
+        )
     return found
 
 
@@ -141,12 +140,7 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
     """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
 
     That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small. Their
-    sides, which are curves on a map, are cut into pieces.
-
-    Warns
-    -----
-    DeltaHistWarning
-        If they are.
+    sides, which are curves on a map, are cut into pieces. Warns if they are.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None
@@ -164,103 +158,70 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
         DeltaHistWarning,
         stacklevel=4,
     )
-    number = _pieces(corners, domain).T.ravel()
+    # Anticlockwise from the southern side: where each begins, and ends with the next (5, axes, m).
+    turns = np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])
+    number = _count_pieces(turns, domain).T.ravel()
     side = np.repeat(np.arange(len(number)), number)
     part = ((np.arange(len(side)) - (np.cumsum(number) - number)[side]) / number[side])[:, None]
     box, turn = np.divmod(side, 4)
-    ends = np.array([(0, 1), (2, 1), (2, 3), (0, 3)])
-    start, end = (np.take_along_axis(corners[box], ends[(turn + ahead) % 4], axis=1) for ahead in (0, 1))
-    rings = shapely.linearrings(start * (1 - part) + end * part, indices=box)
+    rings = shapely.linearrings(turns[turn, :, box] * (1 - part) + turns[turn + 1, :, box] * part, indices=box)
     return np.asarray(shapely.polygons(rings))
 
 
-def _pieces(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
+def _count_pieces(turns: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
     """Return the number of straight pieces (sides, m) for the sides of boxes in degrees, which the map bends.
 
-    Sides go anticlockwise from the southern one. The distance of a piece's middle from a straight line falls with the
-    square of their number.
+    The distance of a piece's middle from a straight line falls with the square of their number.
     """
-    operation = Operation.off(domain, LONGITUDE_LATITUDE)
-    west, south, east, north = corners.T
-    ends = np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])
     # All quarters of a side, so that no bend stays unseen: (sides, quarters, axes, boxes).
     part = np.arange(5).reshape(-1, 1, 1) / 4
-    x, y = operation.back(*np.moveaxis(ends[:-1, None] * (1 - part) + ends[1:, None] * part, 2, 0))
-    away = np.stack(_finite([x, y])) / np.array(domain.cell).reshape(2, 1, 1, 1)
+    places = turns[:-1, None] * (1 - part) + turns[1:, None] * part
+    x, y = Operation.off(domain, LONGITUDE_LATITUDE).back(*np.moveaxis(places, 2, 0))
+    away = np.stack([x, y])
+    away = np.where(np.isfinite(away), away, np.nan) / np.array(domain.cell).reshape(2, 1, 1, 1)
     bend = np.linalg.norm(away[:, :, 1:-1] - (away[:, :, :-2] + away[:, :, 2:]) / 2, axis=0).max(axis=1)
     # Two quarters make a half, whose middle is as far off as that of a side of half the length.
     wanted = np.ceil(2 * np.sqrt(np.where(np.isfinite(bend), bend, np.inf) / _BEND))
     return np.clip(wanted, 1, _MOST_PIECES).astype(np.int64)
 
 
-def _all_repaired(shapes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """`_repaired` of shapes (m,): most are valid polygons and need nothing."""
-    import shapely
+def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the polygons (m,) of geometries, with valid rings, and notes of the repair; None if there is no area.
 
-    places, owner = shapely.get_coordinates(shapes, return_index=True)
-    sound = np.isin(shapely.get_type_id(shapes), (3, 6))
-    sound[owner[~np.isfinite(places).all(axis=1)]] = False
-    sound[sound] = shapely.is_valid(shapes[sound]) & (shapely.area(shapes[sound]) > 0)
-    shapes, notes = shapes.copy(), np.full(len(shapes), None, dtype=object)
-    for at in np.flatnonzero(~sound):
-        shapes[at], notes[at] = _repaired(shapes[at])
-    return shapes, notes
-
-
-def _repaired(shape: Any) -> tuple[Any, str | None]:
-    """Return the polygons of a geometry, with valid rings, and a note of the repair; None if it has no area."""
-    import shapely
-
-    if shape is None or shapely.is_empty(shape):
-        return None, "not answered: no geometry"
-    if not np.isfinite(shapely.get_coordinates(shape)).all():
-        return None, "not answered: some of its coordinates are not finite"
-    note, kind = None, shape.geom_type
-    if not shapely.is_valid(shape):
-        note = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
-        # Where rings overlap there is land, and not a hole.
-        shape = shapely.make_valid(shape, method="structure", keep_collapsed=False)
-    shape = _polygons(shape)
-    if shape.area > 0:
-        return shape, note
-    return None, f"not answered: {'no area' if 'Polygon' in kind else kind + ', not a polygon'}"
-
-
-def _surroundings(
-    shapes: NDArray[Any], operation: Operation, crs: Any, domain: Domain
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Return the parts of shapes in a CRS that lie around a map, and their share (m,) of the area.
-
-    Far from where it is meant for, a projection may fold: a region on the other side of the earth could reach the map.
+    Most are valid polygons and need nothing.
     """
     import shapely
 
-    low, high = np.array(domain.low), np.array(domain.high)
-    places = operation.back(*lattice_of(low - (high - low) / 2, high + (high - low) / 2, 17))
-    (west, east), (south, north) = ((np.nanmin(v), np.nanmax(v)) for v in _finite(places))
-    share = np.ones(len(shapes))
-    if crs.is_geographic and east - west > 180:  # across the antimeridian
-        return shapes, share
-    window = shapely.box(west, south, east, north)
-    shapes = shapes.copy()
-    for at in np.flatnonzero(~shapely.is_missing(shapes) & ~shapely.covered_by(shapes, window)):
-        part = _polygons(shapely.intersection(shapes[at], window))
-        share[at] = _area(part, crs) / _area(shapes[at], crs)
-        shapes[at] = part
-    return shapes, share
+    places, owner = shapely.get_coordinates(given, return_index=True)
+    finite = np.ones(len(given), dtype=bool)
+    finite[owner[~np.isfinite(places).all(axis=1)]] = False
+    sound = np.isin(shapely.get_type_id(given), (3, 6)) & finite
+    sound[sound] = shapely.is_valid(given[sound]) & (shapely.area(given[sound]) > 0)
+    shapes, notes = given.copy(), np.full(len(given), None, dtype=object)
+    for at in np.flatnonzero(~sound):
+        shape, shapes[at] = given[at], None
+        if shape is None or shapely.is_empty(shape):
+            notes[at] = "not answered: no geometry"
+        elif not finite[at]:
+            notes[at] = "not answered: some of its coordinates are not finite"
+        else:
+            if not shapely.is_valid(shape):
+                notes[at] = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
+                shape = _make_valid(shape)
+            part = _polygons(shape)
+            if part.area > 0:
+                shapes[at] = part
+            else:
+                kind = given[at].geom_type
+                notes[at] = f"not answered: {'no area' if 'Polygon' in kind else kind + ', not a polygon'}"
+    return shapes, notes
 
 
-def _finite(columns: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    return [np.where(np.isfinite(values), values, np.nan) for values in columns]
-
-
-def _area(shape: Any, crs: Any) -> float:
-    """Return the area of a shape in units of its own; in degrees, on a sphere."""
+def _make_valid(shapes: Any) -> Any:
+    """Return geometries with valid rings: where rings overlap there is land, and not a hole."""
     import shapely
 
-    if crs.is_geographic:  # a cylinder keeps areas
-        shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
-    return float(shape.area)
+    return shapely.make_valid(shapes, method="structure", keep_collapsed=False)
 
 
 def _polygons(shape: Any) -> Any:
@@ -273,36 +234,38 @@ def _polygons(shape: Any) -> Any:
     return shapely.union_all([part for part in parts if part.geom_type == "Polygon"])
 
 
-def _percent(share: float) -> str:
-    """Return a share in words that never look like none or all.
+def _cut_surroundings(
+    shapes: NDArray[Any], operation: Operation, crs: Any, domain: Domain
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return the parts of shapes in a CRS that lie around a map, and their share (m,) of the area.
 
-    >>> _percent(0.123), _percent(0.0003), _percent(0.9996)
-    ('12%', 'less than 1%', 'more than 99%')
+    Far from where it is meant for, a projection may fold: a region on the other side of the earth could reach the map.
     """
-    if share < 0.01:
-        return "less than 1%"
-    return "more than 99%" if share > 0.99 else f"{share:.0%}"
+    import shapely
+
+    low, high = np.array(domain.low), np.array(domain.high)
+    places = np.stack(operation.back(*lattice_of(low - (high - low) / 2, high + (high - low) / 2, 17)))
+    places[~np.isfinite(places)] = np.nan
+    (west, south), (east, north) = np.nanmin(places, axis=(1, 2)), np.nanmax(places, axis=(1, 2))
+    share = np.ones(len(shapes))
+    if crs.is_geographic and east - west > 180:  # across the antimeridian
+        return shapes, share
+
+    def area(shape: Any) -> float:
+        if crs.is_geographic:  # on a sphere: a cylinder keeps areas
+            shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
+        return float(shape.area)
+
+    window = shapely.box(west, south, east, north)
+    shapes = shapes.copy()
+    for at in np.flatnonzero(~shapely.is_missing(shapes) & ~shapely.covered_by(shapes, window)):
+        part = _polygons(shapely.intersection(shapes[at], window))
+        share[at] = area(part) / area(shapes[at])
+        shapes[at] = part
+    return shapes, share
 
 
-def _tell(found: Fitted) -> None:
-    """Warn that regions were clipped, repaired or left out, with numbers."""
-    said = [note for note in found.notes if note is not None]
-    if not said:
-        return
-    kinds = {
-        "clipped to the map": sum("clipped: " in note for note in said),
-        "repaired": sum("repaired: " in note for note in said),
-        "not answered": int((~found.held).sum()),
-    }
-    numbers = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
-    warnings.warn(
-        f"of {len(found.notes):,} regions {numbers}: the column note says which, and why",
-        DeltaHistWarning,
-        stacklevel=4,
-    )
-
-
-def _none_held(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> str:
+def _explain(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> str:
     """Return why no region can be answered: the fault of the first, or where they are instead."""
     import shapely
 
@@ -311,23 +274,15 @@ def _none_held(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -
         first = str(found.notes[0]).removeprefix("not answered: ")
         return f"{number} can be answered (the first: {first}): they must be Polygons or MultiPolygons"
     theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (shapely.total_bounds(regions), domain.bounds))
+    cause = "is that the place, and the CRS, that is meant?"
+    known = [] if domain.crs is None else [read_crs(code) for code in _USUAL]
+    for swapped, other in [(True, crs), *itertools.product((False, True), known)]:
+        if _reaches(regions, other, swapped, domain):
+            said = "" if other is crs else f"taken as {other.to_string()} "
+            cause = f"{said}{'with x and y swapped ' if swapped else ''}they would be: state that"
+            break
     stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
-    return (
-        f"{number} are inside the domain, whose bounds are {bounds}: theirs are {theirs} {stated}; "
-        f"{_likely_cause(regions, crs, domain)}"
-    )
-
-
-def _likely_cause(regions: NDArray[Any], crs: Any, domain: Domain) -> str:
-    """Return the cure that brings some region onto the map: coordinates swapped, another CRS, or both."""
-    if _reaches(regions, crs, True, domain):
-        return "with x and y swapped they would be: swap them"
-    for swapped in (False, True) if domain.crs is not None else ():
-        for code, words in _USUAL.items():
-            if _reaches(regions, read_crs(code), swapped, domain):
-                how, cure = (" with x and y swapped", " and swap them") if swapped else ("", "")
-                return f"taken as {code} ({words}){how} they would be: state that CRS{cure}"
-    return "is that the place, and the CRS, that is meant?"
+    return f"{number} are inside the domain, whose bounds are {bounds}: theirs are {theirs} {stated}; {cause}"
 
 
 def _reaches(shapes: NDArray[Any], crs: Any, swapped: bool, domain: Domain) -> bool:
