@@ -56,7 +56,7 @@ class Preprocessing:
         kinds = {one_of(DROPS, dropped=d) for d in self.dropped}
         object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
         if self.where is not None:
-            object.__setattr__(self, "where", _line(self.where))
+            object.__setattr__(self, "where", check_condition_text(self.where))
 
     @property
     def unit(self) -> str:
@@ -78,10 +78,7 @@ class Preprocessing:
         return out + (f", of rows where {self.where}" if self.where is not None else "")
 
     def and_also(self, contributions: int | None = None, dropped: Iterable[str] = ()) -> Preprocessing:
-        """Add what the caller knows besides: more points of a user, further kinds of rows left out.
-
-        Raises InputError on fewer contributions than are known already.
-        """
+        """Add what the caller knows besides: more points of a user, further kinds of rows left out."""
         more = tuple(dropped)
         out = replace(self, dropped=(*self.dropped, *more)) if more else self
         if contributions is None:
@@ -95,35 +92,23 @@ class Preprocessing:
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready public description; "where" is in it only if there is a condition."""
-        out = {
-            "contributions": self.contributions,
-            "unit": self.unit,
-            "dropped": list(self.dropped),
-            "projection": None if self.projection is None else self.projection.describe(),
-        }
+        way = None if self.projection is None else self.projection.describe()
+        out = {"contributions": self.contributions, "unit": self.unit, "dropped": list(self.dropped), "projection": way}
         return out if self.where is None else {**out, "where": self.where}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
-        """Make the object again that `describe` described.
-
-        Raises InputError if it contradicts itself.
-        """
+        """Make the object again that `describe` described; raise InputError if it contradicts itself."""
         contributions = whole(contributions=description["contributions"])
         unit = one_of(("point", "user"), unit=description["unit"])
         dropped, projection = description["dropped"], description["projection"]
         if not isinstance(dropped, list) or (unit == "point" and contributions > 1):
             raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
-        return cls(
-            contributions,
-            unit == "user",
-            tuple(dropped),
-            None if projection is None else Projection(**projection),
-            description.get("where"),
-        )
+        way = None if projection is None else Projection(**projection)
+        return cls(contributions, unit == "user", tuple(dropped), way, description.get("where"))
 
 
-def _line(where: Any) -> str:
+def check_condition_text(where: Any) -> str:
     """Return a condition as one printable line, which release files and terminals show unchanged."""
     if not isinstance(where, str) or not where.strip():
         raise InputError(f"where is {where!r}: it must be a condition on columns, such as \"kind = 'bus'\"")
@@ -143,9 +128,10 @@ POINTS = Preprocessing()
 # --- time ---------------------------------------------------------------------------------------------------
 
 #: Formats that are no texts: seconds or milliseconds since 1970, UTC.
-SINCE_1970 = {"unix": "s", "unix-ms": "ms"}
+SINCE_1970 = ("unix", "unix-ms")
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+_STEP_NUMBER = re.compile(r"[-+]?\d{1,15}")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -170,36 +156,26 @@ class Clock:
 
     @classmethod
     def of(cls, start: str, every: str | None, format: str | None = None) -> Clock:
-        """Read a clock from text: a date or date-time and a period such as 1d, 6h, 15min; or a whole number and None.
-
-        Raises InputError if they cannot be read or do not go together.
-        """
-        if re.fullmatch(r"[-+]?\d{1,15}", start.strip()):
-            if every is not None:
-                raise InputError(
-                    f"every is {every!r} with start {start!r}: step numbers have no period; leave it out"
-                )
-            if format is not None:
-                raise InputError(
-                    f"time_format is {format!r} with start {start!r}: step numbers have no format; leave it out"
-                )
+        """Read a clock from text: a date or date-time and a period such as 1d or 15min; or a whole number and None."""
+        if _STEP_NUMBER.fullmatch(start.strip()):
+            for name, value, what in (("every", every, "period"), ("time_format", format, "format")):
+                if value is not None:
+                    raise InputError(
+                        f"{name} is {value!r} with start {start!r}: step numbers have no {what}; leave it out"
+                    )
             return cls(int(start), 0)
         if every is None:
-            raise InputError(
-                f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h"
-            )
+            raise InputError(f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h")
         found = re.fullmatch(r"\s*(\d{1,9})\s*(s|min|h|d|w)\s*", every)
         if found is None or not int(found[1]):
-            raise InputError(
-                f"every is {every!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w"
-            )
-        every_seconds = int(found[1]) * _UNITS[found[2]]
-        return cls(seconds(start, "start"), every_seconds, None if format is None else check_format(format))
+            raise InputError(f"every is {every!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w")
+        length = int(found[1]) * _UNITS[found[2]]
+        return cls(seconds(start, "start"), length, None if format is None else check_format(format))
 
     def step(self, text: str, name: str = "until") -> int:
         """Return the step, from 0, that a text's time lies in."""
         if self.every == 0:
-            if not re.fullmatch(r"[-+]?\d{1,15}", text.strip()):
+            if not _STEP_NUMBER.fullmatch(text.strip()):
                 raise InputError(f"{name} is {text!r}: it must be a whole number, as start is")
             return int(text) - self.start
         return (seconds(text, name) - self.start) // self.every
@@ -235,16 +211,10 @@ def seconds(text: str, name: str) -> int:
 
 
 def check_format(format: str) -> str:
-    """Return a format of times that `strptime` takes, or "unix" or "unix-ms".
-
-    Raises InputError if it does not name day, month and year, each once.
-    """
+    """Return a format of times, for `strptime` or in SINCE_1970; raise InputError unless it names day, month, year."""
     day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
-        if (
-            format in SINCE_1970
-            or datetime.datetime.strptime(day.strftime(format), format).date() == day.date()
-        ):
+        if format in SINCE_1970 or datetime.datetime.strptime(day.strftime(format), format).date() == day.date():
             return format
     except (ValueError, TypeError):
         pass

@@ -1,4 +1,4 @@
-"""_confined/: untrusted files in a process of its own: one driver, no network, limits on time and memory."""
+"""_confined.py: untrusted files in a process of its own: one driver, no network, limits on time and memory."""
 
 import gc
 import http.server
@@ -236,7 +236,7 @@ def test_no_process_is_left_behind(tmp_path, frame):
     with pytest.raises(dh.InputError, match="'z'"):
         count(tmp_path / "p.xlsx", PLANE, x="x", y="z")
     gc.collect()
-    assert not [p for p in psutil.Process().children() if "child.py" in " ".join(p.cmdline())]
+    assert not [p for p in psutil.Process().children() if "_confined.py" in " ".join(p.cmdline())]
 
 
 # --- GeoParquet -------------------------------------------------------------------------------------------

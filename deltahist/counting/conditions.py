@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deltahist.counting.tables import is_text, numbers, short
 from deltahist.errors import InputError, shortened
-from deltahist.preprocessing import Preprocessing
+from deltahist.preprocessing import check_condition_text
 
 #: Names by which a column that is not read is a coordinate all the same.
 _PLACES = frozenset({
@@ -204,7 +204,7 @@ class Condition:
     @classmethod
     def of(cls, text: str) -> Condition:
         """Read a condition; raise InputError if it asks for more than comparisons of columns with constants."""
-        line = Preprocessing(where=text).where or ""
+        line = check_condition_text(text)
         reader = _ConditionReader(line)
         test = reader.read()
         if not isinstance(test, _Test):

@@ -24,10 +24,7 @@ _COMPILING = threading.Lock()
 def open_engine(where: Any) -> Engine:
     """Open a database by its path, its address, or an open DuckDB connection.
 
-    Raises
-    ------
-    InputError
-        If the address is of another kind, the libraries are not installed, or nothing answers.
+    Raises InputError if the address is of another kind, the libraries are not installed, or nothing answers.
     """
     if isinstance(where, Path) or (isinstance(where, str) and "://" not in where):
         where = f"duckdb:///{where}"
@@ -48,10 +45,7 @@ def open_engine(where: Any) -> Engine:
 
 
 class Session:
-    """One transaction in a database.
-
-    Engines define `_statement`, `_run` and `_append`; their failures are reported here.
-    """
+    """One transaction in a database. Engines define `_statement`, `_run` and `_append`."""
 
     def __init__(self, connection: Any, engine: Engine) -> None:
         self._connection, self._engine = connection, engine
@@ -96,14 +90,13 @@ class Session:
 class Engine:
     """A database, as queries and counts need it; safe to use from several threads.
 
-    `prefixes` of addresses, the `driver` module and the `extra` that installs it tell when to take it; `dialect` is
-    Ibis's word.
+    `prefixes` of addresses, the `driver` module and the `extra` that installs it tell when to take it.
     """
 
     prefixes: ClassVar[tuple[str, ...]]
     driver: ClassVar[str]
     extra: ClassVar[str]
-    dialect: ClassVar[str]
+    session: ClassVar[type[Session]]
     #: The database in messages.
     name: str
 
@@ -114,13 +107,23 @@ class Engine:
         """Return the Ibis schema of a table or view; raise InputError if there is none of this name."""
         raise NotImplementedError
 
-    def snapshot(self) -> AbstractContextManager[Session]:
-        """Open a consistent, read-only look, which ends with the block."""
+    def connection(self, changes: bool) -> AbstractContextManager[Any]:
+        """Open a connection in a transaction, which is undone at the end of the block unless it was committed."""
         raise NotImplementedError
 
-    def change(self) -> AbstractContextManager[Session]:
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """Open a consistent look, which ends with the block."""
+        with self.connection(changes=False) as connection:
+            yield self.session(connection, self)
+
+    @contextmanager
+    def change(self) -> Iterator[Session]:
         """Open a transaction that is committed at the end of the block, and undone if the block fails."""
-        raise NotImplementedError
+        with self.connection(changes=True) as connection:
+            yield self.session(connection, self)
+            with self.failures():
+                connection.commit()
 
     def close(self) -> None:
         """Close the connections that were opened here."""
@@ -138,6 +141,7 @@ class Engine:
         """Turn failures in the block into an InputError without the database's own words."""
         try:
             yield
+            return
         except InputError:
             raise
         except self.losses():
@@ -150,8 +154,6 @@ class Engine:
                 "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown, since it "
                 "may quote records"
             )
-        else:
-            return
         raise_alone(InputError(f"the database {self.name} {text}"))
 
 
@@ -216,11 +218,29 @@ def carried_tables(expression: Any) -> dict[str, Any]:
 _SETTINGS = "SET TimeZone = 'UTC'; SET default_collation = 'binary'"
 
 
+class _DuckDBSession(Session):
+    """One transaction in DuckDB, of a cursor."""
+
+    def _statement(self, expression: Any) -> str:
+        for name, rows in carried_tables(expression).items():
+            self._connection.register(name, rows)
+        return sql_of(expression, "duckdb")
+
+    def _run(self, statement: str, expression: Any) -> Any:
+        return self._connection.execute(statement).to_arrow_table().cast(expression.schema().to_pyarrow())
+
+    def _append(self, table: str, columns: str, rows: Any) -> None:
+        self._connection.register("deltahist_rows", rows)
+        self._connection.execute(f"INSERT INTO {quote(table)} ({columns}) SELECT {columns} FROM deltahist_rows")
+        self._connection.unregister("deltahist_rows")
+
+
 class DuckDB(Engine):
     """A DuckDB file, or an open connection; every block has a cursor of its own."""
 
     prefixes = ("duckdb:///",)
-    driver = extra = dialect = "duckdb"
+    driver = extra = "duckdb"
+    session = _DuckDBSession
 
     def __init__(self, where: Any) -> None:
         import duckdb
@@ -259,25 +279,16 @@ class DuckDB(Engine):
             return ibis.duckdb.from_connection(cursor).get_schema(own, database=part)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Session]:
-        with self._cursor() as cursor:
-            cursor.begin()
-            try:
-                yield _DuckDBSession(cursor, self)
-            finally:
-                _undo(cursor)
+    def connection(self, changes: bool) -> Iterator[Any]:
+        import duckdb
 
-    @contextmanager
-    def change(self) -> Iterator[Session]:
         with self._cursor() as cursor:
             cursor.begin()
             try:
-                yield _DuckDBSession(cursor, self)
-                with self.failures():
-                    cursor.commit()
-            except BaseException:
-                _undo(cursor)
-                raise
+                yield cursor
+            finally:
+                with suppress(duckdb.Error):  # it was committed, or failed and has undone all itself
+                    cursor.rollback()
 
     def close(self) -> None:
         if self._own:
@@ -293,9 +304,8 @@ class DuckDB(Engine):
     def losses(self) -> tuple[type[Exception], ...]:
         import duckdb
 
-        return (
-            duckdb.ConnectionException, duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException,
-        )  # fmt: skip
+        lost = "ConnectionException", "IOException", "OutOfMemoryException", "InterruptException"
+        return tuple(getattr(duckdb, name) for name in lost)
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -306,23 +316,6 @@ class DuckDB(Engine):
             yield cursor
         finally:
             cursor.close()
-
-
-class _DuckDBSession(Session):
-    """One transaction in DuckDB, of a cursor."""
-
-    def _statement(self, expression: Any) -> str:
-        for name, rows in carried_tables(expression).items():
-            self._connection.register(name, rows)
-        return sql_of(expression, "duckdb")
-
-    def _run(self, statement: str, expression: Any) -> Any:
-        return self._connection.execute(statement).to_arrow_table().cast(expression.schema().to_pyarrow())
-
-    def _append(self, table: str, columns: str, rows: Any) -> None:
-        self._connection.register("deltahist_rows", rows)
-        self._connection.execute(f"INSERT INTO {quote(table)} ({columns}) SELECT {columns} FROM deltahist_rows")
-        self._connection.unregister("deltahist_rows")
 
 
 def _checked_path(path: str) -> str:
@@ -353,92 +346,7 @@ def _is_there(cursor: Any, table: str, part: str | None) -> bool:
     return bool(cursor.execute(statement, [table, schemas]).fetchone()[0])
 
 
-def _undo(cursor: Any) -> None:
-    import duckdb
-
-    with suppress(duckdb.Error):  # it failed before, and has undone all itself
-        cursor.rollback()
-
-
 # --- PostgreSQL ---------------------------------------------------------------------------------------------
-
-
-class PostgreSQL(Engine):
-    """A PostgreSQL database; every block has a connection of its own.
-
-    Rows come and go as CSV by COPY, which is quick and keeps every digit.
-    """
-
-    prefixes = ("postgresql://", "postgres://")
-    driver, extra, dialect = "psycopg", "postgresql", "postgres"
-
-    def __init__(self, where: Any) -> None:
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-
-        self._url = where
-        try:
-            # The address may hold a password: messages show the rest.
-            told = conninfo_to_dict(where)
-        except ProgrammingError:
-            raise InputError(
-                "database is an address that cannot be read: it must be postgresql://user@host/name"
-            ) from None
-        self.name = repr(f"{told.get('dbname', '')} on {told.get('host', 'localhost')}")
-        with self._transaction("READ COMMITTED"):
-            pass
-
-    def schema(self, table: str) -> Any:
-        import ibis
-
-        part, own = _split(table)
-        with self._transaction("READ COMMITTED") as connection, self.failures():
-            try:
-                return ibis.postgres.from_connection(connection).get_schema(own, database=part)
-            except ibis.common.exceptions.TableNotFound:
-                raise InputError(f"the database {self.name} has no table {table!r}") from None
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Session]:
-        with self._transaction("REPEATABLE READ") as connection:
-            yield _PostgreSQLSession(connection, self)
-
-    @contextmanager
-    def change(self) -> Iterator[Session]:
-        with self._transaction("READ COMMITTED") as connection:
-            yield _PostgreSQLSession(connection, self)
-            with self.failures():
-                connection.commit()
-
-    def losses(self) -> tuple[type[Exception], ...]:
-        import psycopg
-
-        return (psycopg.OperationalError, psycopg.InterfaceError)
-
-    @contextmanager
-    def _transaction(self, isolation: str) -> Iterator[Any]:
-        """Open a connection, in a transaction with all settings that are relied on."""
-        import psycopg
-
-        try:
-            connection = psycopg.connect(self._url)
-        except psycopg.Error as problem:
-            said = str(problem).strip().splitlines()[-1][:200]
-            raise InputError(f"the database {self.name} does not answer: {said}") from None
-
-        def run(statement: str, values: Mapping[str, Any]) -> Any:
-            return connection.execute(statement, values).fetchone()  # type: ignore[arg-type]
-
-        try:
-            connection.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_")]
-            connection.read_only = False
-            with self.failures():
-                own = {"search_path": own_schemas(run)}
-                settle(run, f"the database {self.name}", own, isolation.lower())
-            yield connection
-        finally:
-            # What was not committed is rolled back.
-            connection.close()
 
 
 class _PostgreSQLSession(Session):
@@ -449,16 +357,13 @@ class _PostgreSQLSession(Session):
         self._there: set[str] = set()
 
     def _statement(self, expression: Any) -> str:
+        from psycopg.sql import Literal
+
         for name, rows in carried_tables(expression).items():
             if name not in self._there:
                 self._create(name, rows)
-        return sql_of(expression, "postgres", self._text)
-
-    def _text(self, constant: str) -> str:
-        """Return a text constant as the driver writes it for this connection: COPY takes no parameters."""
-        from psycopg.sql import Literal
-
-        return Literal(constant).as_string(self._connection)
+        # COPY takes no parameters: the driver writes text constants for this connection.
+        return sql_of(expression, "postgres", lambda text: Literal(text).as_string(self._connection))
 
     def _run(self, statement: str, expression: Any) -> Any:
         from pyarrow import csv
@@ -472,19 +377,12 @@ class _PostgreSQLSession(Session):
         if not text.tell():
             return schema.empty_table()
         text.seek(0)
-        return csv.read_csv(
-            text,
-            csv.ReadOptions(column_names=schema.names),
-            csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-            csv.ConvertOptions(
-                column_types=schema,
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                true_values=["t"],
-                false_values=["f"],
-            ),
-        ).cast(schema)
+        convert = csv.ConvertOptions(
+            column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+            true_values=["t"], false_values=["f"],
+        )  # fmt: skip
+        lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+        return csv.read_csv(text, csv.ReadOptions(column_names=schema.names), lines, convert).cast(schema)
 
     def _append(self, table: str, columns: str, rows: Any) -> None:
         from pyarrow import csv
@@ -507,6 +405,74 @@ class _PostgreSQLSession(Session):
         self._connection.execute(f"CREATE TEMPORARY TABLE {quote(name)} ({columns}) ON COMMIT DROP")
         self.append(name, rows)
         self._there.add(name)
+
+
+class PostgreSQL(Engine):
+    """A PostgreSQL database; every block has a connection of its own.
+
+    Rows come and go as CSV by COPY, which is quick and keeps every digit.
+    """
+
+    prefixes = ("postgresql://", "postgres://")
+    driver, extra = "psycopg", "postgresql"
+    session = _PostgreSQLSession
+
+    def __init__(self, where: Any) -> None:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        self._url = where
+        try:
+            # The address may hold a password: messages show the rest.
+            told = conninfo_to_dict(where)
+        except ProgrammingError:
+            raise InputError(
+                "database is an address that cannot be read: it must be postgresql://user@host/name"
+            ) from None
+        self.name = repr(f"{told.get('dbname', '')} on {told.get('host', 'localhost')}")
+        with self.connection(changes=True):
+            pass
+
+    def schema(self, table: str) -> Any:
+        import ibis
+
+        part, own = _split(table)
+        with self.connection(changes=True) as connection, self.failures():
+            try:
+                return ibis.postgres.from_connection(connection).get_schema(own, database=part)
+            except ibis.common.exceptions.TableNotFound:
+                raise InputError(f"the database {self.name} has no table {table!r}") from None
+
+    def losses(self) -> tuple[type[Exception], ...]:
+        import psycopg
+
+        return (psycopg.OperationalError, psycopg.InterfaceError)
+
+    @contextmanager
+    def connection(self, changes: bool) -> Iterator[Any]:
+        import psycopg
+
+        isolation = "READ COMMITTED" if changes else "REPEATABLE READ"
+
+        try:
+            connection = psycopg.connect(self._url)
+        except psycopg.Error as problem:
+            said = str(problem).strip().splitlines()[-1][:200]
+            raise InputError(f"the database {self.name} does not answer: {said}") from None
+
+        def run(statement: str, values: Mapping[str, Any]) -> Any:
+            return connection.execute(statement, values).fetchone()  # type: ignore[arg-type]
+
+        try:
+            connection.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_")]
+            connection.read_only = False
+            with self.failures():
+                own = {"search_path": own_schemas(run)}
+                settle(run, f"the database {self.name}", own, isolation.lower())
+            yield connection
+        finally:
+            # What was not committed is rolled back.
+            connection.close()
 
 
 #: Engines by the prefix of their addresses.

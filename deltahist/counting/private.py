@@ -23,10 +23,10 @@ class Unshown:
 
 
 class Private(np.ndarray[Any, np.dtype[Any]]):
-    """Counts or points of people: an array like any other, with `counting`, how they were made, and their `domain`.
+    """Counts or points of people: a read-only array with `counting`, how they were made, and their `domain`.
 
-    It is read-only: changed figures would contradict it. Copies know the same. Whatever else NumPy makes of it knows
-    nothing, since the sum of two maps, or rows taken twice, may hold a user twice. Only the caller can publish it then:
+    Copies know the same. Whatever else NumPy makes of it knows nothing, since the sum of two maps, or rows taken twice,
+    may hold a user twice. Only the caller can publish it then:
     `publish(np.asarray(counts), ..., contributions=..., dropped=...)`. Printing shows its shape and how it was made,
     never its figures; `np.asarray(counts)` has them.
 

@@ -1,30 +1,151 @@
-"""The process that reads one untrusted file within limits, and hands its rows on as Arrow batches.
+"""Reading untrusted files in a process of its own, with limits on time and memory.
 
-`Child` runs it by its path: it imports nothing of the package, and of libraries only what the file's format needs.
+`Child` runs this file by its path: it imports nothing of the package, and of libraries only what a file's format needs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
+import itertools
 import json
 import os
+import signal
 import sqlite3
+import subprocess
 import sys
+import tempfile
 import warnings
+import weakref
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+#: Endings of files of geometries, and the one driver of GDAL that may open them.
+DRIVERS = {
+    ".gpkg": "GPKG",
+    ".geojson": "GeoJSON",
+    ".json": "GeoJSON",
+    ".fgb": "FlatGeobuf",
+    ".shp": "ESRI Shapefile",
+}
+#: Seconds of computing, at least and for each byte of the file: an ordinary file takes a twentieth of it.
+_SECONDS, _SECONDS_PER_BYTE = 1.0, 20 / (1 << 20)
+#: Bytes of memory beside what the libraries take, at least and for each byte of the file.
+_MEMORY, _MEMORY_PER_BYTE = 512 << 20, 32
+#: What the process must not take over: settings of GDAL, and hosts that a proxy is not asked for.
+_FOREIGN = ("GDAL_", "OGR_", "CPL_", "VSI_", "NO_PROXY", "ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY")
+#: Nothing listens there. A file may name addresses (that of its CRS, say), which GDAL then asks for.
+_NOWHERE = "http://127.0.0.1:0"
+_SETTINGS = {
+    "GDAL_HTTP_PROXY": _NOWHERE, "GDAL_HTTPS_PROXY": _NOWHERE, "http_proxy": _NOWHERE, "https_proxy": _NOWHERE,
+    "all_proxy": _NOWHERE, "PROJ_NETWORK": "OFF",
+    # Memory that is set aside, but not used, counts as well.
+    "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 #: Exit status after a problem that the last line of the standard error stream tells.
 FAILED = 3
 #: Optional modules of pyogrio, not needed here, which take most of the time to import it.
 _OPTIONAL = ("geopandas", "pandas", "pyproj", "shapely")
 #: From this size on a geometry may be nested so deeply that reading it ends the process.
 _LARGE = 1 << 16
-#: Rows of a workbook that are handed on at once.
 _BUFFER = 1 << 20
+
+
+class Unreadable(OSError):  # noqa: N818
+    """A file that cannot be read, or not within its limits."""
+
+
+class Child:
+    """A process that reads one file; it waits until its rows are asked for, and ends with this object.
+
+    The file is a path, a member of the archive there, or bytes. A layer may be a sheet of a workbook; with `spatial`
+    layers must have geometries. Raises Unreadable if the file is damaged, or takes more time or memory than any
+    ordinary file of its size.
+    """
+
+    def __init__(
+        self,
+        format: str,
+        path: Path,
+        *,
+        member: str | None = None,
+        content: bytes | None = None,
+        layer: str | None = None,
+        spatial: bool = False,
+    ) -> None:
+        size = path.stat().st_size if content is None else len(content)
+        self._seconds = _SECONDS + _SECONDS_PER_BYTE * size
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_end`
+        environment = {k: v for k, v in os.environ.items() if not k.upper().startswith(_FOREIGN)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            env=environment | _SETTINGS,
+        )  # fmt: skip
+        self._end = weakref.finalize(self, _end, self._process, self._errors)
+        job = {
+            "format": format, "path": str(path.absolute()), "member": member, "layer": layer, "spatial": spatial,
+            "bytes": None if content is None else len(content),
+            "driver": DRIVERS.get(Path(member or path).suffix.lower()),
+            "seconds": self._seconds, "memory": _MEMORY + _MEMORY_PER_BYTE * size,
+        }  # fmt: skip
+        self._ask(job, content or b"")
+        answer = self._answers.readline()
+        if not answer.endswith(b"\n"):
+            self._refuse()
+        #: Description of the file by the process.
+        self.description: dict[str, Any] = json.loads(answer)
+
+    def batches(self, **request: Any) -> Iterator[Any]:
+        """Yield Arrow batches of the columns that are requested, once; raise Unreadable as the class does."""
+        import pyarrow as pa
+
+        self._ask(request)
+        try:
+            if self._answers.peek(1):  # type: ignore[attr-defined]
+                with pa.ipc.open_stream(self._answers) as reader:
+                    yield from reader
+        except (pa.ArrowException, OSError):
+            pass  # the process has ended, and says why
+        if self._process.wait() != 0:
+            self._refuse()
+        self._end()
+
+    @property
+    def _answers(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def _ask(self, request: dict[str, Any], content: bytes = b"") -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # what ended the process is found when its answer is read
+            self._process.stdin.write(json.dumps(request).encode() + b"\n" + content)
+            self._process.stdin.flush()
+
+    def _refuse(self) -> None:
+        """Raise Unreadable with the reason why the process ended."""
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        self._end()
+        if status == -getattr(signal, "SIGPROF", 0):
+            raise Unreadable(
+                f"reading it takes more than {self._seconds:.0f} s of computing, as no ordinary file of its size does"
+            )
+        raise Unreadable(lines[-1] if status == FAILED and lines else "it makes its reader crash")
+
+
+def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout, errors):
+        with contextlib.suppress(OSError):
+            stream.close()  # type: ignore[union-attr]
+    process.wait()
+
+
+# --- in the process -------------------------------------------------------------------------------------------
 
 
 def main() -> None:
@@ -41,17 +162,16 @@ def main() -> None:
         answers.flush()
         if request := requests.readline():
             _send(reader.batches(**json.loads(request)), answers)
-    except MemoryError as problem:
-        _fail("memory", problem)
+    except MemoryError:
+        _fail("reading it takes more memory than any ordinary file of its size does")
     except Exception as problem:
-        _fail("", problem)
+        _fail(" ".join(str(problem).split())[:500] or type(problem).__name__)
 
 
 def _limit(seconds: float, memory: int) -> None:
     """Have the system end this process after some seconds of computing, and refuse it more memory."""
     try:
         import resource
-        import signal
     except ImportError:  # not on every system
         return
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -66,19 +186,16 @@ def _limit(seconds: float, memory: int) -> None:
 def _send(batches: Iterator[Any], answers: IO[bytes]) -> None:
     import pyarrow as pa
 
-    writer = None
-    for batch in batches:
-        if writer is None:
-            writer = pa.ipc.new_stream(answers, batch.schema)
-        writer.write_batch(batch)
-    if writer is not None:
-        writer.close()
+    first = next(batches, None)
+    if first is not None:
+        with pa.ipc.new_stream(answers, first.schema) as writer:
+            for batch in itertools.chain([first], batches):
+                writer.write_batch(batch)
     answers.flush()
 
 
-def _fail(kind: str, problem: BaseException) -> None:
-    said = " ".join(str(problem).split())[:500] or type(problem).__name__
-    sys.stderr.write("\n" + json.dumps({"kind": kind, "problem": said}) + "\n")
+def _fail(problem: str) -> None:
+    sys.stderr.write(f"\n{problem}\n")
     sys.stderr.flush()
     os._exit(FAILED)
 
@@ -118,11 +235,8 @@ class Layers:
 
         views = self._views() if self._job["driver"] == "GPKG" else set()
         # A table without geometries, such as the styles that a map was drawn with, may be no choice.
-        layers = [
-            str(name)
-            for name, kind in pyogrio.list_layers(self._path)
-            if kind is not None or not self._job["spatial"]
-        ]
+        found, spatial = pyogrio.list_layers(self._path), self._job["spatial"]
+        layers = [str(name) for name, kind in found if kind is not None or not spatial]
         self._layer = self._job["layer"]
         if self._layer is None and len(layers) == 1:
             self._layer = layers[0]
@@ -144,27 +258,18 @@ class Layers:
         import pyarrow as pa
         from pyogrio.raw import open_arrow
 
-        with warnings.catch_warnings():
-            # What the reader notices (repeated ids, empty geometries) is no matter here.
-            warnings.simplefilter("ignore")
-            with open_arrow(
-                self._path,
-                layer=self._layer,
-                columns=columns,
-                batch_size=rows,
-                read_geometry=geometry,
-                use_pyarrow=True,
-            ) as (meta, reader):
-                own = meta["geometry_name"] or "wkb_geometry"
-                wanted = (
-                    list(columns) if columns is not None else [n for n in reader.schema.names if n != own]
-                )
-                names = [*wanted, "geometry"] if geometry else wanted
-                for batch in reader:
-                    arrays = [batch.column(name) for name in wanted]
-                    if geometry:
-                        arrays.append(_checked(batch.column(own)))
-                    yield pa.RecordBatch.from_arrays(arrays, names)
+        # What the reader notices (repeated ids, empty geometries) is no matter here.
+        warnings.simplefilter("ignore")
+        with open_arrow(
+            self._path, layer=self._layer, columns=columns, batch_size=rows, read_geometry=geometry, use_pyarrow=True
+        ) as (meta, reader):
+            own = meta["geometry_name"] or "wkb_geometry"
+            wanted = [name for name in reader.schema.names if name != own] if columns is None else columns
+            for batch in reader:
+                arrays = [batch.column(name) for name in wanted]
+                if geometry:
+                    arrays.append(_checked(batch.column(own)))
+                yield pa.RecordBatch.from_arrays(arrays, [*wanted, "geometry"] if geometry else wanted)
 
     def _views(self) -> set[str]:
         """Return the tables of a GeoPackage that are computed as they are read, in small letters.
@@ -176,28 +281,20 @@ class Layers:
         else:
             base = sqlite3.connect(":memory:")
             base.deserialize(_open(self._job, None).read())
-        try:
+        query = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'table')"
+        with contextlib.closing(base):
             base.execute("PRAGMA trusted_schema = OFF")
-            made = list(
-                base.execute("SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'table')")
-            )
-        except sqlite3.Error as problem:
-            raise OSError(f"it is no readable GeoPackage ({problem})") from None
-        finally:
-            base.close()
+            made = list(base.execute(query))
         views = {str(name).lower() for kind, name, sql in made if kind == "view" or _computed(str(sql))}
-        if said := sorted(name for name in views if name.startswith(("gpkg_", "sqlite_"))):
-            raise OSError(f"{said[0]!r} in it must be a table, but is a view")
+        if wrong := sorted(name for name in views if name.startswith(("gpkg_", "sqlite_"))):
+            raise OSError(f"{wrong[0]!r} in it must be a table, but is a view")
         return views
 
 
 def _computed(sql: str) -> bool:
     """Return whether a table is virtual, and not one of the spatial indices that GeoPackages have."""
-    words = sql.upper().split()
-    return (
-        words[:2] == ["CREATE", "VIRTUAL"]
-        and "RTREE" not in sql.upper().partition(" USING ")[2].split("(")[0]
-    )
+    made, _, module = sql.upper().partition(" USING ")
+    return made.split()[:2] == ["CREATE", "VIRTUAL"] and "RTREE" not in module.split("(")[0]
 
 
 def _checked(column: Any) -> Any:
@@ -215,7 +312,7 @@ def _checked(column: Any) -> Any:
 
 
 class Parquet:
-    """The columns of a Parquet file."""
+    """The columns of a Parquet file, whose footer is read where the file is opened."""
 
     def __init__(self, job: dict[str, Any], content: bytes | None) -> None:
         import pyarrow.parquet  # noqa: F401 - before memory is limited
@@ -223,11 +320,9 @@ class Parquet:
         self._job, self._content = job, content
 
     def describe(self) -> dict[str, Any]:
-        """Return nothing: the footer is read where the file is opened."""
         return {}
 
     def batches(self, columns: list[str] | None, geometry: bool, rows: int) -> Iterator[Any]:
-        """Yield batches of some columns, or all."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -272,20 +367,14 @@ class Sheets:
         return {"layers": sheets, "first": next(self._rows(None), None)}
 
     def batches(self, columns: list[int], skip: int, rows: int) -> Iterator[Any]:
-        """Yield batches of columns by position, without the first rows."""
         import pyarrow as pa
 
-        held: list[list[str | None]] = []
         # A row is padded up to the last column that is read, not to the last that it has.
-        for number, row in enumerate(self._rows(max(columns, default=0) + 1)):
-            if number < skip:
-                continue
-            held.append([row[i] if i < len(row) else None for i in columns])
-            if len(held) == rows:
-                yield _texts(pa, held, len(columns))
-                held = []
-        if held:
-            yield _texts(pa, held, len(columns))
+        found = itertools.islice(self._rows(max(columns, default=0) + 1), skip, None)
+        names = [str(i) for i in range(len(columns))]
+        while some := list(itertools.islice(found, rows)):
+            arrays = [pa.array([row[i] if i < len(row) else None for row in some], pa.string()) for i in columns]
+            yield pa.RecordBatch.from_arrays(arrays, names)
 
     def _rows(self, width: int | None) -> Iterator[list[str | None]]:
         """Yield rows that are not empty, up to a width."""
@@ -293,11 +382,6 @@ class Sheets:
             cells = [_as_text(cell) for cell in row]
             if any(cell is not None for cell in cells):
                 yield cells
-
-
-def _texts(pa: Any, rows: list[list[str | None]], width: int) -> Any:
-    arrays = [pa.array([row[i] for row in rows], pa.string()) for i in range(width)]
-    return pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(width)])
 
 
 def _as_text(cell: Any) -> str | None:
