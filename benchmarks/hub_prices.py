@@ -6,7 +6,7 @@ import math
 import warnings
 
 import deltahist as dh
-from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Flow
 
 

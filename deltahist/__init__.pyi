@@ -33,7 +33,7 @@ from .kinds.diffusion import DiffusionMechanism as DiffusionMechanism, PrivacyLe
 from .kinds.network import Network as Network
 from .kinds.rappor import Rappor as Rappor
 from .mechanisms import Mechanism as Mechanism
-from .mechanisms.calibration import sensitivity as sensitivity
+from .mechanisms.histogram import sensitivity as sensitivity
 from .personal.database import Database as Database
 from .personal.people import People as People
 from .planning import (

@@ -9,7 +9,7 @@ import numpy as np
 
 from deltahist.decode import Decoder, decoder
 from deltahist.errors import InputError
-from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.privacy import Gaussian
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import all_ranges

@@ -9,7 +9,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.counting.private import Private
-from deltahist.mechanisms.sequence import Step
+from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import UNPAID, Clock, Preprocessing
 from deltahist.releases.page import render_page
 from deltahist.statement import explain_limits

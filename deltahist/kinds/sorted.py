@@ -17,9 +17,7 @@ from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.kinds.isotonic import Isotonic, below
-from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of, stamp
-from deltahist.mechanisms.calibration import scale_noise
-from deltahist.mechanisms.sequence import Chain
+from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise, stamp
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable

@@ -1,12 +1,14 @@
-"""Mechanism: what will be published, fixed before any data are read."""
+"""Mechanisms of every kind: what will be published, fixed before any data are read, and its place in a sequence."""
 
 from __future__ import annotations
 
 import abc
 import functools
+import itertools
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -14,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.errors import InputError, positive
-from deltahist.mechanisms.sequence import Chain, Step
-from deltahist.preprocessing import Preprocessing
+from deltahist.errors import InputError, positive, whole
+from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.privacy import Guarantee, Law, law_for
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
+from deltahist.space.profile import Limit, describe_limits, limits_of, read_lasting
 from deltahist.statement import list_facts, summarize_limits, write_statement
 from deltahist.strategies.base import Members
 
@@ -27,6 +29,194 @@ from deltahist.strategies.base import Members
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
 #: Limits are combined where there are fewer than this: the time it takes grows with each.
 _COMBINED = 4
+#: Longest chain that is read from a file.
+_LONGEST = 10_000
+#: No start lies before that many seconds, or step numbers.
+_FAR = 10**15
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Which of the releases of a chain one is; public.
+
+    Parameters
+    ----------
+    name : 32 hexadecimal digits, drawn at random; empty for a more private copy of a release that is in no chain.
+    amounts : ε or ρ of the releases up to this one, rising: all of them together cost the last one.
+    copied : ε or ρ of a more private copy that was made of that last one (`dh.tighten`); None for the release itself.
+    origin : of a copy: SHA-256 of the release that it was made of. Together with that release all copies cost what it
+        does.
+    """
+
+    name: str
+    amounts: tuple[Fraction, ...]
+    copied: Fraction | None = None
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        copy, amounts = self.copied is not None, self.amounts
+        if not re.fullmatch(r"([0-9a-f]{32})?" if copy else r"[0-9a-f]{32}", self.name):
+            raise InputError(f"name of a chain is {self.name!r}: it must be 32 hexadecimal digits")
+        if not 0 < len(amounts) <= _LONGEST or not amounts[0] > 0:
+            raise InputError(f"a chain of {len(amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero")
+        for before, now in itertools.pairwise(amounts):
+            if not before < now:
+                raise InputError(
+                    f"amounts of a chain go from {float(before):.10g} to {float(now):.10g}: they must rise"
+                )
+        if self.copied is not None and not 0 < self.copied < amounts[-1]:
+            raise InputError(
+                f"a copy at {float(self.copied):.10g} of a release at {float(amounts[-1]):.10g}: it must be less"
+            )
+        if not re.fullmatch(r"[0-9a-f]{64}" if copy else "", self.origin):
+            raise InputError(
+                f"origin is {self.origin!r}: a copy must state the SHA-256 of the release that it was made of, and "
+                "other releases none"
+            )
+
+    @property
+    def number(self) -> int:
+        """Which release of the chain it is, from 1."""
+        return len(self.amounts)
+
+    @property
+    def amount(self) -> Fraction:
+        """ε or ρ of the release itself."""
+        return self.amounts[-1] if self.copied is None else self.copied
+
+    def finer(self, amount: Fraction) -> Chain:
+        """Return the chain with a further release; InputError unless its amount is larger."""
+        if self.copied is not None:
+            raise InputError(
+                "the release is a more private copy, which cannot be refined: refine the release that it was made of"
+            )
+        if not amount > self.amounts[-1]:
+            raise InputError(
+                f"the amount is {float(amount):.10g}, but the release has spent {float(self.amounts[-1]):.10g}: it "
+                "must be more (a more private copy of a release is what `tighten` makes)"
+            )
+        return replace(self, amounts=(*self.amounts, amount))
+
+    def words(self, letter: str) -> str:
+        """Say how much all releases of the chain cost together."""
+        if self.copied is not None:
+            of = f"release {self.number} of chain {self.name}, " if self.name else ""
+            amount = f"{letter} = {float(self.amounts[-1]):.10g}"
+            return (
+                f"a more private copy of {of}a release with {amount} and the SHA-256 {self.origin}: all copies of that "
+                f"release together, and it, cost at most {amount}, not the sum"
+            )
+        whole = f"{letter} = {float(self.amount):.10g}"
+        if self.number == 1:
+            return f"release 1 of chain {self.name}; it may be refined: all releases then cost what the last one does"
+        return f"release {self.number} of chain {self.name}: all {self.number} together cost {whole}, not the sum"
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-ready description; amounts are kept exact."""
+        copied = {} if self.copied is None else {"copied": str(self.copied), "origin": self.origin}
+        return {"name": self.name, "amounts": [str(a) for a in self.amounts], **copied}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any] | None) -> Chain | None:
+        """Make the chain that `describe` described, from an untrusted file; None for no chain."""
+        if description is None:
+            return None
+        amounts, copied = description["amounts"][: _LONGEST + 1], description.get("copied")
+        return cls(
+            description["name"],
+            tuple(Fraction(a) for a in amounts),
+            None if copied is None else Fraction(copied),
+            str(description.get("origin", "")),
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the maps of a stream, every `window` of which in a row spend at most `budget` together.
+
+    Parameters
+    ----------
+    clock : defines steps. number : of the step, from 0.
+    window : steps that share the budget. budget : of every window, ε or ρ.
+    limits : what more steps in a row spend together at most: pairs (steps, times the budget), infinity for all.
+
+    >>> import deltahist as dh
+    >>> step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
+    >>> step.label, step.words
+    ('2010-05-03', 'every 7 steps in a row, of 1 day each, spend at most ε = 1 together')
+    """
+
+    clock: Clock
+    number: int
+    window: int
+    budget: Budget
+    limits: tuple[Limit, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "number", whole(least=0, number=self.number))
+        object.__setattr__(self, "window", whole(window=self.window))
+        object.__setattr__(self, "limits", read_lasting(self.limits, self.window))
+        try:
+            self.clock.label(self.number)
+        except (OverflowError, ValueError):
+            raise InputError(f"number is {self.number:,}: such a step lies outside all dates") from None
+        if self.budget.probability is not None:
+            raise InputError("the budget of a window has a failure probability: it must be ε or ρ")
+
+    @property
+    def label(self) -> str:
+        """The step's name: its date, or its number."""
+        return self.clock.label(self.number)
+
+    @property
+    def words(self) -> str:
+        """The promise of all maps of a window together, in words."""
+        letter = _letter(self.budget)
+        period = f", of {self.clock.period} each," if self.clock.every else ""
+        every = f"every {self.window:,} steps in a row" if self.window > 1 else "every step"
+        most = f"{letter} = {float(self.budget.amount):.10g}"
+        spend = f"spend at most {most} together" if self.window > 1 else f"spends at most {most}"
+        return f"{every}{period} {spend}"
+
+    @property
+    def beyond(self) -> list[str]:
+        """Promises for data that differ in more steps than a window has, in words."""
+        letter = _letter(self.budget)
+        amount = float(self.budget.amount)
+        out = [
+            f"{'in whichever steps' if limit.any else f'within {limit.distance:,} steps'} {letter} = "
+            f"{amount * float(limit.factor):.10g}"
+            for limit in self.limits
+        ]
+        if not self.limits or not self.limits[-1].any:
+            until = int(self.limits[-1].distance) if self.limits else self.window
+            most = amount * float(self.limits[-1].factor if self.limits else 1)
+            out.append(f"within {2 * until:,} steps {letter} = {2 * most:.10g}, and so on without end")
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-ready public description; the budget is kept exact."""
+        return {
+            "start": self.clock.start,
+            "every": self.clock.every,
+            "number": self.number,
+            "window": self.window,
+            self.budget.unit: str(self.budget.amount),
+            **({"limits": describe_limits(self.limits)} if self.limits else {}),
+        }
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Step:
+        """Make the step that `describe` described, from an untrusted file."""
+        clock = Clock(
+            whole(least=-_FAR, start=description["start"]), whole(least=0, every=description["every"])
+        )
+        epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
+        budget = Budget(epsilon, rho)
+        limits = tuple(Limit(*pair) for pair in limits_of(description.get("limits", [])))
+        return cls(clock, description["number"], description["window"], budget, limits)
 
 
 class OfMechanism:
@@ -55,14 +245,8 @@ class OfMechanism:
         return self.mechanism.any_move
 
 
-_Made = TypeVar("_Made")
-
-
 def stamp(made: _Made, publishable: bool) -> _Made:
-    """Stamp a new release, or one that was read from a file: is it for publication?
-
-    The arrays cannot be changed any more, and no copy with other numbers keeps the stamp.
-    """
+    """Stamp a release as being for publication or not; its arrays cannot be changed any more."""
     for value in vars(made).values():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
@@ -71,10 +255,9 @@ def stamp(made: _Made, publishable: bool) -> _Made:
 
 
 class BaseMechanism(abc.ABC):
-    """A neighbourhood, a budget, how rows become numbers, and all that follows from them.
+    """A neighbourhood, a budget, how rows become numbers, and all that follows from them; it never sees data.
 
-    A mechanism is a frozen dataclass of public choices. It never sees data: whoever holds one knows what will be
-    promised, how large the noise will be and what the file will say, before a row is read.
+    A kind of release has a frozen dataclass of public choices that derives from this.
     """
 
     neighbourhood: Neighbourhood
@@ -173,10 +356,7 @@ class BaseMechanism(abc.ABC):
         return self._with(counting=counting)
 
     def with_budget(self, budget: Budget) -> Self:
-        """Return the same mechanism at another budget in its own unit; InputError in the other one.
-
-        A mechanism that was made for ε with a probability may be one of ρ.
-        """
+        """Return the same mechanism at another budget in its own unit (ρ, if made for ε with a probability)."""
         if budget.unit != self.budget.unit:
             raise InputError(
                 f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is made for that unit"
@@ -212,12 +392,9 @@ class BaseMechanism(abc.ABC):
     def cost_within(self, distance: float | str) -> tuple[Fraction | float, Fraction | float]:
         """Return the largest cost of a move over a distance: exactly, and by the bound ⌈distance/δ⌉.
 
-        The distance is in ground units, or "2km"; an infinite one stands for any move. The exact cost is the
-        mechanism's own (`cost_under`), in the units of the budget. A path of ⌈distance/δ⌉ moves within δ gives the
-        bound: that many ε, or its square times ρ. The bound is infinite where a failure probability grows to one on
-        the way. Limits of the neighbourhood bound the cost as well, alone or together.
-
-        Raises InputError if the distance is not above zero.
+        The distance is in ground units, or "2km"; an infinite one stands for any move. A path of ⌈distance/δ⌉ moves
+        within δ gives the bound: that many ε, or its square times ρ, and infinity where a failure probability grows to
+        one on the way. Limits of the neighbourhood bound the cost as well.
         """
         near = self.neighbourhood
         if isinstance(distance, str):
@@ -230,7 +407,7 @@ class BaseMechanism(abc.ABC):
         return self._costs[distance]
 
     def promised_within(self, distance: float) -> Fraction | float:
-        """Return the cost of a move over a distance (ground units) by the promise alone: the bound of `cost_within`."""
+        """Return the bound of `cost_within`, for a distance in ground units."""
         near = self.neighbourhood
         bound = bound_of(self.guarantee, -(-near.steps_of(distance) // near.radius))
         if not near.profile:
@@ -245,7 +422,7 @@ class BaseMechanism(abc.ABC):
     @property
     def letter(self) -> str:
         """ "ε" or "ρ", whichever is spent."""
-        return "ε" if self.budget.unit == "epsilon" else "ρ"
+        return _letter(self.budget)
 
     def approximate(self, probability: float) -> float:
         """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε itself."""
@@ -262,12 +439,12 @@ class BaseMechanism(abc.ABC):
         sure = self.guarantee.certainty
         who = "whoever holds two places within δ for equally likely"
         if sure > MOST_CERTAIN:
-            return f"{who} can be {_percent(sure)} sure of one of them afterwards"
+            return f"{who} can be {100 * sure:.6g}% sure of one of them afterwards"
         noise = self.noise_of_a_cell if sure > NEARLY_CERTAIN else None
         if noise is not None and noise < 1:
             return (
                 f"the noise in a cell's count is less than one point (standard deviation {noise:.2g}), and {who} can "
-                f"be {_percent(sure)} sure afterwards"
+                f"be {100 * sure:.6g}% sure afterwards"
             )
         return None
 
@@ -293,8 +470,8 @@ class BaseMechanism(abc.ABC):
         return write_statement(self)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.6g}%"
+def _letter(budget: Budget) -> str:
+    return "ε" if budget.unit == "epsilon" else "ρ"
 
 
 def bound_of(guarantee: Guarantee, steps: int) -> Fraction | float:
@@ -309,9 +486,7 @@ def bound_of(guarantee: Guarantee, steps: int) -> Fraction | float:
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
-    """Return the factor of the budget that a move over a ground distance costs at most.
-
-    The move is made directly, or as several moves on the way, each within δ or a limit.
+    """Return the factor of the budget that a move over a ground distance costs, directly or in several moves.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1, limits=[(10, 2), ("any", 8)])
@@ -350,3 +525,32 @@ def budget_of(description: dict[str, Any]) -> Budget:
     """Read the budget that `budget_description` described; InputError unless it is exactly one amount."""
     epsilon, rho = (None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho"))
     return Budget(epsilon, rho)
+
+
+class Root(float):
+    """The square root of an exact number: a float that keeps the exact square.
+
+    >>> Root.of(Fraction(2)).squared
+    Fraction(2, 1)
+    """
+
+    squared: Fraction
+
+    @classmethod
+    def of(cls, squared: Fraction | int) -> Root:
+        """Return the root of a number that is not negative."""
+        out = cls(math.sqrt(squared))
+        out.squared = Fraction(squared)
+        return out
+
+
+def scale_noise(
+    budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False
+) -> Law:
+    """Return the noise that hides a number of times a change: in the L1 norm for ε, in the L2 norm for ρ.
+
+    Gaussian noise that is `refinable` later on is continuous, and rounded (docs/gradual.md).
+    """
+    law = law_for(budget.unit, refinable=refinable)
+    power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm
+    return law.hiding(times**law.norm * power, budget.amount)

@@ -1,9 +1,10 @@
-"""Mechanism of a histogram: y = A c + R(η), with everything that follows from it before there are data."""
+"""Mechanism of a histogram: y = A c + R(η), its exact sensitivity, and all that follows before there are data."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -13,20 +14,149 @@ from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, decoder
-from deltahist.errors import InputError
-from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
-from deltahist.mechanisms.calibration import Root, approximate_epsilon, noise_laws, rho_at, sensitivity
-from deltahist.mechanisms.sequence import Chain, Step
+from deltahist.errors import InputError, one_of, whole
+from deltahist.mechanisms.base import (
+    BaseMechanism,
+    Chain,
+    Root,
+    Step,
+    budget_description,
+    budget_of,
+    scale_noise,
+)
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Law
+from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
-from deltahist.strategies.base import Members, Strategy
+from deltahist.strategies.base import Members, Strategy, whole_shares
 from deltahist.strategies.registry import from_description, named
 
 #: δ must be at least so many times as long as what the way to the map tears apart.
 _MOST_JUMPS = 100
+
+
+def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
+    """Largest change of the (share-weighted) answers to a strategy between neighbouring data sets.
+
+    The largest p-norm of a column of A E, where E is the neighbourhood's incidence matrix: one column per
+    move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e). What a neighbourhood
+    with limits promises for moves beyond δ counts over its factor.
+    Source: 2014, sections 5.2 and 5.3; docs/privacy/profiles.md.
+
+    Parameters
+    ----------
+    strategy, near : on one and the same domain.
+    norm : 1 (Laplace noise) or 2 (Gaussian noise).
+
+    Returns
+    -------
+    Fraction for the 1-norm; for the 2-norm a float whose attribute `squared` is the exact square.
+
+    Raises
+    ------
+    InputError
+        If the domains differ.
+
+    >>> import deltahist as dh
+    >>> domain = dh.Domain((0, 1), (4,))
+    >>> near = dh.Neighbourhood(domain, delta=0.25, sources="left")
+    >>> int(sensitivity(dh.strategies.Cumulative(domain), near)), int(sensitivity(dh.strategies.Identity(domain), near))
+    (1, 2)
+    """
+    one_of((1, 2), norm=norm)
+    if strategy.domain != near.domain:
+        raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
+    relations = near.relations
+    costs: dict[int, Fraction] = {}
+
+    def cost(place: int) -> Fraction:
+        if place not in costs:
+            relation = relations[place][1]
+            known = strategy.edge_cost(relation, norm)
+            costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
+        return costs[place]
+
+    # Costs grow with the distance, and so do factors: what lies between two relations costs no more than the further
+    # one, over the factor of the first one in between.
+    largest, spans = Fraction(0), [(0, len(relations) - 1)]
+    while spans:
+        low, high = spans.pop()
+        largest = max(largest, *(cost(place) / relations[place][0] ** norm for place in (low, high)))
+        if high - low > 1 and cost(high) > largest * relations[low + 1][0] ** norm:
+            middle = (low + high) // 2
+            spans += [(low, middle), (middle, high)]
+    return largest if norm == 1 else Root.of(largest)
+
+
+def explicit_edge_cost(strategy: Strategy, near: Neighbourhood, norm: int) -> Fraction:
+    """Return the definition itself: the largest sum of (share · |entry|)^norm over the columns of A E."""
+    shares, denominator = whole_shares([g.share for g in strategy.groups])
+    change = abs(strategy.changes(near))
+    if norm == 2:
+        change = change.multiply(change)
+    change = change.tocsr()
+    # Shares may be fractions of any length: their products are Python's whole numbers, which never overflow.
+    total = np.zeros(change.shape[1], dtype=object)
+    for group, share in zip(strategy.groups, shares, strict=True):
+        total += share**norm * change[group.members].sum(axis=0).astype(object)
+    return Fraction(max(total.tolist(), default=0), denominator**norm)
+
+
+def noise_laws(
+    strategy: Strategy,
+    largest: Fraction | Root,
+    budget: Budget,
+    contributions: int,
+    *,
+    refinable: bool = False,
+) -> tuple[Law, ...]:
+    """Return the noise law of each group of rows (docs/privacy/histogram.md)."""
+    times = whole(contributions=contributions)
+    return tuple(
+        scale_noise(budget, largest, times / Fraction(g.share), refinable=refinable) for g in strategy.groups
+    )
+
+
+def approximate_epsilon(
+    laws: Sequence[Law], draws: int, guarantee: Guarantee, probability: float, times: Fraction = Fraction(1)
+) -> float:
+    """Return ε at a failure probability δ_prob: the better of the one by zCDP and the one proved for Gaussian noise.
+
+    `times` : the budget over that of the first release of its chain.
+    """
+    known = guarantee.approximate(probability)
+    variances = [least for law in laws if (least := law.least_variance(float(times))) is not None]
+    if guarantee.rho is None or not variances:
+        return known
+    tight = gaussian_epsilon(float(guarantee.rho), probability, least_variance=min(variances), draws=draws)
+    return min(known, tight)
+
+
+def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int) -> Fraction:
+    """Return the largest ρ whose Gaussian noise on a strategy is (ε, δ_prob)-private, rounded down.
+
+    `largest` is the 2-norm sensitivity of the strategy. Raises InputError if no Gaussian noise reaches ε.
+    """
+    target, probability = float(budget.amount), budget.probability
+    assert probability is not None
+    unit = noise_laws(strategy, largest, Budget(rho=Fraction(1)), contributions)
+
+    def spent(rho: Fraction) -> float:
+        laws = [replace(law, parameter=law.parameter / rho) for law in unit]
+        return approximate_epsilon(laws, strategy.draws, Guarantee(rho=rho), probability)
+
+    low, high = Fraction(0), Fraction(1)
+    while spent(high) <= target:
+        low, high = high, high * 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spent(middle) <= target else (low, middle)
+    if not low:
+        raise InputError(
+            f"epsilon is {target:g}: no Gaussian noise reaches it at a probability of {probability!r}"
+        )
+    return low
 
 
 @dataclass(frozen=True)
@@ -95,9 +225,7 @@ class Mechanism(BaseMechanism):
         """Refuse counts that were not made as the guarantee needs them."""
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
         if strategy.domain != near.domain:
-            raise InputError(
-                "the strategy and the neighbourhood are on different domains: they must share one"
-            )
+            raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
                 "outside is 'drop', but the boundary is no source: a point could vanish by moving out; take "
@@ -107,8 +235,7 @@ class Mechanism(BaseMechanism):
         if way is not None and way.jump * _MOST_JUMPS > near.domain.length(near.delta, name="delta"):
             raise InputError(
                 f"the points came to the map by {way.name!r}, which takes near points up to {way.jump:.3g} units of "
-                f"the map apart: that must be at most a hundredth of delta={near.delta!r}; bring the coordinates to "
-                f"{near.domain.crs} by a smooth operation first"
+                f"the map apart: at most a hundredth of delta={near.delta!r} is allowed; project by a smooth operation"
             )
         if strategy.keeps_total and not near.fixed_membership:
             raise InputError(
@@ -200,7 +327,7 @@ class Mechanism(BaseMechanism):
 
     def approximate(self, probability: float) -> float:
         times = Fraction(1) if self.chain is None else self.budget.amount / self.chain.amounts[0]
-        return approximate_epsilon(self.laws, self.strategy, self.guarantee, probability, times)
+        return approximate_epsilon(self.laws, self.draws, self.guarantee, probability, times)
 
     def variance(self, workload: Workload, *, continuous: bool = False) -> NDArray[np.float64]:
         """Return the expected squared error of the answer to each query (m,), in points squared.
@@ -217,7 +344,7 @@ class Mechanism(BaseMechanism):
         if continuous:
             laws = [replace(law, continuous=True) for law in self.laws]
             found = decoder(self.strategy, laws, total_known=self.total_known)
-        return found.variance(_queries(workload, self.domain))
+        return found.variance(workload.cover(self.domain) if isinstance(workload, Regions) else workload)
 
     def rmse(self, workload: Workload) -> float:
         """Return the expected root mean square error per query, in points; kept for the workload asked last."""
@@ -259,8 +386,3 @@ class Mechanism(BaseMechanism):
             Step.from_description(description["step"]) if description.get("step") else None,
             Chain.from_description(description.get("chain")),
         )
-
-
-def _queries(work: Workload, domain: Domain) -> Any:
-    """Return queries that a decoder takes: boxes, or regions by their cells."""
-    return work.cover(domain) if isinstance(work, Regions) else work

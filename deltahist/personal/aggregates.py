@@ -21,7 +21,7 @@ from deltahist.accounts.rules import ceil_nano, read_amount
 from deltahist.budget import Budget
 from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed, finite, positive
-from deltahist.mechanisms.calibration import scale_noise
+from deltahist.mechanisms.base import scale_noise
 from deltahist.personal.query import Expression, Query, list_values
 from deltahist.privacy import Law
 from deltahist.publishers.publication import draw

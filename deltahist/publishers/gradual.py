@@ -18,8 +18,7 @@ from deltahist.budget import Budget
 from deltahist.errors import InputError
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.base import BaseMechanism, stamp
-from deltahist.mechanisms.sequence import Chain
+from deltahist.mechanisms.base import BaseMechanism, Chain, stamp
 from deltahist.noise.process import Path as PathOfNoise, process_of
 from deltahist.privacy import Law
 from deltahist.publishers.publication import Noise, check_protection, publish_measured

@@ -16,7 +16,7 @@ from deltahist.checks import check_foreign, check_groups
 from deltahist.counting.private import find_preprocessing
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.calibration import sensitivity
+from deltahist.mechanisms.histogram import sensitivity
 from deltahist.planning import mechanism_for
 from deltahist.publishers.publication import (
     check_protection,

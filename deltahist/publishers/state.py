@@ -19,7 +19,7 @@ from deltahist._files import check_format, check_secret, exclusive, write_whole
 from deltahist.errors import DamagedFile, InputError, fits_memory
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.sequence import Chain
+from deltahist.mechanisms.base import Chain
 from deltahist.releases import BaseRelease, Release
 from deltahist.releases.base import from_bytes
 

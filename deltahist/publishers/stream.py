@@ -20,8 +20,7 @@ from deltahist.counting.private import Private
 from deltahist.counting.steps import check_folders, count_steps, step_files
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.base import MOST_CERTAIN
-from deltahist.mechanisms.sequence import Step
+from deltahist.mechanisms.base import MOST_CERTAIN, Step
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
 from deltahist.publishers.histogram import publish

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from deltahist.mechanisms import calibration, histogram as mechanism
+from deltahist.mechanisms import histogram as mechanism
 from deltahist.privacy import Law
 from deltahist.publishers import histogram, publication
 from deltahist.space.domain import Domain
@@ -105,11 +105,11 @@ def scaled_noise(patch: pytest.MonkeyPatch, factor: Fraction) -> None:
 
 def understated_sensitivity(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: the sensitivity (its square for the 2-norm) is one less than it is."""
-    right = calibration.sensitivity
+    right = mechanism.sensitivity
 
     def less(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Any:
         value = right(strategy, near, norm=norm)
-        return value - 1 if norm == 1 else calibration.Root.of(value.squared - 1)  # type: ignore[union-attr]
+        return value - 1 if norm == 1 else mechanism.Root.of(value.squared - 1)  # type: ignore[union-attr]
 
     patch.setattr(mechanism, "sensitivity", less)
 

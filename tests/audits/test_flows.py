@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from deltahist.budget import Budget
-from deltahist.mechanisms import Mechanism, calibration, histogram as mechanism
+from deltahist.mechanisms import Mechanism, histogram as mechanism
 from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
 from deltahist.space.neighbourhood import Neighbourhood
@@ -90,12 +90,12 @@ def test_a_flow_on_a_line_keeps_its_promise(points):
 
 def understated(patch):
     """Plant a bug: a move is taken to cost 9/10 of what it does."""
-    right = calibration.sensitivity
+    right = mechanism.sensitivity
 
     def less(strategy, near, *, norm=1):
         value = right(strategy, near, norm=norm)
         return (
-            value * Fraction(9, 10) if norm == 1 else calibration.Root.of(value.squared * Fraction(81, 100))
+            value * Fraction(9, 10) if norm == 1 else mechanism.Root.of(value.squared * Fraction(81, 100))
         )
 
     patch.setattr(mechanism, "sensitivity", less)

@@ -8,7 +8,7 @@ import pytest
 import shapely
 from examples import quiet
 
-from deltahist.mechanisms.calibration import sensitivity
+from deltahist.mechanisms.histogram import sensitivity
 from deltahist.space.domain import Domain
 from tests.audits.test_exact import NAMES, some_case
 

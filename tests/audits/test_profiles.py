@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from deltahist.mechanisms import calibration, histogram as mechanism
+from deltahist.mechanisms import histogram as mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Identity
 from tests.audits.cases import BUGS, end_to_end, line
@@ -62,7 +62,7 @@ def test_both_promises_hold_for_gaussian_noise():
 
 
 def test_a_limit_that_is_ignored_is_caught_far_away_only(monkeypatch):
-    right = calibration.sensitivity
+    right = mechanism.sensitivity
     monkeypatch.setattr(
         mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, near.without_limits(), norm=norm)
     )
@@ -73,11 +73,11 @@ def test_a_limit_that_is_ignored_is_caught_far_away_only(monkeypatch):
 
 def test_a_factor_that_counts_once_in_rho_is_caught(monkeypatch):
     """The square of the factor is promised, so that noise must not be made for more than that."""
-    right = calibration.sensitivity
+    right = mechanism.sensitivity
 
     def lenient(strategy, near, *, norm=1):
         whole = right(strategy, near.relations[-1][1], norm=2).squared / near.relations[-1][0] ** 3
-        return calibration.Root.of(whole)
+        return mechanism.Root.of(whole)
 
     monkeypatch.setattr(mechanism, "sensitivity", lenient)
     assert at_both_distances(tight, 4, budget="rho", amount=Fraction(1, 8))[1].rejected

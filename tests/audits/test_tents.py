@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from deltahist.mechanisms import calibration, histogram as mechanism
+from deltahist.mechanisms import histogram as mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Tents
 from tests.audits.cases import line, scaled_noise, square
@@ -47,7 +47,7 @@ def test_a_limit_that_is_ignored_is_caught(monkeypatch):
     shares = {"shares": (Fraction(1), Fraction(3))}
     findings = near_and_far(Fraction(5, 4), line(6), 3, **shares)
     assert not any(refuted(found) for found in findings), "\n".join(map(report, findings))
-    right = calibration.sensitivity
+    right = mechanism.sensitivity
     monkeypatch.setattr(
         mechanism, "sensitivity", lambda A, near, *, norm=1: right(A, near.without_limits(), norm=norm)
     )

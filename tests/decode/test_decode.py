@@ -6,7 +6,7 @@ from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode import DenseDecoder, IterativeDecoder, box_sums, decoder, prefix_sums, sums_between
-from deltahist.mechanisms.calibration import calibrate
+from tests.laws import calibrate
 
 
 def cases(name, number, seed=3, most=(16, 6)):

@@ -6,7 +6,7 @@ from examples import STRATEGIES, random_domain
 
 import deltahist as dh
 from deltahist.decode import DenseDecoder, IterativeDecoder, decoder
-from deltahist.mechanisms.calibration import calibrate
+from tests.laws import calibrate
 
 
 def cases(name, number):

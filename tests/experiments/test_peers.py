@@ -10,13 +10,13 @@ import pytest
 
 import deltahist as dh
 from deltahist.decode import box_sums
-from deltahist.mechanisms.calibration import calibrate
 from deltahist.noise import discrete_laplace
 from experiments.compare_2d import read_counts
 from experiments.peers import LINEAR, MECHANISMS, PEERS, STRATEGIES, grids, noise, products, trees
 from experiments.peers.grids import adaptive_grid, uniform_grid
 from experiments.peers.products import fixed_point, mean_error, p_identity
 from experiments.peers.trees import hb2d, privtree, quadtree
+from tests.laws import calibrate
 
 DOMAIN = dh.Domain((0, 0, 16, 16), (16, 16))
 ANYWHERE = dh.Neighbourhood(DOMAIN, 100)

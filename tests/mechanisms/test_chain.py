@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 import deltahist as dh
-from deltahist.mechanisms.calibration import scale_noise
-from deltahist.mechanisms.sequence import Chain
+from deltahist.mechanisms.base import Chain, scale_noise
 from deltahist.noise.process import Brownian
 from deltahist.privacy import RoundedGaussian, gaussian_epsilon
 

@@ -8,7 +8,7 @@ from examples import STRATEGIES, random_domain
 
 import deltahist as dh
 from deltahist.mechanisms.base import factor_promised
-from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.mechanisms.histogram import explicit_edge_cost
 
 DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
 

@@ -11,9 +11,10 @@ from examples import STRATEGIES, random_domain, random_neighbourhood
 import deltahist as dh
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
-from deltahist.mechanisms.calibration import calibrate, rho_at
+from deltahist.mechanisms.histogram import rho_at
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.operations import Projection
+from tests.laws import calibrate
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)

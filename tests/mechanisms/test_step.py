@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.mechanisms.sequence import Step
+from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")

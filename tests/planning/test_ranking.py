@@ -9,7 +9,7 @@ import shapely
 
 import deltahist as dh
 from deltahist.decode import base
-from deltahist.mechanisms.sequence import Chain
+from deltahist.mechanisms.base import Chain
 from deltahist.planning import mechanism_for
 
 

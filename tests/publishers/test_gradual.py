@@ -410,7 +410,7 @@ def test_two_processes_take_turns(chain):
 
 
 def test_a_step_of_a_stream_has_no_state(tmp_path):
-    from deltahist.mechanisms.sequence import Step
+    from deltahist.mechanisms.base import Step
     from deltahist.preprocessing import Clock
 
     mechanism = dh.Mechanism(

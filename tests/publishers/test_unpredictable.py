@@ -39,14 +39,14 @@ def histogram_at(**amount):
 
 def in_chain(**amount):
     mechanism = histogram_at(**amount)
-    return mechanism.with_chain(dh.mechanisms.sequence.Chain("0" * 32, (mechanism.budget.amount,)))
+    return mechanism.with_chain(dh.mechanisms.base.Chain("0" * 32, (mechanism.budget.amount,)))
 
 
 def finer(mechanism, times):
     amount = mechanism.budget.amount * times
     if times > 1:
         return mechanism.with_chain(mechanism.chain.finer(amount))
-    return mechanism.with_chain(dh.mechanisms.sequence.Chain("0" * 32, mechanism.chain.amounts, amount, "0" * 64))
+    return mechanism.with_chain(dh.mechanisms.base.Chain("0" * 32, mechanism.chain.amounts, amount, "0" * 64))
 
 
 def draw_chain(mechanism, times):

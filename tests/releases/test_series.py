@@ -8,7 +8,7 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.answers import answer_each
-from deltahist.mechanisms.sequence import Step
+from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
 from deltahist.releases.series import Summed
 

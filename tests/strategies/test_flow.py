@@ -7,9 +7,10 @@ import pytest
 from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
-from deltahist.mechanisms.calibration import calibrate, explicit_edge_cost
+from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Flow, from_description
 from deltahist.strategies.flow.lines import hats, sums_on
+from tests.laws import calibrate
 
 
 def cases(number, seed, most=(12, 5)):

@@ -5,8 +5,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.decode import DenseDecoder
-from deltahist.mechanisms.calibration import calibrate
 from deltahist.strategies.hierarchical import TreeDecoder
+from tests.laws import calibrate
 
 
 def both(shape, branching, known=False, shares=None, budget=None):

@@ -9,7 +9,7 @@ from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode.forms import mean_of
-from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Flow, from_description
 from deltahist.strategies.flow.costs import Prices, most_direct
 from deltahist.strategies.flow.entry import HUB_STRIPS, HUB_SUMS, HUBS, HubGrid, HubLine, Hubs

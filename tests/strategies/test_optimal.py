@@ -13,7 +13,7 @@ import shapely
 from profiles import dearest, limited, promised, random_limits
 
 import deltahist as dh
-from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Spectral, convex
 from deltahist.strategies.convex import EdgeBounds, exact_gram, workload_gram

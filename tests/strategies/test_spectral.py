@@ -10,7 +10,7 @@ from examples import random_domain, random_neighbourhood
 from profiles import dearest, limited, random_limits
 
 import deltahist as dh
-from deltahist.mechanisms.calibration import explicit_edge_cost
+from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.space.workloads.queries import power
 from deltahist.strategies import Optimal, Spectral, from_description
 from deltahist.strategies.spectral import multipliers
