@@ -5,7 +5,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
-from deltahist.publishers import gradual, publication, points
+from deltahist.publishers import gradual, points, publication
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 10), (10,)), 1)
