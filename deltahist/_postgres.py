@@ -50,20 +50,20 @@ def settle(
     """
     wanted = {**_RELIED_ON, **own}
     given = {**wanted, **(timeouts or {})}
-    parts: list[str] = []
     values: dict[str, Any] = {"local": isolation is not None}
     for at, (name, value) in enumerate(given.items()):
-        parts.append(f"pg_catalog.set_config(%(name{at})s, %(value{at})s, %(local)s)")
         values |= {f"name{at}": name, f"value{at}": value}
-    run(f"SELECT {', '.join(parts)}", values)
+    # A setting comes back as the server goes on with it.
+    parts = [f"pg_catalog.set_config(%(name{at})s, %(value{at})s, %(local)s)" for at in range(len(given))]
+    isolated = "pg_catalog.current_setting('transaction_isolation')"
+    row = run(f"SELECT {', '.join([*parts, isolated])}", values)
+    found = dict(zip([*given, "transaction_isolation"], row, strict=True))
     if isolation is not None:
         wanted["transaction_isolation"] = isolation
-    asked = ", ".join(f"pg_catalog.current_setting(%(name{at})s)" for at in range(len(wanted)))
-    found = run(f"SELECT {asked}", {f"name{at}": name for at, name in enumerate(wanted)})
-    for (name, value), there in zip(wanted.items(), found, strict=True):
-        if there != value:
+    for name, value in wanted.items():
+        if found[name] != value:
             raise InputError(
-                f"{where} has {name} = {there!r} although {value!r} was set (is there a pooler of connections in "
+                f"{where} has {name} = {found[name]!r} although {value!r} was set (is there a pooler of connections in "
                 "between, which does not pass it on?): nothing is read or charged there; connect to the server itself"
             )
 

@@ -1,93 +1,87 @@
-"""Budget: ε, ρ, or ε with a failure probability; read and checked in one place."""
+"""Budgets and amounts: ε, ρ, or ε with a failure probability; read and checked in one place."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import InputError, as_printed, exact, one_of, positive, whole
+from deltahist.errors import NANO, InputError, as_printed, exact, is_number, one_of, positive, shown, whole
 from deltahist.privacy import Guarantee
 
+#: Failure probabilities are charged in whole numbers of 10⁻¹⁸: a billionth would be a large one.
+ATTO = 10**18
+#: Largest amount, so that sums of many stay within 64 bits.
+_MOST = 10**9
 
-class Charge(Fraction):
-    """An amount that an account has charged, of ε or of ρ; arithmetic keeps the unit.
 
-    `probability` is the failure probability that was charged with it; a part of it pays for pure ε.
+def read_amount(**amount: Any) -> Fraction:
+    """Return the one keyword's value as an exact fraction: a float stands for the decimal that it prints as.
 
-    An account of ε promises pure ε, an account of ρ promises zCDP: a publisher takes the amount as what it was
-    charged for and as nothing else. It can be divided, and several can be added up; what would make more of it
-    is refused. Each part of it pays for one release: who publishes twice with one amount has spent it twice (the
-    account cannot see that).
+    Budgets are typed and added up by people: ten times 0.1 must be 1, although the binary number is a little more.
+
+    Raises InputError unless it is a finite number, zero or more, and at most 10^9.
+
+    >>> read_amount(epsilon=0.1)
+    Fraction(1, 10)
+    """
+    ((name, value),) = amount.items()
+    if not is_number(value) or value != value or not 0 <= value <= _MOST:
+        raise InputError(f"{name} is {shown(value)}: it must be a finite number from 0 to 10^9")
+    return as_printed(value)
+
+
+def ceil_nano(**amount: Any) -> int:
+    """Return the billionths that an amount is charged as: rounded up."""
+    return -int(-read_amount(**amount) * NANO // 1)
+
+
+def floor_nano(**amount: Any) -> int:
+    """Return the billionths that a limit allows: rounded down."""
+    return int(read_amount(**amount) * NANO // 1)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """An amount that an account has charged: `publish(..., epsilon=charge)` spends it as what it was charged for.
+
+    An account of ε promises pure ε, an account of ρ promises zCDP. Each charge pays for one release: who publishes
+    twice with it has spent it twice, which the account cannot see. A charge divides into equal parts.
+
+    Parameters
+    ----------
+    amount : of ε or ρ, whole billionths unless it was divided.
+    unit : "epsilon" or "rho".
+    probability : the failure probability that was charged with ε; a part pays for pure ε.
 
     >>> half = Charge(Fraction(1, 3), "epsilon") / 2
-    >>> half, half.unit
-    (Charge(1, 6), 'epsilon')
+    >>> print(half, half.unit)
+    1/6 epsilon
     """
 
+    amount: Fraction
     unit: str
-    probability: Fraction
+    probability: Fraction = Fraction(0)
 
-    def __new__(cls, amount: Fraction, unit: str, probability: Fraction = Fraction(0)) -> Charge:
-        out = super().__new__(cls, amount)
-        out.unit = one_of(("epsilon", "rho"), unit=unit)
-        out.probability = probability
-        return out
+    def __str__(self) -> str:
+        return str(self.amount)
 
-    def __reduce__(self) -> Any:
-        return Charge, (Fraction(self.numerator, self.denominator), self.unit, self.probability)
+    def __float__(self) -> float:
+        return float(self.amount)
 
-    def __copy__(self) -> Charge:
-        return self
+    def __truediv__(self, parts: int) -> Charge:
+        """Return one of several equal parts."""
+        return Charge(self.amount / whole(parts=parts), self.unit)
 
-    def __deepcopy__(self, memo: Any) -> Charge:
-        return self
+    @property
+    def nano(self) -> int:
+        """The amount in billionths."""
+        return int(self.amount * NANO)
 
-
-def _staying_charged(name: str) -> Callable[[Charge, Any], Any]:
-    plain = getattr(Fraction, name)
-
-    def method(self: Charge, other: Any) -> Any:
-        if isinstance(other, Charge) and other.unit != self.unit:
-            raise InputError(f"amounts of {self.unit} and of {other.unit} were charged: they do not add up")
-        if isinstance(other, float):  # as people mean it: floats would round upwards
-            other = as_printed(other)
-        out = plain(self, other)
-        paid = Fraction(self) + (Fraction(other) if isinstance(other, Charge) else 0)
-        if isinstance(out, Fraction) and out > paid:
-            raise _made_more(Charge(paid, self.unit), out)
-        return Charge(out, self.unit) if isinstance(out, Fraction) else out
-
-    return method
-
-
-def _made_more(paid: Charge, out: Fraction | float) -> InputError:
-    return InputError(
-        f"{float(paid):g} of {paid.unit} was charged, and {float(out):g} is to be spent: what was charged can be "
-        "divided, not made more; charge more first"
-    )
-
-
-def _one_operand(name: str) -> Callable[..., Any]:
-    plain = getattr(Fraction, name)
-
-    def method(self: Charge, *more: Any) -> Any:
-        out = plain(Fraction(self), *more)
-        if out > self:
-            raise _made_more(self, out)
-        # A power may be no fraction: a float is rounded down to one.
-        return Charge(out if isinstance(out, Fraction) else Fraction(math.nextafter(out, 0)), self.unit)
-
-    return method
-
-
-_TWO = ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__mod__")
-for _name in _TWO:
-    setattr(Charge, _name, _staying_charged(_name))
-for _name in ("__pos__", "__neg__", "__abs__", "__pow__", "__round__", "limit_denominator"):
-    setattr(Charge, _name, _one_operand(_name))
+    @property
+    def atto(self) -> int:
+        """The failure probability in 10⁻¹⁸."""
+        return int(self.probability * ATTO)
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ class Budget:
     Parameters
     ----------
     epsilon : pure ε; or
-    rho : ρ of zCDP.
+    rho : ρ of zCDP. Either is a number, or the charge of an account.
     probability : with epsilon, the failure probability δ_prob that is allowed.
 
     Raises
@@ -110,8 +104,8 @@ class Budget:
     Guarantee(epsilon=Fraction(1, 2), rho=None, probability=Fraction(0, 1))
     """
 
-    epsilon: Fraction | float | None = None
-    rho: Fraction | float | None = None
+    epsilon: Fraction | float | Charge | None = None
+    rho: Fraction | float | Charge | None = None
     probability: float | None = None
 
     def __post_init__(self) -> None:
@@ -121,11 +115,12 @@ class Budget:
                 f"{given} given: it must be one of them (pure ε with Laplace noise, ρ-zCDP with Gaussian)"
             )
         given = getattr(self, self.unit)
-        if isinstance(given, Charge) and given.unit != self.unit:
+        charge = given if isinstance(given, Charge) else None
+        if charge is not None and charge.unit != self.unit:
             raise InputError(
-                f"{self.unit} is {float(given):g}, but it was charged as {given.unit}: it must be spent as what it is"
+                f"{self.unit} is {float(charge):g}, but it was charged as {charge.unit}: it must be spent as what it is"
             )
-        object.__setattr__(self, self.unit, exact(**{self.unit: given}))
+        object.__setattr__(self, self.unit, exact(**{self.unit: given if charge is None else charge.amount}))
         if self.probability is None:
             return
         if self.rho is not None:
@@ -138,8 +133,8 @@ class Budget:
                 f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6"
             )
         least = min(as_printed(self.probability), Fraction(self.probability))
-        if isinstance(given, Charge) and given.probability < least:
-            paid = f"a probability of {float(given.probability):g}" if given.probability else "pure ε"
+        if charge is not None and charge.probability < least:
+            paid = f"a probability of {float(charge.probability):g}" if charge.probability else "pure ε"
             raise InputError(
                 f"probability is {self.probability!r} with an epsilon that was charged to an account of {paid}, which "
                 "promises no such failure probability: leave it out, or keep the account in rho (zCDP), which pays for "

@@ -1,53 +1,172 @@
-"""Databases of ledgers: a SQLite file, or a schema of a PostgreSQL database, by path or URL.
-
-`LedgerDatabase` is what both have in common; how each of them locks, writes and checks stands in its own class.
-"""
+"""Databases of ledgers: a SQLite file, or a schema of a PostgreSQL database; tables, statements and transactions."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import random
 import sqlite3
 import tempfile
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import (
-    URL,
-    Column,
-    Connection,
-    Engine,
-    Integer,
-    MetaData,
-    NullPool,
-    Table,
-    create_engine,
-    func,
-    insert,
-    inspect,
-    make_url,
-    select,
-    text,
-)
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, TimeoutError as NoConnection
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError as NoConnection
 
 from deltahist._files import check_secret, exclusive, sync_folder
 from deltahist._postgres import settle
-from deltahist.accounts import tables
-from deltahist.accounts.tables import TABLES, Accounts
 from deltahist.errors import DamagedFile, InputError
 
 #: Of the tables, in both databases.
 VERSION = 1
+#: Seconds to wait for other transactions: many may stand in line, and one of them may look at much data.
+PATIENCE = 120.0
+
+#: Columns of the tables; SQLite calls all its whole numbers INTEGER.
+_TABLES = {
+    "account": "name TEXT PRIMARY KEY, rule TEXT NOT NULL",
+    "charge": "account TEXT REFERENCES account, step {whole}, nano {whole} NOT NULL, PRIMARY KEY (account, step)",
+    "fact": "account TEXT REFERENCES account, name TEXT, value TEXT NOT NULL, PRIMARY KEY (account, name)",
+    "answer": "account TEXT, key TEXT, request TEXT NOT NULL, answer TEXT NOT NULL, PRIMARY KEY (account, key)",
+    "entry": (
+        "account TEXT, number {whole}, kind TEXT NOT NULL, nano {whole} NOT NULL, data {bytes} NOT NULL,"
+        " PRIMARY KEY (account, number)"
+    ),
+}
+#: Tables of what belongs to accounts.
+OWNED = [table for table in _TABLES if table != "account"]
+
+# ---------------------------------------------------------------------------------- statements
+
+_RULES = text("SELECT name, rule FROM account")
+_RULE = text("SELECT rule FROM account WHERE name = :of")
+_OPEN = text("INSERT INTO account VALUES (:of, :rule)")
+_CLOSE = [
+    *(text(f"DELETE FROM {table} WHERE account = :of") for table in OWNED),
+    text("DELETE FROM account WHERE name = :of"),
+]
+_OWNERS = {table: text(f"SELECT DISTINCT account FROM {table}") for table in OWNED}
+_CHARGES = text("SELECT step, nano FROM charge WHERE account = :of ORDER BY step")
+_CHARGE = text(
+    "INSERT INTO charge VALUES (:of, :at, :nano)"
+    " ON CONFLICT (account, step) DO UPDATE SET nano = charge.nano + excluded.nano"
+)
+_FORGET = text("DELETE FROM charge WHERE account = :of AND step <= :at")
+_FACT = text("SELECT value FROM fact WHERE account = :of AND name = :key")
+_FACTS = text("SELECT name, value FROM fact WHERE account = :of AND name LIKE :key")
+_STORE = text(
+    "INSERT INTO fact VALUES (:of, :key, :value)"
+    " ON CONFLICT (account, name) DO UPDATE SET value = excluded.value"
+)
+_ANSWER = text("SELECT request, answer FROM answer WHERE account = :of AND key = :key")
+_KEEP = text("INSERT INTO answer VALUES (:of, :key, :request, :answer)")
+_REQUESTS = text("SELECT request FROM answer WHERE account = :of")
+_ENTRIES = text("SELECT number, kind, nano, data FROM entry WHERE account = :of AND number > :at ORDER BY number")
+_ENTER = text("INSERT INTO entry VALUES (:of, :number, :kind, :nano, :data)")
+_DROP = text("DELETE FROM entry WHERE account = :of AND number <= :at")
 
 
-def database(where: str | Path) -> LedgerDatabase:
+class Entry(NamedTuple):
+    """An entry of an account's log: kind, billionths, and bytes that its writer alone reads."""
+
+    number: int
+    kind: str
+    nano: int
+    data: bytes
+
+
+class Accounts:
+    """The accounts of a ledger, as one transaction sees and changes them.
+
+    Rules, facts, requests and answers are JSON; charges are whole billionths.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _run(self, statement: Any, of: str, **values: Any) -> Any:
+        return self._connection.execute(statement, {"of": of, **values})
+
+    def rules(self) -> dict[str, Any]:
+        """Return the rule of every account, in the order of names."""
+        return {name: json.loads(rule) for name, rule in sorted(map(tuple, self._connection.execute(_RULES)))}
+
+    def rule(self, name: str) -> Any:
+        """Return the rule of an account; None if there is no such account."""
+        found = self._run(_RULE, name).scalar()
+        return None if found is None else json.loads(found)
+
+    def open(self, name: str, rule: dict[str, Any]) -> None:
+        """Open an account that is not there yet."""
+        self._run(_OPEN, name, rule=json.dumps(rule, sort_keys=True))
+
+    def close(self, name: str) -> None:
+        """Forget an account altogether: for one that nothing was charged to."""
+        for statement in _CLOSE:
+            self._run(statement, name)
+
+    def owners(self) -> dict[str, set[str]]:
+        """Return the accounts that each table has rows of, whether they are there or not."""
+        return {table: set(self._connection.scalars(statement)) for table, statement in _OWNERS.items()}
+
+    def charges(self, name: str) -> dict[int, int]:
+        """Return the billionths charged at each step that is still kept, in the order of steps."""
+        return dict(map(tuple, self._run(_CHARGES, name)))
+
+    def charge(self, name: str, step: int, nano: int) -> None:
+        """Add billionths to the amount charged at a step."""
+        self._run(_CHARGE, name, at=step, nano=nano)
+
+    def forget(self, name: str, step: int) -> None:
+        """Keep the charges after a step only."""
+        self._run(_FORGET, name, at=step)
+
+    def fact(self, name: str, key: str) -> Any:
+        """Return a value that was stored with an account; None if there is none."""
+        found = self._run(_FACT, name, key=key).scalar()
+        return None if found is None else json.loads(found)
+
+    def facts(self, name: str, start: str) -> dict[str, Any]:
+        """Return the values stored with an account under keys that start with a text (of letters and spaces)."""
+        return {key: json.loads(value) for key, value in self._run(_FACTS, name, key=f"{start}%")}
+
+    def store(self, name: str, key: str, value: Any) -> None:
+        """Store a value with an account, in the place of an earlier one."""
+        self._run(_STORE, name, key=key, value=json.dumps(value))
+
+    def find_answer(self, name: str, key: str) -> tuple[Any, Any] | None:
+        """Return the request that was made under a key, and its answer; None if there was none."""
+        found = self._run(_ANSWER, name, key=key).first()
+        return None if found is None else (json.loads(found.request), json.loads(found.answer))
+
+    def keep_answer(self, name: str, key: str, request: Any, answer: Any) -> None:
+        """Keep the answer to a request under a key that was not used yet."""
+        self._run(_KEEP, name, key=key, request=json.dumps(request, sort_keys=True), answer=json.dumps(answer))
+
+    def requests(self, name: str) -> Iterator[Any]:
+        """Return all requests of an account that were answered under a key."""
+        return map(json.loads, self._run(_REQUESTS, name).scalars())
+
+    def entries(self, name: str, after: int = -1) -> list[Entry]:
+        """Return the entries after a number, in order."""
+        return [Entry(*row) for row in self._run(_ENTRIES, name, at=after)]
+
+    def enter(self, name: str, entry: Entry) -> None:
+        """Keep an entry under a number that was not used yet."""
+        self._run(_ENTER, name, **entry._asdict())
+
+    def drop_entries(self, name: str, upto: int) -> None:
+        """Forget entries up to a number."""
+        self._run(_DROP, name, at=upto)
+
+
+# ---------------------------------------------------------------------------------- databases
+
+
+def database(where: str | Path) -> Database:
     """Return the database at a path or a URL; nothing is opened.
 
     Raises InputError on a URL of another kind, or one that cannot be read; no message shows a password.
@@ -72,10 +191,10 @@ def database(where: str | Path) -> LedgerDatabase:
             f"ledger is a URL of {kind!r}: it must be a file (a path, or sqlite:///city.ledger) or a database "
             "(postgresql://user@host/database)"
         )
-    return PostgreSQLSchema(rest)
+    return PostgreSQL(rest)
 
 
-class LedgerDatabase(ABC):
+class Database(ABC):
     """The database of one ledger, whose transactions are serial, whole and durable.
 
     Attributes
@@ -85,20 +204,12 @@ class LedgerDatabase(ABC):
 
     place: str
     path: Path | None = None
+    _password: str | None = None
     #: Likely causes of a problem, for messages.
     _causes: ClassVar[str]
 
-    @contextlib.contextmanager
-    def read(self) -> Iterator[Accounts]:
-        """Read the accounts as they are at one moment."""
-        with self._begin_read() as connection:
-            yield Accounts(connection)
-
-    @contextlib.contextmanager
-    def change(self) -> Iterator[Accounts]:
-        """Change the accounts, alone and durably: others wait from the first look on, not from the first change."""
-        with self._begin_change() as connection:
-            yield Accounts(connection)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.place!r})"
 
     @abstractmethod
     def exists(self) -> bool:
@@ -113,28 +224,30 @@ class LedgerDatabase(ABC):
         """Refuse whatever is no whole ledger, or one of a newer version."""
 
     @abstractmethod
+    def begin(self, change: bool) -> contextlib.AbstractContextManager[Connection]:
+        """Begin a transaction: a look at one moment, or a change that runs alone and is durable when it ends.
+
+        Other changes wait from the first look on, not from the first change.
+        """
+
+    @abstractmethod
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Lock the ledger for a run; the lock ends with the process, however that ends."""
 
-    @abstractmethod
-    def discard(self) -> None:
-        """Remove a ledger without accounts, within its transaction, where no other process can have opened it."""
+    def discard(self) -> None:  # noqa: B027
+        """Remove a ledger without accounts, where no other process can have opened it meanwhile."""
 
     def problems(self) -> list[str]:
         """Return problems of the database itself, for an audit."""
         return []
 
-    @abstractmethod
-    def _begin_read(self) -> contextlib.AbstractContextManager[Connection]:
-        """Begin a transaction that sees one moment."""
-
-    @abstractmethod
-    def _begin_change(self) -> contextlib.AbstractContextManager[Connection]:
-        """Begin a transaction that runs alone, and commit it durably."""
-
     @property
-    def _what(self) -> str:
+    def _name(self) -> str:
         return f"ledger {self.place!r}"
+
+    def _check_version(self, version: int) -> None:
+        if version > VERSION:
+            raise InputError(f"{self._name} is of version {version}: this program knows versions up to {VERSION}")
 
     @contextlib.contextmanager
     def _translate_problems(self) -> Iterator[None]:
@@ -142,37 +255,28 @@ class LedgerDatabase(ABC):
         try:
             yield
         except json.JSONDecodeError as problem:
-            raise DamagedFile(f"{self._what} is damaged: a rule in it cannot be read ({problem})") from None
-        except NoConnection:
-            raise InputError(
-                f"{self._what} cannot be used: all connections of this process wait for other transactions; nothing "
-                "was charged"
-            ) from None
-        except DBAPIError as problem:
-            raise (DamagedFile if _code(problem) in _DAMAGED else InputError)(
-                f"{self._what} cannot be used: {self._message(problem)} ({self._causes}); nothing was charged"
+            raise DamagedFile(f"{self._name} is damaged: a rule in it cannot be read ({problem})") from None
+        except (DBAPIError, NoConnection) as problem:
+            code = getattr(getattr(problem, "orig", None), "sqlite_errorcode", 0) & 0xFF
+            damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+            raise (DamagedFile if damaged else InputError)(
+                f"{self._name} cannot be used: {self._message(problem)} ({self._causes}); nothing was charged"
             ) from None
 
-    def _message(self, problem: SQLAlchemyError) -> str:
-        """Return the driver's words on one line."""
-        return " ".join(str(getattr(problem, "orig", None) or problem).split())[:300]
+    def _message(self, problem: Exception) -> str:
+        """Return the driver's words on one line, without a password, whatever the driver shows."""
+        words = " ".join(str(getattr(problem, "orig", None) or problem).split())[:300]
+        return words.replace(self._password, "***") if self._password else words
 
-
-# ---------------------------------------------------------------------------------- SQLite
 
 #: "dhLG": marks the file as a ledger.
 _APPLICATION = 1684556871
-#: What SQLite calls "synchronous EXTRA".
-_EXTRA = 3
-#: Seconds between two tries to begin a change, at most: SQLite itself would try less and less often, and may never win.
-_PAUSE = 0.01
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-class SQLite(LedgerDatabase):
+class SQLite(Database):
     """A ledger in a file, with a connection for each transaction: nothing is shared with forks or threads.
 
-    A change is on the disk before `change` ends (rollback journal, synchronous EXTRA).
+    A change is on the disk before it ends (rollback journal, synchronous EXTRA).
     """
 
     path: Path
@@ -181,27 +285,32 @@ class SQLite(LedgerDatabase):
     def __init__(self, path: Path) -> None:
         self.path, self.place = path, str(path)
 
-    def __repr__(self) -> str:
-        return f"SQLite({self.place!r})"
+    def __reduce__(self) -> Any:
+        return SQLite, (self.path,)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        """The engine: it keeps compiled statements, and no connections."""
+        url = URL.create("sqlite", database=self.path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
+        # The driver begins no transaction of its own accord: pragmas come before ours.
+        return create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": PATIENCE})
 
     def exists(self) -> bool:
-        """Return whether the file is there."""
         return self.path.exists()
 
     def create(self) -> None:
-        """Make the file, without accounts, unless another process has just made it."""
         folder = self.path.parent
         if not folder.is_dir():
             raise InputError(f"folder {str(folder)!r} of the ledger does not exist: make it first")
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
         os.close(handle)
         try:
-            with self._translate_problems(), self._connect(Path(name), "BEGIN") as connection:
+            with SQLite(Path(name)).begin(change=True) as connection:
                 for mark in (f"application_id = {_APPLICATION}", f"user_version = {VERSION}"):
                     connection.exec_driver_sql(f"PRAGMA {mark}")
-                TABLES.create_all(connection, checkfirst=False)
-            with open(name, "rb+") as file:
-                os.fsync(file.fileno())
+                for table, columns in _TABLES.items():
+                    stated = columns.format(whole="INTEGER", bytes="BLOB")
+                    connection.exec_driver_sql(f"CREATE TABLE {table} ({stated})")
             # A link, unlike a renaming, never replaces a ledger that another process has just made.
             with contextlib.suppress(FileExistsError):
                 os.link(name, self.path)
@@ -212,127 +321,47 @@ class SQLite(LedgerDatabase):
     def check(self) -> None:
         """Refuse a file that is not a whole ledger, that others can write, or that is of a newer version."""
         if not self.path.is_file():
-            raise InputError(f"{self._what} is no file")
+            raise InputError(f"{self._name} is no file")
         check_secret(self.path, "ledger", readable=True)
-        with self._begin_read() as found:
+        with self.begin(change=False) as found:
             if _pragma(found, "application_id") != _APPLICATION:
-                why = "it is empty (cut short?)" if self.path.stat().st_size == 0 else "it is something else"
-                raise DamagedFile(f"{self._what} is no ledger: {why}; nothing was charged")
-            version = _pragma(found, "user_version")
-            if version > VERSION:
-                raise InputError(
-                    f"{self._what} is of version {version}: this program knows versions up to {VERSION}"
-                )
+                raise DamagedFile(f"{self._name} is no ledger (cut short, or something else?); nothing was charged")
+            self._check_version(_pragma(found, "user_version"))
             verdict = _pragma(found, "quick_check")
             # Compared within the transaction: other processes cannot let the file grow meanwhile.
-            size = _pragma(found, "page_count") * _pragma(found, "page_size")
-            there = self.path.stat().st_size
-            for table in TABLES.sorted_tables:
-                found.execute(select(func.count()).select_from(table))
+            size, there = _pragma(found, "page_count") * _pragma(found, "page_size"), self.path.stat().st_size
         if verdict != "ok" or size != there:
-            detail = verdict if verdict != "ok" else f"{there:,} bytes instead of {size:,}"
-            raise DamagedFile(f"{self._what} is damaged or cut short: {detail}; nothing was charged")
+            raise DamagedFile(
+                f"{self._name} is damaged or cut short: {verdict}, {there:,} bytes of {size:,}; nothing was charged"
+            )
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Lock a file beside the ledger."""
         return exclusive(self.path, "ledger")
 
     def discard(self) -> None:
-        """Remove the file, and that of its lock."""
         for path in (self.path, Path(f"{self.path}-lock")):
             path.unlink(missing_ok=True)
 
     def problems(self) -> list[str]:
-        """Return what SQLite itself finds wrong with the whole file."""
-        with self._begin_read() as found:
-            damage = [str(row[0]) for row in found.exec_driver_sql("PRAGMA integrity_check")]
-            strays = found.exec_driver_sql("PRAGMA foreign_key_check").all()
-        return [f"the file is damaged: {line}" for line in damage if line != "ok"] + [
-            f"a row of table {row[0]!r} belongs to no account" for row in strays
-        ]
+        with self.begin(change=False) as found:
+            lines = found.exec_driver_sql("PRAGMA integrity_check").scalars()
+            return [f"the file is damaged: {line}" for line in lines if line != "ok"]
 
     @contextlib.contextmanager
-    def _begin_read(self) -> Iterator[Connection]:
-        with self._translate_problems(), self._connect(self.path, "BEGIN") as connection:
+    def begin(self, change: bool) -> Iterator[Connection]:
+        if not self.path.exists():
+            raise InputError(f"{self._name} is gone: nothing is published without it")
+        with self._translate_problems(), self._engine.begin() as connection:
+            _pragma(connection, "synchronous = EXTRA")
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if change else "BEGIN")
+            mode = _pragma(connection, "journal_mode")
+            if mode != "delete":
+                raise DamagedFile(
+                    f"{self._name} was put into journal mode {mode!r} by another program, and charges may be in "
+                    f"another file, {self.path.name + '-wal'!r}: bring that file back if it is not there, then say "
+                    "PRAGMA journal_mode = DELETE in sqlite3; nothing was charged"
+                )
             yield connection
-
-    @contextlib.contextmanager
-    def _begin_change(self) -> Iterator[Connection]:
-        # Threads of this process wait here, where waiting costs nothing, and the others at the file.
-        turn = _TURNS.setdefault(self.path.resolve(), threading.Lock())
-        first = turn.acquire(timeout=tables.PATIENCE)
-        try:
-            with self._translate_problems(), self._connect(self.path, "BEGIN IMMEDIATE") as connection:
-                yield connection
-        finally:
-            if first:
-                turn.release()
-
-    @contextlib.contextmanager
-    def _connect(self, path: Path, statement: str) -> Iterator[Connection]:
-        """Connect to a file, begin a transaction by a statement, and commit it at the end."""
-        if not path.exists():
-            raise InputError(f"{self._what} is gone: nothing is published without it")
-        path = path.resolve()  # at every use: a path may be relative, or a link
-        # Looked for before SQLite makes one. The ledger's own bytes are SQLite's to read: a file that this process
-        # opens and closes by itself takes away the locks that other threads of the process have on the ledger.
-        changes = Path(f"{path}-wal")
-        waiting = changes.exists() and changes.stat().st_size > 0
-        url = URL.create("sqlite", database=path.as_uri(), query={"uri": "true", "mode": "rw"})
-        # The driver begins no transaction of its own accord: pragmas come before ours.
-        with _engine(url, "file").begin() as connection:
-            self._end_wal(connection, changes.name, waiting)
-            _pragma(connection, f"synchronous = {_EXTRA}")
-            _begin_in_turn(connection, statement)
-            self._check_durable(connection)
-            yield connection
-
-    def _end_wal(self, connection: Connection, changes: str, waiting: bool) -> None:
-        """Bring charges back into the file itself, if another program has put them into a second one (WAL).
-
-        Raises DamagedFile unless the second one is there: charges may have been in it.
-        """
-        _pragma(connection, f"busy_timeout = {round(1000 * tables.PATIENCE)}")
-        if _pragma(connection, "journal_mode") != "wal":
-            return
-        if not waiting:
-            raise DamagedFile(
-                f"{self._what} was put into WAL mode by another program, and its file of changes, {changes!r}, is not "
-                "beside it, or is empty: charges may have been in that; bring it back, or, if nothing was lost, say "
-                "PRAGMA journal_mode = DELETE in sqlite3"
-            )
-        try:
-            for pragma in ("busy_timeout = 5000", f"synchronous = {_EXTRA}", "journal_mode = DELETE"):
-                _pragma(connection, pragma)
-        except DBAPIError as problem:
-            raise InputError(
-                f"{self._what} was put into WAL mode by another program, which does not go back: {problem.orig} (is it "
-                "open there?); nothing was charged"
-            ) from None
-
-    def _check_durable(self, connection: Connection) -> None:
-        """Refuse a transaction that would not be on the disk, in this file, at its end."""
-        found = [_pragma(connection, name) for name in ("journal_mode", "synchronous")]
-        if found != ["delete", _EXTRA]:
-            raise InputError(
-                f"{self._what} has journal_mode {found[0]!r} and synchronous {found[1]}: charges must be on the disk, "
-                f"in the file itself ('delete' and {_EXTRA}); does another program change it? Nothing was charged"
-            )
-
-
-def _begin_in_turn(connection: Connection, statement: str) -> None:
-    """Begin a transaction; a change waits until no other process is at it, and tries as often as any newcomer."""
-    end = time.monotonic() + tables.PATIENCE
-    _pragma(connection, "busy_timeout = 0")
-    while True:
-        try:
-            connection.exec_driver_sql(statement)
-            break
-        except DBAPIError as problem:
-            if _code(problem) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                raise
-        time.sleep(random.uniform(0, _PAUSE))
-    _pragma(connection, f"busy_timeout = {round(1000 * tables.PATIENCE)}")
 
 
 def _pragma(connection: Connection, pragma: str) -> Any:
@@ -341,28 +370,23 @@ def _pragma(connection: Connection, pragma: str) -> Any:
     return found.scalar() if found.returns_rows else None
 
 
-def _code(problem: DBAPIError) -> int | None:
-    """Return SQLite's code of a problem, without the details of the extended code."""
-    code = getattr(problem.orig, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF
-
-
-# ---------------------------------------------------------------------------------- PostgreSQL
-
 SCHEMA = "deltahist"
-_VERSIONS = MetaData()
-_LEDGER = Table("ledger", _VERSIONS, Column("version", Integer, nullable=False))
 #: "dhLG": a change holds this lock of the database until its transaction ends; a run holds the next.
 _CHANGING, _RUNNING = 1684556871, 1684556872
-#: Connections that a process keeps for changes, and for looks; a thread waits for another when all are in use.
-_CONNECTIONS = 8
+_LOCK = text("SELECT pg_advisory_xact_lock(:lock)").bindparams(lock=_CHANGING)
 #: Besides what every transaction relies on.
 _SETTINGS = {"search_path": SCHEMA, "synchronous_commit": "on"}
-_LOCK = text("SELECT pg_advisory_xact_lock(:lock)").bindparams(lock=_CHANGING)
+#: Of looks and of changes: who has waited for a change sees what it has done.
+_ISOLATION = {False: "REPEATABLE READ", True: "READ COMMITTED"}
+#: Connections that a process keeps for each of these; a thread waits for another when all are in use. Changes wait for
+#: no looks, nor looks within a change for other changes.
+_CONNECTIONS = 8
+#: Engines of this process, and of those that it was forked off from, whose connections stay theirs.
+_ENGINES: dict[tuple[int, URL, str], Engine] = {}
 
 
-class PostgreSQLSchema(LedgerDatabase):
-    """A ledger in the schema `deltahist` of a database, at what follows postgresql:// in a URL.
+class PostgreSQL(Database):
+    """A ledger in the schema `deltahist` of a database, at the part of a URL that follows postgresql://.
 
     A change holds one lock of the database from its first look until it is committed, and is on the server's disk
     then (synchronous_commit, for the transaction). Connections are kept, shared by the threads of a process, and made
@@ -387,61 +411,44 @@ class PostgreSQLSchema(LedgerDatabase):
                 "the URL of the ledger cannot be read (it is not shown, it may hold a password): write "
                 "postgresql://user:password@host/database, with %40 for an @ in a password, and %2F for a stroke"
             )
-        self._url = url
+        self._url, self._password = url, url.password
         # Without the password and the settings, one of which may be a password.
         shown = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.place = shown.render_as_string()
 
-    def __repr__(self) -> str:
-        return f"PostgreSQLSchema({self.place!r})"
-
     def exists(self) -> bool:
-        """Return whether a ledger is there."""
-        with self._begin_read() as connection:
-            return inspect(connection).has_table(_LEDGER.name)
+        with self.begin(change=False) as connection:
+            return inspect(connection).has_table("ledger")
 
     def create(self) -> None:
-        """Make the schema and its tables, unless another process has just made them."""
-        with self._begin_change() as connection:
-            if inspect(connection).has_table(_LEDGER.name):
-                return
-            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-            for tables in (_VERSIONS, TABLES):
-                tables.create_all(connection, checkfirst=False)
-            connection.execute(insert(_LEDGER), {"version": VERSION})
+        with self.begin(change=True) as connection:
+            if not inspect(connection).has_table("ledger"):
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+                for table, columns in {"ledger": "version INTEGER NOT NULL", **_TABLES}.items():
+                    stated = columns.format(whole="BIGINT", bytes="BYTEA")
+                    connection.execute(text(f"CREATE TABLE {table} ({stated})"))
+                connection.execute(text("INSERT INTO ledger VALUES (:version)"), {"version": VERSION})
 
     def check(self) -> None:
-        """Refuse a schema that is not a whole ledger, or is of a newer version."""
-        with self._begin_read() as connection:
-            if not inspect(connection).has_table(_LEDGER.name):
-                raise DamagedFile(f"{self._what} is gone: nothing is published without it")
-            versions = list(connection.scalars(select(_LEDGER.c.version)))
-            if len(versions) == 1 and versions[0] > VERSION:
-                raise InputError(
-                    f"{self._what} is of version {versions[0]}: this program knows versions up to {VERSION}"
-                )
-            there = set(inspect(connection).get_table_names(SCHEMA))
-        missing = sorted(TABLES.tables.keys() - there)
+        with self.begin(change=False) as connection:
+            missing = {"ledger", *_TABLES} - set(inspect(connection).get_table_names(SCHEMA))
+            versions = [] if "ledger" in missing else connection.scalars(text("SELECT version FROM ledger")).all()
+        for version in versions:
+            self._check_version(version)
         if missing or len(versions) != 1:
-            why = f"it has no table {missing[0]!r}" if missing else f"it has {len(versions)} versions"
-            raise DamagedFile(f"{self._what} is damaged: {why}; nothing was charged")
-
-    def discard(self) -> None:
-        """Keep the schema: another process may just have opened it."""
+            why = f"it has no table {min(missing)!r}" if missing else f"it has {len(versions)} versions"
+            raise DamagedFile(f"{self._name} is damaged: {why}; nothing was charged")
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the ledger for a run; the lock ends with the connection, and so with the process."""
         with self._translate_problems():
-            connection = _engine(self._url, "run").connect()
+            connection = self._engine("AUTOCOMMIT").connect()
         try:
             with self._translate_problems():
                 self._settle(connection, None)
                 free = connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _RUNNING})
             if not free:
-                raise InputError(
-                    f"{self._what} is in use: another process publishes from it; wait until it ends"
-                )
+                raise InputError(f"{self._name} is in use: another process publishes from it; wait until it ends")
             yield
         finally:
             # The server may be gone, or the lock may be another's; else it is free at once.
@@ -450,83 +457,45 @@ class PostgreSQLSchema(LedgerDatabase):
             connection.close()
 
     @contextlib.contextmanager
-    def _begin_read(self) -> Iterator[Connection]:
-        with self._translate_problems(), _engine(self._url, "look").begin() as connection:
-            self._settle(connection, "repeatable read")
-            yield connection
-
-    @contextlib.contextmanager
-    def _begin_change(self) -> Iterator[Connection]:
-        with self._translate_problems(), _engine(self._url, "change").connect() as connection:
-            transaction = connection.begin()
-            with transaction:
-                self._settle(connection, "read committed")
+    def begin(self, change: bool) -> Iterator[Connection]:
+        isolation = _ISOLATION[change]
+        with self._translate_problems(), self._engine(isolation).connect() as connection:
+            self._settle(connection, isolation.lower())
+            if change:
                 connection.execute(_LOCK)
-                yield connection
-                try:
-                    transaction.commit()
-                except DBAPIError as problem:  # the server may have committed before the connection broke
-                    raise InputError(
-                        f"{self._what} went away while a charge was committed: {self._message(problem)}; whether it "
-                        "was charged is not known, and nothing is handed out: ask again with the same key, which "
-                        "charges once"
-                    ) from None
+            yield connection
+            try:
+                connection.commit()
+            except DBAPIError as problem:
+                if not change:
+                    raise
+                # The server may have committed before the connection broke.
+                raise InputError(
+                    f"{self._name} went away while a charge was committed: {self._message(problem)}; whether it was "
+                    "charged is not known, and nothing is handed out: ask again with the same key, which charges once"
+                ) from None
+
+    def _engine(self, isolation: str) -> Engine:
+        """Return the engine of this process for transactions of one kind."""
+        key = (os.getpid(), self._url, isolation)
+        if key not in _ENGINES:
+            made = create_engine(
+                self._url,
+                isolation_level=isolation,
+                connect_args={} if "connect_timeout" in self._url.query else {"connect_timeout": 10},
+                pool_size=_CONNECTIONS,
+                max_overflow=0,
+                pool_timeout=PATIENCE,
+                pool_pre_ping=True,
+            )
+            # Another thread may have been faster: one of the two stays.
+            _ENGINES.setdefault(key, made)
+        return _ENGINES[key]
 
     def _settle(self, connection: Connection, isolation: str | None) -> None:
-        timeouts = {"lock_timeout": str(round(1000 * tables.PATIENCE)), "statement_timeout": "0"}
+        timeouts = {"lock_timeout": str(round(1000 * PATIENCE)), "statement_timeout": "0"}
 
         def run(statement: str, values: Mapping[str, Any]) -> Any:
             return connection.exec_driver_sql(statement, dict(values)).one()
 
-        settle(run, self._what, _SETTINGS, isolation, timeouts=timeouts)
-
-    def _message(self, problem: SQLAlchemyError) -> str:
-        """Return the driver's words on one line, without a password, whatever the driver shows."""
-        words, password = super()._message(problem), self._url.password
-        return words.replace(password, "***") if password else words
-
-
-# ---------------------------------------------------------------------------------- engines
-
-#: Statements stay compiled with their engine, and connections to a server open.
-_ENGINES: dict[tuple[URL, str], Engine] = {}
-#: Engines of the process that this one was forked off from: to let go of them would close its connections.
-_INHERITED: list[dict[tuple[URL, str], Engine]] = []
-#: Threads of this process wait for a change of a SQLite file.
-_TURNS: dict[Path, threading.Lock] = {}
-#: Files whose statements stay compiled.
-_MOST_FILES = 64
-
-
-def _engine(url: URL, use: str) -> Engine:
-    """Return the engine for a use; changes wait for no looks, nor looks within a change for other changes."""
-    found = _ENGINES.get((url, use))
-    if found is None:
-        options: dict[str, Any] = {"poolclass": NullPool}
-        if use == "file":
-            options["connect_args"] = {"isolation_level": None}
-        else:
-            options["connect_args"] = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
-            options["isolation_level"] = {"look": "REPEATABLE READ", "change": "READ COMMITTED"}.get(use, "AUTOCOMMIT")
-        if use in ("look", "change"):
-            del options["poolclass"]
-            options |= {"pool_size": _CONNECTIONS, "max_overflow": 0, "pool_timeout": tables.PATIENCE}
-            options["pool_pre_ping"] = True
-        # Another thread may have been faster: one of the two stays.
-        found = _ENGINES.setdefault((url, use), create_engine(url, **options))
-        # Engines of files hold no connections: the oldest may go.
-        for oldest in [key for key in list(_ENGINES) if key[1] == "file"][:-_MOST_FILES]:
-            _ENGINES.pop(oldest, None)
-    return found
-
-
-def _forget() -> None:
-    """Let go of engines and turns after a fork: other threads of the parent may hold their locks."""
-    global _ENGINES
-    _INHERITED.append(_ENGINES)
-    _ENGINES = {}
-    _TURNS.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+        settle(run, self._name, _SETTINGS, isolation, timeouts=timeouts)

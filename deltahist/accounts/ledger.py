@@ -1,9 +1,10 @@
-"""The ledger: accounts that are charged durably before any noise is drawn, by name and under keys."""
+"""The ledger: accounts that are charged durably before any noise is drawn, by name and under keys; its audit."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,15 +13,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.accounts.databases import database
-from deltahist.accounts.rules import ATTO, Cost, Rule
-from deltahist.accounts.standing import Standing, audit
-from deltahist.errors import NANO, InputError
+from deltahist.accounts.databases import Accounts, database
+from deltahist.accounts.purses import PurseLog
+from deltahist.accounts.rules import CHAIN, ChainCharge, Rule, check_text, failed_so_far, spent_within
+from deltahist.budget import ATTO, Charge
+from deltahist.errors import NANO, DamagedFile, InputError
 
 if TYPE_CHECKING:
-    from deltahist.accounts.tables import Accounts
-    from deltahist.budget import Budget, Charge
+    from deltahist.budget import Budget
     from deltahist.privacy import Guarantee
+
+#: Process and place of each ledger that a thread is changing.
+_OPEN = threading.local()
 
 
 class Ledger:
@@ -48,8 +52,10 @@ class Ledger:
     >>> folder = tempfile.TemporaryDirectory()
     >>> ledger = dh.Ledger(f"{folder.name}/city.ledger")
     >>> ledger.open("city", epsilon=1)
-    >>> ledger.charge("city", 0.25, key="visits of May"), ledger.charge("city", 0.25, key="visits of May")
-    (Charge(1, 4), Charge(1, 4))
+    >>> for _ in range(2):
+    ...     print(ledger.charge("city", 0.25, key="visits of May"))
+    1/4
+    1/4
     >>> ledger.spent("city"), ledger.left("city")
     (Fraction(1, 4), Fraction(3, 4))
     >>> folder.cleanup()
@@ -182,17 +188,25 @@ class Ledger:
             check_text(key=key)
         elif request is not None:
             raise InputError("request is given without a key, under which it would be kept: give both, or none")
-        words = as_json(request, "request")
+        words, answer = _as_json(request, "request"), None
         with self.transaction() as change:
-            rule = Rule.of_total(change, account)
-            cost = rule.cost(account, amount)
-            charge = rule.charge_for(cost)
-            asked = None if key is None else KeyedRequest(account, key, cost, draw is not None, words)
+            kept = find_rule(change, account)
+            if kept.get("kind") != "total":
+                raise InputError(
+                    f"account {account!r} is of kind {kept.get('kind')!r}: only a total is charged by its name; a "
+                    "window of steps is charged by `Window`, people's own budgets by the queries that use their records"
+                )
+            rule = Rule.read(kept)
+            charge = rule.cost(account, amount)
+            failing = {"probability_atto": charge.atto} if charge.atto else {}
+            about = {"amount_nano": charge.nano, **failing, "drawn": draw is not None, "request": words}
+            asked = None if key is None else KeyedRequest(account, key, about)
             known = None if asked is None else asked.find_answer(change)
             if known is not None:
                 return charge, known[0]
-            rule.charge(change, account, cost)
-            answer = None if draw is None else as_json(draw(charge), "what was drawn")
+            rule.charge(change, account, charge.nano, charge.atto)
+            if draw is not None:
+                answer = _as_json(draw(charge), "what was drawn")
             if asked is not None:
                 asked.keep(change, answer)
         return charge, answer
@@ -213,17 +227,17 @@ class Ledger:
 
     def standing(self, account: str) -> Standing:
         """Return unit, limit and sums of an account; InputError if it is not there."""
-        with self._database.read() as found:
+        with self.read() as found:
             return Standing.of(found, account)
 
     def standings(self) -> list[Standing]:
         """Return all accounts, as they stand at one moment."""
-        with self._database.read() as found:
+        with self.read() as found:
             return [Standing.of(found, name) for name in found.rules()]
 
     def problems(self) -> list[str]:
         """Return the problems of the ledger, in words: an audit, which changes nothing."""
-        with self._database.read() as found:
+        with self.read() as found:
             return [*self._database.problems(), *audit(found)]
 
     def account(self, name: str, rule: dict[str, Any]) -> None:
@@ -259,17 +273,17 @@ class Ledger:
 
     def accounts(self) -> dict[str, dict[str, Any]]:
         """Return all accounts with their rules."""
-        with self._database.read() as found:
+        with self.read() as found:
             return found.rules()
 
     def charges(self, name: str) -> dict[int, int]:
         """Return the billionths charged at each step that is still kept."""
-        with self._database.read() as found:
+        with self.read() as found:
             return found.charges(name)
 
     def fact(self, name: str, key: str) -> Any:
         """Return a value that was stored with an account; None if there is none."""
-        with self._database.read() as found:
+        with self.read() as found:
             return found.fact(name, key)
 
     def store(self, name: str, key: str, value: Any) -> None:
@@ -278,20 +292,27 @@ class Ledger:
             change.store(name, key, value)
 
     @contextlib.contextmanager
+    def read(self) -> Iterator[Accounts]:
+        """Read accounts as they are at one moment."""
+        with self._database.begin(change=False) as connection:
+            yield Accounts(connection)
+
+    @contextlib.contextmanager
     def transaction(self) -> Iterator[Accounts]:
         """Change accounts, all or nothing and alone: durable when the block ends, undone if it raises."""
-        mine = (os.getpid(), self.place)
-        if mine in _open_here():
+        # A process that forks off has no part in the change.
+        mine, within = (os.getpid(), self.place), vars(_OPEN).setdefault("ledgers", set())
+        if mine in within:
             raise InputError(
                 f"a transaction of {self.place!r} is open in this thread already, for which this one would wait for "
                 "ever: nothing was charged by it; ask the ledger before or after, not from within (or from a `draw`)"
             )
-        with self._database.change() as accounts:
-            _open_here().add(mine)
+        with self._database.begin(change=True) as connection:
+            within.add(mine)
             try:
-                yield accounts
+                yield Accounts(connection)
             finally:
-                _open_here().discard(mine)
+                within.discard(mine)
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Hold the ledger for a whole run; a second run is refused at once.
@@ -301,56 +322,19 @@ class Ledger:
         return self._database.exclusive()
 
 
-_THREAD = threading.local()
-
-
-def _open_here() -> set[tuple[int, str]]:
-    """Return the ledgers that this thread is changing; a process that forks off has no part in the change."""
-    if not hasattr(_THREAD, "within"):
-        _THREAD.within = set()
-    found: set[tuple[int, str]] = _THREAD.within
-    return found
-
-
 # ---------------------------------------------------------------------------------- requests under keys
-
-#: Characters of a key or a name.
-_LONGEST = 200
-
-
-def check_text(**given: Any) -> str:
-    """Return the one keyword's value, a text of 1 to 200 printable characters; InputError for anything else.
-
-    >>> check_text(key="map of May")
-    'map of May'
-    """
-    ((name, value),) = given.items()
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST or not value.isprintable():
-        shown = repr(value) if len(repr(value)) < 80 else repr(value)[:77] + "..."
-        raise InputError(f"{name} is {shown}: it must be a text of 1 to {_LONGEST} printable characters")
-    return value
 
 
 @dataclass(frozen=True)
 class KeyedRequest:
     """A request to an account under a key: the same request under the same key is answered once, and charged once.
 
-    Parameters
-    ----------
-    drawn : whether an answer is drawn for it. words : of who asks (JSON).
+    The description (JSON) is kept with the answer: the cost, whether an answer is drawn, the words of who asks.
     """
 
     account: str
     key: str
-    cost: Cost
-    drawn: bool
-    words: Any = None
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The request as a ledger keeps it (JSON)."""
-        failing = {"probability_atto": self.cost.atto} if self.cost.atto else {}
-        return {"amount_nano": self.cost.nano, **failing, "drawn": self.drawn, "request": self.words}
+    description: dict[str, Any]
 
     def find_answer(self, accounts: Accounts) -> tuple[Any] | None:
         """Return the answer that is kept under the key; None if the key is new.
@@ -364,8 +348,7 @@ class KeyedRequest:
         if _text(before) != _text(self.description):
             raise InputError(
                 f"key {self.key!r} of account {self.account!r} was used for another request: "
-                f"{differences(before, json.loads(_text(self.description)))}; nothing was charged; take a new key for "
-                "a new question"
+                f"{differences(before, self.description)}; nothing was charged; take a new key for a new question"
             )
         return (answer,)
 
@@ -374,12 +357,8 @@ class KeyedRequest:
         accounts.keep_answer(self.account, self.key, self.description, answer)
 
 
-def as_json(value: Any, what: str) -> Any:
-    """Return a value as it comes back from JSON; InputError unless it can be written as such.
-
-    >>> as_json({"cells": (1, 2)}, "request")
-    {'cells': [1, 2]}
-    """
+def _as_json(value: Any, what: str) -> Any:
+    """Return a value as it comes back from JSON; InputError unless it can be written as such."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError) as problem:
@@ -398,10 +377,11 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
     out = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
+        if _text(old) == _text(new):
+            continue
         if isinstance(old, dict) and isinstance(new, dict):
-            if _text(old) != _text(new):
-                out.append(differences(old, new, f"{prefix}{key}."))
-        elif _text(old) != _text(new):
+            out.append(differences(old, new, f"{prefix}{key}."))
+        else:
             name = prefix + key.removesuffix("_nano").removesuffix("_atto")
             out.append(f"{name} was {_format(key, old)}, is {_format(key, new)}")
     return ", ".join(out)
@@ -409,5 +389,147 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
 
 def _format(key: str, value: Any) -> str:
     scale = {"_nano": NANO, "_atto": ATTO}.get(key[-5:])
-    text = f"{value / scale:.9g}" if scale and isinstance(value, int) else json.dumps(value)
-    return text if len(text) < 80 else text[:77] + "..."
+    shown = f"{value / scale:.9g}" if scale and isinstance(value, int) else json.dumps(value)
+    return shown if len(shown) < 80 else shown[:77] + "..."
+
+
+# ---------------------------------------------------------------------------------- standing and audit
+
+
+def find_rule(accounts: Accounts, name: str) -> dict[str, Any]:
+    """Return the rule of an account as a ledger keeps it; InputError if the account is not there."""
+    rule: dict[str, Any] | None = accounts.rule(name)
+    if rule is None:
+        others = ", ".join(map(repr, accounts.rules()))
+        raise InputError(f"account {name!r} is not there: open it first" + (others and f"; there are {others}"))
+    return rule
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Limits and sums of an account: public, as budgets are.
+
+    Parameters
+    ----------
+    account : its name. kind : "total", "window", or "purses" (of many people, of which nothing is told).
+    unit : "epsilon" or "rho".
+    spans : for each limit its steps, None for all there are, and its own limit and sum; the account's own span first.
+    probability, failed : what failure probabilities may add up to, and do; None if only pure ε is paid for.
+    """
+
+    account: str
+    kind: str
+    unit: str
+    spans: tuple[tuple[int | None, Fraction, Fraction], ...] = ((None, Fraction(0), Fraction(0)),)
+    probability: Fraction | None = None
+    failed: Fraction | None = None
+
+    @classmethod
+    def of(cls, accounts: Accounts, name: str) -> Standing:
+        """Return how an account stands; InputError if it is not there, or of a kind that is not known."""
+        kept = find_rule(accounts, name)
+        kind = kept.get("kind")
+        if kind == "purses":
+            return cls(name, kind, kept["unit"])
+        if kind not in ("total", "window"):
+            raise InputError(
+                f"account {name!r} is of kind {kind!r}, which this program does not know (a newer version's?): update "
+                "it"
+            )
+        rule, charges = Rule.read(kept), accounts.charges(name)
+        last = max(charges, default=0)
+        spans = tuple(
+            (length, Fraction(limit, NANO), Fraction(spent_within(charges, last, length), NANO))
+            for length, limit in rule.spans
+        )
+        if rule.failing is None:
+            return cls(name, kind, rule.unit, spans)
+        failing = Fraction(rule.failing, ATTO), Fraction(failed_so_far(accounts, name), ATTO)
+        return cls(name, kind, rule.unit, spans, *failing)
+
+    @property
+    def limit(self) -> Fraction:
+        """Limit of the account's own span."""
+        return self.spans[0][1]
+
+    @property
+    def spent(self) -> Fraction:
+        """Amount spent altogether, or in the last window."""
+        return self.spans[0][2]
+
+    @property
+    def left(self) -> Fraction:
+        """The amount that may still be spent, of whichever limit leaves the least."""
+        return min(limit - spent for _, limit, spent in self.spans)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the standing as JSON, for a report; of purses no figures."""
+        about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": self.spans[0][0]}
+        if self.kind == "purses":
+            return {**about, "kind": self.kind}
+        about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
+        if len(self.spans) > 1:
+            about["lasting"] = [
+                {"steps": steps, "limit": float(limit), "spent": float(spent)}
+                for steps, limit, spent in self.spans[1:]
+            ]
+        if self.probability is not None and self.failed is not None:
+            about |= {"probability": float(self.probability), "probability_spent": float(self.failed)}
+        return about
+
+
+def audit(accounts: Accounts) -> Iterator[str]:
+    """Yield what cannot be right in a ledger: one line for each fault.
+
+    No account has spent more than its limit, in any span; no charge is negative; all that chains and keys paid for
+    was charged; nobody has two purses; every row belongs to an account, and every account is of a kind that is known.
+    """
+    rules = accounts.rules()
+    for table, names in accounts.owners().items():
+        for name in sorted(names - rules.keys()):
+            yield f"table {table!r} has rows of account {name!r}, which is not there"
+    for name in rules:
+        try:
+            standing = Standing.of(accounts, name)
+        except InputError as problem:
+            yield str(problem)
+        except (KeyError, TypeError, ValueError) as problem:
+            yield f"account {name!r} has a rule that cannot be read: {problem!r}"
+        else:
+            yield from (_audit_purses if standing.kind == "purses" else _audit_charges)(accounts, standing)
+
+
+def _audit_purses(accounts: Accounts, standing: Standing) -> Iterator[str]:
+    log = PurseLog()
+    try:
+        log.read(standing.account, accounts.entries(standing.account))
+    except DamagedFile as problem:
+        yield str(problem)
+    if log.duplicates:
+        yield f"account {standing.account!r} has {log.duplicates:,} purses of people who have another one"
+
+
+def _audit_charges(accounts: Accounts, standing: Standing) -> Iterator[str]:
+    who, charges = f"account {standing.account!r}", accounts.charges(standing.account)
+    if any(nano < 0 for nano in charges.values()):
+        yield f"{who} has a charge below zero"
+    for length, limit, _ in standing.spans:
+        most = Fraction(max((spent_within(charges, step, length) for step in charges), default=0), NANO)
+        if most > limit:
+            steps = "" if length is None else f" in {length:,} steps in a row"
+            yield f"{who} has spent {float(most):.10g}{steps}, more than its limit, {float(limit):.10g}"
+    longest = max(math.inf if length is None else length for length, _, _ in standing.spans)
+    if charges and max(charges) - min(charges) >= longest:
+        yield f"{who} keeps charges of more steps than its window has"
+    if standing.failed is not None and not 0 <= standing.failed <= (standing.probability or 0):
+        yield f"{who} has spent a probability of {float(standing.failed):.3g}, which is not within its limit"
+    if standing.kind == "window":
+        return
+    requests = list(accounts.requests(standing.account))
+    nano = sum(ChainCharge(**value).nano for value in accounts.facts(standing.account, CHAIN).values())
+    nano += sum(request.get("amount_nano", 0) for request in requests)
+    if nano > sum(charges.values()):
+        yield f"{who} was charged {sum(charges.values()) / NANO:.10g}, but chains and keys paid {nano / NANO:.10g}"
+    atto = sum(request.get("probability_atto", 0) for request in requests)
+    if Fraction(atto, ATTO) > (standing.failed or 0):
+        yield f"{who} was charged less failure probability than what its keys paid, {atto / ATTO:.3g}"

@@ -10,13 +10,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.accounts.rules import ChainCharge, Cost, Rule, ceil_nano, read_amount
-from deltahist.budget import Charge, Payment
+from deltahist.accounts.rules import ChainCharge, Rule, check_rule, spent_within
+from deltahist.budget import Charge, Payment, ceil_nano, read_amount
 from deltahist.errors import NANO, InputError, is_number
-from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger
+    from deltahist.privacy import Guarantee
 
 #: Largest step number, either side of zero: what a ledger's column holds.
 _FARTHEST = 1 << 62
@@ -56,8 +56,8 @@ class Window:
     Examples
     --------
     >>> window = Window(length=3, epsilon=1.0)
-    >>> window.charge(1, 0.5), window.charge(2, 0.25), window.available(3), window.available(4)
-    (Charge(1, 2), Charge(1, 4), Fraction(1, 4), Fraction(3, 4))
+    >>> print(window.charge(1, 0.5), window.charge(2, 0.25), window.available(3), window.available(4))
+    1/2 1/4 1/4 3/4
     >>> window.charge(3, 0.5)
     Traceback (most recent call last):
     ...
@@ -106,34 +106,38 @@ class Window:
         """
         if self.length is None:
             raise InputError(f"account {self.name!r} is a total: no share of it can be spent for ever")
-        shares = []
         for length, limit in self.rule.spans:
             if length is None:
-                most = limit * self.length // self.limit
                 raise InputError(
                     f"limits holds {limit / self.limit:g} times the budget for changes of any length: equal shares "
-                    f"would be spent after {most:,} steps, since an endless stream at constant noise promises nothing "
-                    "for changes without end; say for how many steps the limit is to hold, or what each step gets"
+                    f"would be spent after {limit * self.length // self.limit:,} steps, since an endless stream at "
+                    "constant noise promises nothing for changes without end; say for how many steps the limit is to "
+                    "hold, or what each step gets"
                 )
-            shares.append(limit // length)
-        return Fraction(min(shares), NANO)
+        return Fraction(min(limit // (length or 1) for length, limit in self.rule.spans), NANO)
 
     @property
     def last(self) -> int | None:
         """The last step that was charged; None if none was."""
-        return max(self._charges(), default=None)
+        return max(self.charges(), default=None)
+
+    def charges(self) -> dict[int, int]:
+        """Return the billionths charged at each step that is still kept."""
+        with self._keeper.read() as accounts:
+            found: dict[int, int] = accounts.charges(self.name)
+        return found
 
     def spent(self, step: int) -> Fraction:
         """Return the sum of the window that ends at a step."""
-        return Fraction(self.rule.spent(self._charges(), _step(step)), NANO)
+        return Fraction(spent_within(self.charges(), _step(step), self.length), NANO)
 
     def available(self, step: int) -> Fraction:
         """Return what may still be charged at a step: 0 at steps before the last charged one."""
-        return Fraction(self.rule.left(self._charges(), _step(step)), NANO)
+        return Fraction(self.rule.left(self.charges(), _step(step)), NANO)
 
     def check(self, step: int, amount: float | Fraction) -> None:
         """Raise as `charge` would, and charge nothing."""
-        self.rule.allow(self._charges(), _step(step), ceil_nano(amount=amount), self.name)
+        self.rule.allow(self.charges(), _step(step), ceil_nano(amount=amount), self.name)
 
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
@@ -149,89 +153,43 @@ class Window:
             If the step is no whole number or lies before the last charged one, the amount is not above zero, or the
             window would exceed its budget. Nothing is charged then.
         """
-        return self.charge_and_sum(step, amount)[0]
+        charge = self.rule.cost(self.name, amount)
+        self._charge(step, charge.nano)
+        return charge
 
-    def charge_and_sum(self, step: int, amount: float | Fraction | Guarantee) -> tuple[Charge, Fraction]:
-        """Charge an amount, and return it with the sum of its window just then: a later step forgets earlier ones."""
-        step, cost = _step(step), self.rule.cost(self.name, amount)
-        with self._transaction() as change:
-            spent = self.rule.charge(change, self.name, cost, step)
-        return self.rule.charge_for(cost), Fraction(spent, NANO)
-
-    def charge_up_to(
-        self, amount: float | Fraction | Guarantee, chain: str, token: str | None, source: str | None = None
+    def _charge(
+        self, step: int, nano: int, chain: str | None = None, token: str | None = None, source: str | None = None
     ) -> Fraction:
-        """Charge what a chain of releases lacks, and return what has been spent then.
+        """Charge billionths, or what a chain lacks of them; return the sum of the window just then.
 
-        Parameters
-        ----------
-        amount : what all releases of the chain cost together, the next one with them. chain : its name.
-        token : of the state that is refined; None for a chain that begins. source : of the state that it came of.
-
-        Raises
-        ------
-        InputError
-            On a state that is not the last one of its chain, or an account of a window of steps. BudgetExceeded as
-            `charge`. Nothing is charged then.
+        A later step forgets earlier ones.
         """
-        if self.length is not None:
-            raise InputError(
-                f"account {self.name!r} is the window of a stream: a chain of releases is paid by a total "
-                "(`Account.total`)"
-            )
-        nano = self.rule.cost(self.name, amount).nano
-        with self._transaction() as change:
+        step = _step(step)
+        with self._keeper.transaction() as change:
+            check_rule(change, self.name, self.rule.describe())
+            if chain is None:
+                return Fraction(self.rule.charge(change, self.name, nano, step=step), NANO)
             paid = ChainCharge.read(change, self.name, chain)
             following = paid.after_charge(nano, token, source, chain)
-            spent = self.rule.charge(change, self.name, Cost(paid.due(nano)))
+            spent = self.rule.charge(change, self.name, paid.due(nano))
             following.keep(change, self.name, chain)
         return Fraction(spent, NANO)
-
-    def settle(self, chain: str, token: str, source: str | None = None) -> None:
-        """Keep which state of a chain is its last one, before its release is handed out; `source` is where it came of.
-
-        Raises InputError if another one came first.
-        """
-        with self._keeper.transaction() as change:
-            charge = ChainCharge.read(change, self.name, chain)
-            charge.after_settling(token, source, chain).keep(change, self.name, chain)
-
-    def chain_charge(self, chain: str) -> ChainCharge:
-        """Return what has been charged for a chain."""
-        return ChainCharge.read(self._keeper, self.name, chain)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Any]:
-        """Begin a change of the account, alone and durable; InputError if it has become another one."""
-        with self._keeper.transaction() as change:
-            # It may have been closed, and opened with another limit, since this one looked.
-            kept, rule = change.rule(self.name) or {}, self.rule.describe()
-            if any(kept.get(key) != rule.get(key) for key in {*rule, "limits"}):
-                raise InputError(
-                    f"account {self.name!r} of {self._keeper.place!r} is not what it was when it was opened "
-                    "(closed meanwhile?): nothing was charged; open it again"
-                )
-            yield change
-
-    def _charges(self) -> dict[int, int]:
-        found: dict[int, int] = self._keeper.charges(self.name)
-        return found
 
 
 class _Memory:
     """An account in memory, with what a window asks of a ledger and of its transactions."""
 
-    place = "memory"
-
     def __init__(self) -> None:
-        self._kept: dict[int, int] = {}
+        self._charges: dict[int, int] = {}
         self._facts: dict[str, Any] = {}
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[_Memory]:
         with self._turn:
             yield self
+
+    read = transaction
 
     def account(self, name: str, rule: dict[str, Any]) -> None:
         self._rule = rule
@@ -240,14 +198,13 @@ class _Memory:
         return self._rule
 
     def charges(self, name: str) -> dict[int, int]:
-        return dict(self._kept)
+        return dict(self._charges)
 
     def charge(self, name: str, step: int, nano: int) -> None:
-        self._kept[step] = self._kept.get(step, 0) + nano
+        self._charges[step] = self._charges.get(step, 0) + nano
 
     def forget(self, name: str, step: int) -> None:
-        for old in [at for at in self._kept if at <= step]:
-            del self._kept[old]
+        self._charges = {at: nano for at, nano in self._charges.items() if at > step}
 
     def fact(self, name: str, key: str) -> Any:
         return self._facts.get(key)
@@ -334,11 +291,17 @@ class Account:
 
     def paid(self, chain: str) -> Fraction:
         """Return what has been charged for a chain so far."""
-        return Fraction(self.window.chain_charge(chain).nano, NANO)
+        with self.window._keeper.read() as accounts:
+            return Fraction(ChainCharge.read(accounts, self.name, chain).nano, NANO)
 
     def settle(self, chain: str, token: str, source: str | None = None) -> None:
-        """Keep which state of a chain is its last one, and of which it came; InputError if another one came first."""
-        self.window.settle(chain, token, source)
+        """Keep which state of a chain is its last one, before its release is handed out; `source` is where it came of.
+
+        Raises InputError if another one came first.
+        """
+        with self.window._keeper.transaction() as change:
+            charge = ChainCharge.read(change, self.name, chain)
+            charge.after_settling(token, source, chain).keep(change, self.name, chain)
 
     def pay(
         self,
@@ -360,13 +323,16 @@ class Account:
             If the account has less left. Nothing is charged then.
         InputError
             If the account keeps ε and the release needs ρ or a failure probability, or the other way round; if the
-            state is not the last one of its chain.
+            state is not the last one of its chain, or the account of a chain is a window of steps.
         """
-        if chain is None:
-            _, spent = self.window.charge_and_sum(self.step, guarantee)
-        else:
-            spent = self.window.charge_up_to(guarantee, chain, token, source)
-        self.payments.append(Payment(self.name, self.window.unit, self.limit, spent, self.window.length))
+        if chain is not None and self.window.length is not None:
+            raise InputError(
+                f"account {self.name!r} is the window of a stream: a chain of releases is paid by a total "
+                "(`Account.total`)"
+            )
+        charge = self.window.rule.cost(self.name, guarantee)
+        spent = self.window._charge(self.step, charge.nano, chain, token, source)
+        self.payments.append(Payment(self.name, charge.unit, self.limit, spent, self.window.length))
         return self.payments[-1]
 
 

@@ -15,7 +15,7 @@ from deltahist.cli.options import option
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
-    from deltahist.accounts.databases import LedgerDatabase
+    from deltahist.accounts.databases import Database
     from deltahist.accounts.window import Account
     from deltahist.releases import BaseRelease
 
@@ -121,7 +121,7 @@ class AccountOptions:
         return given[0] if given else None
 
     @property
-    def _database(self) -> LedgerDatabase:
+    def _database(self) -> Database:
         """Where the ledger is, or will be."""
         from deltahist.accounts.databases import database
 

@@ -17,8 +17,7 @@ from deltahist.cli.options import argument, flag, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.accounts.ledger import Ledger
-    from deltahist.accounts.standing import Standing
+    from deltahist.accounts.ledger import Ledger, Standing
 
 _Where = Annotated[
     str, argument("LEDGER", "A file that `publish --ledger` or `stream --state` made, or a postgresql:// URL.")
@@ -148,9 +147,7 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
             "altogether" if steps is None else f"in {steps:,} steps",
             *(f"{letter} = {float(each):.10g}" for each in (limit, spent, limit - spent)),
         )
-        for row, (steps, limit, spent) in enumerate(
-            ((standing.steps, standing.limit, standing.spent), *standing.lasting)
-        )
+        for row, (steps, limit, spent) in enumerate(standing.spans)
     ]
     if standing.probability is not None and standing.failed is not None:
         failing = (standing.probability, standing.failed, standing.probability - standing.failed)

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.accounts.rules import ceil_nano, read_amount
-from deltahist.budget import Budget
+from deltahist.budget import Budget, ceil_nano, read_amount
 from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed, finite, positive
 from deltahist.mechanisms.base import scale_noise

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.accounts.ledger import KeyedRequest, check_text
+from deltahist.accounts.ledger import KeyedRequest
 from deltahist.accounts.purses import Turn
-from deltahist.accounts.rules import Cost, ceil_nano
+from deltahist.accounts.rules import check_text
+from deltahist.budget import ceil_nano
 from deltahist.counting.engines import carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
 from deltahist.personal.aggregates import (
@@ -240,8 +241,9 @@ def _request(account: str, key: str, expression: Any, aggregate: Aggregate) -> K
     # Public tables that are joined have names that differ from run to run: their rows stand for them.
     for name, rows in carried_tables(expression).items():
         text = text.replace(name, _digest(repr(rows.to_pydict())))
-    cost = Cost(ceil_nano(**{aggregate.unit: aggregate.amount}))
-    return KeyedRequest(account, key, cost, drawn=True, words={**aggregate.describe(), "records": _digest(text)})
+    words = {**aggregate.describe(), "records": _digest(text)}
+    nano = ceil_nano(**{aggregate.unit: aggregate.amount})
+    return KeyedRequest(account, key, {"amount_nano": nano, "drawn": True, "request": words})
 
 
 def _digest(text: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.accounts.purses import Turn
-from deltahist.accounts.rules import ceil_nano
+from deltahist.budget import ceil_nano
 from deltahist.counting.kinds import check_column
 from deltahist.counting.private import Private
 from deltahist.errors import InputError

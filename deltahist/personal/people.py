@@ -25,8 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.accounts.ledger import Ledger
 from deltahist.accounts.purses import Purses, Turn
-from deltahist.accounts.rules import floor_nano
-from deltahist.budget import Budget
+from deltahist.budget import Budget, floor_nano
 from deltahist.errors import NANO, InputError
 from deltahist.personal.asking import Records
 from deltahist.personal.database import Database, check_different, name_owners, read_names

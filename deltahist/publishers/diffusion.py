@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
-from deltahist.accounts.rules import floor_nano
+from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
 from deltahist.kinds.diffusion import DiffusionMechanism, Signal, on_lattice
 from deltahist.mechanisms.base import stamp

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.rules import floor_nano
 from deltahist.accounts.window import Account, amounts_for
+from deltahist.budget import floor_nano
 from deltahist.checks import check_foreign, check_groups
 from deltahist.counting.private import find_preprocessing
 from deltahist.errors import InputError, fits_memory

@@ -1,4 +1,4 @@
-"""What tests of the ledger and of its databases begin with."""
+"""Ledgers to begin with, in every database."""
 
 import postgres
 import psycopg
@@ -34,6 +34,12 @@ def let_go():
     """Close connections: those that come from now on have the settings of now."""
     for engine in databases._ENGINES.values():
         engine.dispose()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Ledgers that are opened from now on wait for nobody."""
+    monkeypatch.setattr(databases, "PATIENCE", 0.05)
 
 
 @pytest.fixture(params=["SQLite", "PostgreSQL"])

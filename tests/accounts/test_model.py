@@ -68,7 +68,7 @@ class Course(RuleBasedStateMachine):
     @rule(name=NAMES, amount=AMOUNTS)
     def charge(self, name, amount):
         out = self.pay(name, nano(amount), lambda: self.ledger.charge(name, amount))
-        assert out is None or out == Fraction(nano(amount), 10**9)
+        assert out is None or out.nano == nano(amount)
 
     @rule(name=NAMES, amount=AMOUNTS, key=KEYS, words=st.sampled_from([None, {"visits": 1}]), drawn=st.booleans())
     def ask_with_a_key(self, name, amount, key, words, drawn):
@@ -111,14 +111,15 @@ class Course(RuleBasedStateMachine):
     def refine(self, amount, chain, settled):
         if "city" not in self.spent:
             return
-        window = dh.Account.total(epsilon=2, ledger=self.ledger, name="city").window
+        account = dh.Account.total(epsilon=2, ledger=self.ledger, name="city")
+        promise = dh.Guarantee(epsilon=Fraction(str(amount)))
         paid, token = self.chains.get(chain, (0, None))
         due = max(0, nano(amount) - paid)
-        if self.pay("city", due, lambda: window.charge_up_to(amount, chain, token, token)) is None:
+        if self.pay("city", due, lambda: account.pay(promise, chain=chain, token=token, source=token)) is None:
             return
         if settled:
             token, source = f"{token}+", token
-            window.settle(chain, token, source)
+            account.settle(chain, token, source)
         else:
             token = self.chains.get(chain, (0, None))[1]
         self.chains[chain] = (max(paid, nano(amount)), token)

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.accounts import purse_log, purses as module
+from deltahist.accounts import purses as module
+from deltahist.accounts.databases import Entry
 from deltahist.accounts.ledger import Ledger
-from deltahist.accounts.purse_log import pack, unpack
-from deltahist.accounts.purses import Purses
-from deltahist.accounts.tables import Entry
+from deltahist.accounts.purses import PurseLog, Purses, pack, unpack
 from tests.accounts.processes import SERVER
 
 RADII = st.sampled_from([float("nan"), 0.0, 1.5, 200.0])
@@ -26,7 +25,7 @@ CHARGES = st.tuples(
 
 @pytest.fixture
 def purses(tmp_path):
-    return Purses(tmp_path / "city.ledger", "people")
+    return Purses(Ledger(tmp_path / "city.ledger"), "people")
 
 
 def held(purses):
@@ -34,6 +33,11 @@ def held(purses):
         radii = turn.classes[turn.which] if len(turn.classes) else np.zeros(0)
         # As text, in which one NaN is like another.
         return turn.limits.tolist(), turn.spent.tolist(), str(radii.tolist())
+
+
+def join(purses, *columns):
+    with purses.turn() as turn:
+        return turn.join(*columns)
 
 
 def broken(purses, change):
@@ -49,21 +53,21 @@ def broken(purses, change):
 def test_purses_are_as_a_plain_list_keeps_them(tmp_path_factory, events, longest):
     path, people = tmp_path_factory.mktemp("purses") / "l", []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(purse_log, "_LONGEST", longest)
+        patch.setattr(module, "_LONGEST", longest)
         patch.setattr(module, "_PAGE", 3)
-        purses = Purses(path, "people")
-        other = Purses(path, "people")
+        purses = Purses(Ledger(path), "people")
+        other = Purses(Ledger(path), "people")
         for event in events:
             purses, other = other, purses
             if event == "reopen":
-                purses = Purses(path, "people")
+                purses = Purses(Ledger(path), "people")
             elif event == "break":
                 with pytest.raises(KeyError):
                     broken(purses, lambda turn: (turn.charge([1] * len(turn.limits), 1), turn.join([5])))
             elif isinstance(event, list):
                 first = len(people)
                 people += [[limit, 0, radius] for limit, radius in event]
-                assert purses.join([p[0] for p in people[first:]], [p[2] for p in people[first:]]) == range(
+                assert join(purses, [p[0] for p in people[first:]], [p[2] for p in people[first:]]) == range(
                     first, len(people)
                 )
             else:
@@ -75,13 +79,13 @@ def test_purses_are_as_a_plain_list_keeps_them(tmp_path_factory, events, longest
                 for person, often, price, took_part in zip(people, times, each, paid, strict=True):
                     assert took_part == (often > 0 and person[1] + often * int(price) <= person[0])
                     person[1] += often * int(price) * bool(took_part)
-        for one in (purses, other, Purses(path, "people")):
+        for one in (purses, other, Purses(Ledger(path), "people")):
             limits, spent, radii = ([person[column] for person in people] for column in range(3))
             assert held(one) == (limits, spent, str(radii))
 
 
 def test_arrays_of_a_turn_are_read_only(purses):
-    purses.join([5, 6])
+    join(purses, [5, 6])
     with purses.turn() as turn:
         for array in (turn.limits, turn.spent, turn.which):
             with pytest.raises(ValueError, match="read-only"):
@@ -90,19 +94,19 @@ def test_arrays_of_a_turn_are_read_only(purses):
 
 @pytest.mark.parametrize("change", [lambda turn: turn.charge([1, 1], 1), lambda turn: turn.join([3])])
 def test_an_error_leaves_everything_as_it_was(where, change):
-    purses = Purses(where, "people")
-    purses.join([5, 6])
+    purses = Purses(Ledger(where), "people")
+    join(purses, [5, 6])
     before = held(purses)
     with pytest.raises(KeyError, match="here"):
         broken(purses, change)
     assert held(purses) == before == held(Purses(purses.ledger, "people"))
-    purses.join([7])
+    join(purses, [7])
     assert held(purses)[0] == [5, 6, 7]
 
 
 def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
-    purses.join([5, 6])
-    whole = purse_log.PurseLog._charge
+    join(purses, [5, 6])
+    whole = PurseLog._charge
 
     def half_way(state, *columns):
         whole(state, *columns)
@@ -111,7 +115,7 @@ def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     def charge():
         with purses.turn() as turn:
             turn.charge([1, 1], 2)
-            monkeypatch.setattr(purse_log.PurseLog, "_charge", half_way)
+            monkeypatch.setattr(PurseLog, "_charge", half_way)
 
     with pytest.raises(KeyboardInterrupt):
         charge()
@@ -123,12 +127,12 @@ def test_a_turn_within_a_turn_is_refused(purses):
     with purses.turn() as turn:
         turn.join([5])
         with pytest.raises(dh.InputError, match="is open in this thread already"):
-            purses.join([6])
+            join(purses, [6])
     assert held(purses)[0] == [5]
 
 
 def test_one_turn_charges_once(purses):
-    purses.join([5])
+    join(purses, [5])
     with purses.turn() as turn:
         turn.charge([1], 3)
         with pytest.raises(RuntimeError, match="charges once"):
@@ -138,7 +142,7 @@ def test_one_turn_charges_once(purses):
 @pytest.mark.parametrize(
     ("limits", "radii", "why"),
     [
-        ([1, 2], [1.0], r"\(2,\) limits and \(1,\) radii"),
+        ([1, 2], [1.0], r"\(2,\) limits, \(1,\) radii"),
         ([-1], None, "limits go from -1e-09"),
         ([10**18 + 1], None, "between 0 and 10"),
         ([1, 1], [1.0, -2.0], "radius is -2.0"),
@@ -147,7 +151,7 @@ def test_one_turn_charges_once(purses):
 )
 def test_bad_purses_are_refused(purses, limits, radii, why):
     with pytest.raises(dh.InputError, match=why):
-        purses.join(limits, radii)
+        join(purses, limits, radii)
     assert held(purses) == ([], [], "[]")
 
 
@@ -157,21 +161,21 @@ def test_an_account_stays_what_it_is(purses):
     purses.ledger.account("other", {})
     purses.ledger.close_if_unused("people")
     with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
-        purses.join([1])
+        join(purses, [1])
     Purses(purses.ledger, "people", unit="rho")  # what would be charged of ρ is not ε
     with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
-        purses.join([1])
+        join(purses, [1])
 
 
 def test_an_account_that_somebody_joined_is_not_withdrawn(purses):
-    purses.join([1])
+    join(purses, [1])
     purses.ledger.close_if_unused("people")
     assert held(purses)[0] == [1]
 
 
 def test_a_log_does_not_grow(purses, monkeypatch):
-    monkeypatch.setattr(purse_log, "_LONGEST", 5)
-    purses.join([10**9] * 3)
+    monkeypatch.setattr(module, "_LONGEST", 5)
+    join(purses, [10**9] * 3)
     other = Purses(purses.ledger, "people")
     for _ in range(40):
         with purses.turn() as turn:
@@ -182,9 +186,9 @@ def test_a_log_does_not_grow(purses, monkeypatch):
 
 
 def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
-    monkeypatch.setattr(purse_log, "_LONGEST", 0)
+    monkeypatch.setattr(module, "_LONGEST", 0)
     for radius in (5.0, np.nan, 1.0):
-        purses.join([100], [radius])
+        join(purses, [100], [radius])
     for _ in range(2):
         with purses.turn() as turn:
             turn.charge([1, 1, 1], [10, 20, 30])
@@ -193,20 +197,20 @@ def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
 
 def test_a_log_that_begins_anew_remembers_that_there_was_a_question(purses, monkeypatch):
     """Also one that nobody paid for: whether there was a question is public, who paid is not."""
-    monkeypatch.setattr(purse_log, "_LONGEST", 0)
+    monkeypatch.setattr(module, "_LONGEST", 0)
 
     def asked():
         with Purses(purses.ledger, "people").turn() as turn:
             return turn.asked
 
     for _ in range(3):
-        purses.join([100])
+        join(purses, [100])
         assert not asked()
     with purses.turn() as turn:
         turn.charge([0, 0, 0], 1)
     for _ in range(3):
         assert asked()
-        purses.join([100])
+        join(purses, [100])
 
 
 OPENED = pack(np.array([9, 9]), np.array([0, 0]), np.array([np.nan, 2.0]), np.zeros(32, np.uint8))
@@ -254,15 +258,15 @@ def test_a_damaged_log_is_noticed(purses, entry, why):
 
 
 def _charge(path, times):
-    purses = Purses(path, "people")
+    purses = Purses(Ledger(path), "people")
     for _ in range(times):
         with purses.turn() as turn:
             turn.charge(np.ones(len(turn.limits), dtype=int), 1)
 
 
 def test_processes_and_threads_take_turns(where):
-    purses = Purses(where, "people")
-    purses.join([25, 10**9])
+    purses = Purses(Ledger(where), "people")
+    join(purses, [25, 10**9])
     work = {"target": _charge, "args": (where, 10)}
     workers = [SERVER.Process(**work), SERVER.Process(**work), threading.Thread(**work)]
     for worker in workers:
@@ -276,15 +280,15 @@ def test_processes_and_threads_take_turns(where):
 
 
 def test_numbers_go_on_where_a_log_begins_anew(purses, monkeypatch):
-    monkeypatch.setattr(purse_log, "_LONGEST", 0)
-    assert purses.join([1, 2, 3]) == range(3)
+    monkeypatch.setattr(module, "_LONGEST", 0)
+    assert join(purses, [1, 2, 3]) == range(3)
     with purses.turn() as turn:
         assert [turn.join([4, 5]), turn.join([6])] == [range(3, 5), range(5, 6)]
     assert held(purses)[0] == [1, 2, 3, 4, 5, 6]
 
 
 def test_who_joins_in_a_turn_pays_from_the_next_one_on(purses):
-    purses.join([5])
+    join(purses, [5])
     with pytest.raises(RuntimeError, match="charges before anybody joins"):
         broken(purses, lambda turn: (turn.join([5]), turn.charge([1], 1)))
     assert held(purses)[:2] == ([5], [0])

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from benchmarks import ledger as stress
+from deltahist.accounts.databases import Accounts
 from deltahist.accounts.ledger import Ledger
-from deltahist.accounts.tables import Accounts
 from tests.accounts.processes import SERVER
 
 

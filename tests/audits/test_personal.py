@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.accounts import purse_log, purses
+from deltahist.accounts import purses
 from deltahist.personal import aggregates
 from deltahist.publishers.publication import draw
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
@@ -107,13 +107,13 @@ def _multiplier_ignored(patch):
 
 def _charges_forgotten(patch):
     """Every question finds the purses full."""
-    read = purse_log.PurseLog._read
+    read = purses.PurseLog._read
 
     def forgetful(self, entry):
         read(self, entry)
         self._columns[1][:] = 0
 
-    patch.setattr(purse_log.PurseLog, "_read", forgetful)
+    patch.setattr(purses.PurseLog, "_read", forgetful)
 
 
 def _noise_halved(patch):

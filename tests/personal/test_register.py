@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.accounts import purse_log, purses
+from deltahist.accounts import purses
 from deltahist.accounts.ledger import Ledger
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
@@ -207,7 +207,7 @@ def test_copies_in_postgresql(postgres_url, tmp_path):
 
 
 def test_marks_survive_a_log_that_begins_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(purse_log, "_LONGEST", 0)
+    monkeypatch.setattr(purses, "_LONGEST", 0)
     monkeypatch.setattr(purses, "_PAGE", 2)
     people = city(tmp_path)
     for names in (["Ada", "Bob", "Cyd"], ["Dan"], ["Ada", "Eve"]):

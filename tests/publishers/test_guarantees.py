@@ -144,7 +144,7 @@ def test_a_window_pays_for_what_it_promises_only():
     )
     for refused in (
         lambda: dh.publish(COUNTS, NEAR, A, epsilon=spend, probability=1e-3),
-        lambda: dh.publish(COUNTS, NEAR, A, epsilon=spend * 0.5, probability=1e-3),
+        lambda: dh.publish(COUNTS, NEAR, A, epsilon=spend / 2, probability=1e-3),
         lambda: dh.quantile(POINTS, 0.5, NEAR, epsilon=spend, probability=1e-3, method="smooth-laplace"),
     ):
         with pytest.raises(dh.InputError, match="account of pure ε"):

@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.rules import floor_nano
+from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, positive, whole
 
 Array = NDArray[np.float64]
