@@ -337,9 +337,9 @@ def _on_map(box: tuple[float, ...], crs: str, side: float | str, grid: str | Non
     Raises InputError if they are surely degrees, all of them smaller than a cell, and there is no grid.
     """
     from deltahist.space.crs import extent_on, looks_like_degrees
-    from deltahist.space.grids import has_unit, metres
+    from deltahist.space.grids import has_unit, read_length
 
-    cell = metres(side) if isinstance(side, str) and has_unit(side) else side
+    cell = read_length(side) if has_unit(side) else side
     if not looks_like_degrees(box) or isinstance(cell, str) or max(box[2] - box[0], box[3] - box[1]) >= cell:
         return box
     bounds = extent_on(box, crs).bounds

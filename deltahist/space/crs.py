@@ -21,6 +21,46 @@ if TYPE_CHECKING:
 _SAMPLES = 65
 #: Half-axis in metres and flattening of the ellipsoid on which ground metres are counted, WGS 84.
 _EQUATOR, _FLATTENING = 6378137.0, 1 / 298.257223563
+#: Bounds are in longitude and latitude of this.
+_DEGREES = "EPSG:4326"
+#: Usual names of columns of degrees.
+_ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
+#: Latitudes between which there are UTM zones.
+_UTM_LATITUDES = (-80.0, 84.0)
+#: Maps that everybody knows are taken where the largest scale over the bounds is at most so many times the smallest.
+_UTM_DISTORTION, _EUROPE_DISTORTION = 1.01, 1.15
+_EUROPE, _WORLD = "EPSG:3035", "EPSG:6933"
+#: Places on each edge of the bounds that are projected.
+_PLACES = 257
+#: Boxes are extended to multiples of a power of ten that is at most this part of their longer side.
+_ROUND = 1e-3
+#: Part of the sides by which a map must go on beyond the box: cells are whole.
+_ROOM = 0.05
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A box, (west, south, east, north), on a map with a projected CRS."""
+
+    bounds: tuple[float, ...]
+    crs: str
+    ndim = 2
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """Lower corner."""
+        return self.bounds[:2]
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        """Upper corner."""
+        return self.bounds[2:]
+
+    @functools.cached_property
+    def distortion(self) -> float:
+        """How many times the smallest scale the largest one is."""
+        least, largest = scales(self)
+        return largest / least if least > 0 else math.inf
 
 
 def utm_code(lon: float, lat: float) -> str:
@@ -33,8 +73,15 @@ def utm_code(lon: float, lat: float) -> str:
     return f"EPSG:{(32600 if lat >= 0 else 32700) + zone}"
 
 
-def check_projected(domain: Domain | Extent) -> None:
-    """Raise InputError unless the domain's CRS is projected, horizontal, and unbroken over the domain."""
+# --- a map over a box ---------------------------------------------------------------------------------------
+
+
+def check_map(domain: Domain | Extent) -> float:
+    """Return the largest ratio of map units to ground metres, in any direction, over a domain.
+
+    Raises InputError unless its CRS is projected, horizontal, and unbroken over the domain: places near each other on
+    the ground must not lie far apart on the map.
+    """
     crs = read_crs(str(domain.crs))
     if crs.is_geographic:
         raise InputError(
@@ -43,67 +90,25 @@ def check_projected(domain: Domain | Extent) -> None:
         )
     if not crs.is_projected or domain.ndim != 2:
         raise InputError(f"crs is {domain.crs!r}: it must be a projected CRS, on a 2-D domain")
-    if not _on_earth(domain.crs, domain.low, domain.high):
+    box = domain.crs, domain.low, domain.high
+    if not _on_earth(*box):
         raise InputError(
             f"bounds are {domain.bounds}: they leave the area where {domain.crs} is defined "
             "(are they in metres of that CRS, in the order west, south, east, north?)"
         )
-
-
-def refuse_seams(domain: Domain | Extent) -> None:
-    """Raise InputError if places near each other on the ground lie far apart on the map.
-
-    Between two places the map's length is at most the largest scale times the ground's along a geodesic that
-    stays inside. Three times as much between places on the rim means that the domain reaches a seam of the
-    map, such as the antimeridian, from both sides.
-    """
-    if _stretched(domain.crs, domain.low, domain.high) > 3 * float(domain.scale or 1.0):
-        raise InputError(
-            f"bounds are {domain.bounds} in {domain.crs}: the domain reaches the antimeridian (or another seam of the "
-            "map) from both sides, so that points near each other on the ground lie far apart on the map; "
-            "use two domains or another projection"
-        )
-
-
-@functools.lru_cache(maxsize=64)
-def _on_earth(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> bool:
-    """Return whether all places of a box have a position; cells of every size lie on the same few boxes."""
-    return all(
-        np.isfinite(a).all() for a in off(crs, low, high, "EPSG:4326")(*lattice_of(low, high, _SAMPLES))
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _stretched(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> float:
-    """Return the largest ratio of the map's length to the ground's between two places on the rim."""
-    import pyproj
-
-    to_ground = off(crs, low, high, "EPSG:4326")
-    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in lattice_of(low, high, _SAMPLES))
-    lon, lat = to_ground(x, y)
-    i, j = np.triu_indices(len(x), 1)
-    metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
-    on_map = np.hypot(x[i] - x[j], y[i] - y[j])
-    # Beyond a seam the map goes on, but no position is ever drawn there: it comes back on the other side.
-    again = to_ground.back(lon, lat)
-    if (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any():
-        return math.inf
-    # Corners stand on the rim twice: a millionth of the box is rounding.
-    return float(
-        (np.maximum(on_map - 1e-6 * on_map.max(), 0.0) / np.maximum(metres, np.finfo(float).tiny)).max()
-    )
-
-
-def largest_scale(domain: Domain | Extent) -> float:
-    """Return the largest ratio of map units to ground metres, in any direction, over the domain's bounds.
-
-    Raises InputError if it is beyond all use.
-    """
-    largest = scales(domain)[1]
+    largest = _scales(*box)[1]
     if not largest < 100:
         raise InputError(
             f"bounds are {domain.bounds} in {domain.crs}: lengths on this map are up to {largest:.3g} times "
             "those on the ground; choose a projection made for the region"
+        )
+    # Between two places the map's length is at most the largest scale times the ground's along a geodesic that
+    # stays inside. Three times as much between places on the rim means a seam that is reached from both sides.
+    if _stretched(*box) > 3 * largest:
+        raise InputError(
+            f"bounds are {domain.bounds} in {domain.crs}: the domain reaches the antimeridian (or another seam of the "
+            "map) from both sides, so that points near each other on the ground lie far apart on the map; "
+            "use two domains or another projection"
         )
     return largest
 
@@ -119,10 +124,38 @@ def scales(domain: Domain | Extent) -> tuple[float, float]:
     return _scales(domain.crs, domain.low, domain.high)
 
 
+# Kept: cells of every size lie on the same few boxes.
+@functools.lru_cache(maxsize=64)
+def _on_earth(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> bool:
+    """Return whether all places of a box have a position."""
+    places = off(crs, low, high, _DEGREES)(*lattice_of(low, high, _SAMPLES))
+    return bool(np.isfinite(places).all())
+
+
+@functools.lru_cache(maxsize=64)
+def _stretched(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> float:
+    """Return the largest ratio of the map's length to the ground's between two places on the rim."""
+    import pyproj
+
+    to_ground = off(crs, low, high, _DEGREES)
+    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in lattice_of(low, high, _SAMPLES))
+    lon, lat = to_ground(x, y)
+    i, j = np.triu_indices(len(x), 1)
+    metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
+    on_map = np.hypot(x[i] - x[j], y[i] - y[j])
+    # Beyond a seam the map goes on, but no position is ever drawn there: it comes back on the other side.
+    again = to_ground.back(lon, lat)
+    if (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any():
+        return math.inf
+    # Corners stand on the rim twice: a millionth of the box is rounding.
+    return float(
+        (np.maximum(on_map - 1e-6 * on_map.max(), 0.0) / np.maximum(metres, np.finfo(float).tiny)).max()
+    )
+
+
 @functools.lru_cache(maxsize=64)
 def _scales(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> tuple[float, float]:
-    """`scales`; cells of every size lie on the same few boxes."""
-    to_ground = off(crs, low, high, "EPSG:4326")
+    to_ground = off(crs, low, high, _DEGREES)
     x, y = lattice_of(low, high, _SAMPLES)
     # Wide enough that positions keep their digits, narrow enough that scales do not change.
     h = max(max(abs(b) for b in (*low, *high)) * 1e-6, 1e-3)
@@ -138,6 +171,18 @@ def _scales(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) ->
     most, least = float(singular[..., 0].max()), float(singular[..., -1].min())
     largest = math.ceil(1e7 / least) / 1e7 if least > 0 else math.inf
     return math.floor(1e7 / most) / 1e7, largest
+
+
+def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return metres (..., 3) from the centre of the ellipsoid, which have no seams."""
+    flat = _FLATTENING * (2 - _FLATTENING)
+    with np.errstate(invalid="ignore"):  # places that are not on the map
+        east, north = np.radians(lon), np.radians(lat)
+        radius = _EQUATOR / np.sqrt(1 - flat * np.sin(north) ** 2)
+        out = radius * np.cos(north)
+        return np.stack(
+            [out * np.cos(east), out * np.sin(east), (1 - flat) * radius * np.sin(north)], axis=-1
+        )
 
 
 def words(domain: Domain | Extent) -> str:
@@ -165,79 +210,7 @@ def unit_of(crs: str | None) -> str:
     return "m" if metres_per_unit(crs) == 1 else str(read_crs(crs).axis_info[0].unit_name)
 
 
-def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return metres (..., 3) from the centre of the ellipsoid, which have no seams."""
-    flat = _FLATTENING * (2 - _FLATTENING)
-    with np.errstate(invalid="ignore"):  # places that are not on the map
-        east, north = np.radians(lon), np.radians(lat)
-        radius = _EQUATOR / np.sqrt(1 - flat * np.sin(north) ** 2)
-        out = radius * np.cos(north)
-        return np.stack(
-            [out * np.cos(east), out * np.sin(east), (1 - flat) * radius * np.sin(north)], axis=-1
-        )
-
-
 # --- bounds in degrees --------------------------------------------------------------------------------------
-
-#: Bounds are in longitude and latitude of this.
-_DEGREES = "EPSG:4326"
-#: Usual names of columns of degrees.
-_ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
-#: Latitudes between which there are UTM zones.
-_UTM_LATITUDES = (-80.0, 84.0)
-#: Maps that everybody knows are taken where the largest scale over the bounds is at most so many times the smallest.
-_UTM_DISTORTION, _EUROPE_DISTORTION = 1.01, 1.15
-_EUROPE, _WORLD = "EPSG:3035", "EPSG:6933"
-#: Places on each edge of the bounds that are projected.
-_PLACES = 257
-#: Boxes are extended to multiples of a power of ten that is at most this part of their longer side.
-_ROUND = 1e-3
-#: Part of the sides by which a map must go on beyond the box: cells are whole.
-_ROOM = 0.05
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A box on a map.
-
-    Parameters
-    ----------
-    bounds : west, south, east, north in units of the CRS.
-    crs : a projected CRS.
-    """
-
-    bounds: tuple[float, ...]
-    crs: str
-
-    @property
-    def ndim(self) -> int:
-        """2."""
-        return 2
-
-    @property
-    def low(self) -> tuple[float, ...]:
-        """Lower corner."""
-        return self.bounds[:2]
-
-    @property
-    def high(self) -> tuple[float, ...]:
-        """Upper corner."""
-        return self.bounds[2:]
-
-    @functools.cached_property
-    def _scales(self) -> tuple[float, float]:
-        return scales(self)
-
-    @property
-    def scale(self) -> float:
-        """Largest ratio of map length to ground metres."""
-        return self._scales[1]
-
-    @property
-    def distortion(self) -> float:
-        """How many times the smallest scale the largest one is."""
-        least, largest = self._scales
-        return largest / least if least > 0 else math.inf
 
 
 def looks_like_degrees(box: Sequence[float]) -> bool:
@@ -258,25 +231,16 @@ def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
 
 
 def extent_on(bounds: Sequence[float], crs: str) -> Extent:
-    """Return the box on a map that covers bounds in degrees.
+    """Return the box on a map that covers bounds (W, S, E, N) in degrees; west above east crosses the antimeridian.
 
-    The edges are projected at many places; what they may bulge between two of them is added, and the box is
-    extended outwards to round figures, by at most a five-hundredth of its longer side.
-
-    Parameters
-    ----------
-    bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
-    crs : a projected CRS.
-
-    Raises
-    ------
-    InputError
-        If the bounds are not degrees, or some of them have no place on the map.
+    The edges are projected at many places; what they may bulge between two of them is added, and the box is extended
+    outwards to round figures, by at most a five-hundredth of its longer side. Raises InputError if the bounds are not
+    degrees, or some of them have no place on the map.
 
     >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618").bounds
     (558910.0, 4477940.0, 618720.0, 4534160.0)
     """
-    west, south, east, north = _degrees(bounds)
+    west, south, east, north = _read_degrees(bounds)
     along, level = np.linspace(0.0, 1.0, _PLACES), np.ones(_PLACES)
     lon, lat = west + along * ((east - west) % 360 or 360.0), south + along * (north - south)
     edges = [(lon, south * level), (lon, north * level), (lon[0] * level, lat), (lon[-1] * level, lat)]
@@ -297,7 +261,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> Extent:
 
 
 def extent_of(bounds: Sequence[float]) -> Extent:
-    """Choose the map that suits bounds in degrees, and return the box on it that covers them.
+    """Choose the map that suits bounds in degrees, as of `extent_on`, and return the box on it that covers them.
 
     The first of these that holds them in one piece:
 
@@ -306,30 +270,23 @@ def extent_of(bounds: Sequence[float]) -> Extent:
     3. of the equal-area maps (Lambert's azimuthal centred on the bounds, the world's cylindrical one EPSG:6933, the
        same centred on their middle) the one with the least ratio.
 
-    Parameters
-    ----------
-    bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
-
-    Raises
-    ------
-    InputError
-        If the bounds are not degrees, or no map holds them in one piece: so it is for the whole earth.
+    Raises InputError if the bounds are not degrees, or no map holds them in one piece: so it is for the whole earth.
 
     >>> extent_of((-74.3, 40.45, -73.6, 40.95)).crs, extent_of((-10, 36, 30, 60)).crs
     ('EPSG:32618', 'EPSG:3035')
     >>> extent_of((170, -50, -170, -30)).crs
     '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m'
     """
-    west, south, east, north = _degrees(bounds)
+    west, south, east, north = _read_degrees(bounds)
     width = (east - west) % 360 or 360.0
     middle = 180 - (180 - west - width / 2) % 360  # from -180, not included, to 180
     if _UTM_LATITUDES[0] <= south and north <= _UTM_LATITUDES[1]:
-        zone = _suiting(bounds, utm_code(middle, (south + north) / 2))
+        zone = _suitable(bounds, utm_code(middle, (south + north) / 2))
         if zone is not None and zone.distortion <= _UTM_DISTORTION:
             return zone
     home = read_crs(_EUROPE).area_of_use
     if home.west <= west < east <= home.east and home.south <= south and north <= home.north:
-        europe = _suiting(bounds, _EUROPE)
+        europe = _suitable(bounds, _EUROPE)
         if europe is not None and europe.distortion <= _EUROPE_DISTORTION:
             return europe
     meridian = f"+lon_0={middle:.10g} +datum=WGS84 +units=m"
@@ -338,7 +295,7 @@ def extent_of(bounds: Sequence[float]) -> Extent:
         _WORLD,
         f"+proj=cea +lat_ts=30 {meridian}",
     ]
-    found = [extent for crs in maps if (extent := _suiting(bounds, crs)) is not None]
+    found = [extent for crs in maps if (extent := _suitable(bounds, crs)) is not None]
     if not found:
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: no map holds so much of the earth in one piece, somewhere it "
@@ -349,29 +306,23 @@ def extent_of(bounds: Sequence[float]) -> Extent:
     return min(found, key=lambda extent: extent.distortion)
 
 
-def _degrees(bounds: Sequence[float]) -> tuple[float, float, float, float]:
+def _read_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Return bounds that are longitudes and latitudes; raise InputError if they are not."""
-    said, box = f"bounds are {tuple(bounds)}", [float(finite(bounds=b)) for b in bounds]
-    if not looks_like_degrees(box):
+    box = tuple(float(finite(bounds=b)) for b in bounds)
+    if not looks_like_degrees(box) or not box[1] < box[3] or box[0] == box[2]:
         raise InputError(
-            f"{said}: as degrees they must be west, south, east, north, longitudes within 180 and latitudes within 90"
+            f"bounds are {tuple(bounds)}: as degrees they must be west, south, east, north, longitudes within 180 and "
+            "latitudes within 90, south must be less than north, and west other than east"
         )
-    west, south, east, north = box
-    if not south < north or west == east:
-        raise InputError(
-            f"{said}: south must be less than north, and west other than east (the order is west, south, east, north)"
-        )
-    return west, south, east, north
+    return box
 
 
-def _suiting(bounds: Sequence[float], crs: str) -> Extent | None:
+def _suitable(bounds: Sequence[float], crs: str) -> Extent | None:
     """Return the extent on a map if it is there in one piece, with room for whole cells; else None."""
     try:
         extent = extent_on(bounds, crs)
         room = _ROOM * np.subtract(extent.high, extent.low)
-        wider = Extent((*(extent.low - room).tolist(), *(extent.high + room).tolist()), crs)
-        check_projected(wider)
-        refuse_seams(wider)
+        check_map(Extent((*(extent.low - room).tolist(), *(extent.high + room).tolist()), crs))
     except InputError:
         return None
     return extent if extent.distortion < math.inf else None

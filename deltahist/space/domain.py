@@ -113,10 +113,9 @@ class Domain:
                 f"scale is {self.scale!r} without a CRS: lengths on a plane are what they are; leave it out"
             )
         if self.crs is not None:
-            from deltahist.space.crs import check_projected, largest_scale, refuse_seams
+            from deltahist.space.crs import check_map
 
-            check_projected(self)
-            needed = largest_scale(self)
+            needed = check_map(self)
             if self.scale is None:
                 object.__setattr__(self, "scale", needed)
             elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
@@ -124,26 +123,15 @@ class Domain:
                     f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground "
                     "there, and a smaller figure would promise more than is kept; leave it out"
                 )
-            refuse_seams(self)
 
     @classmethod
     def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None) -> Domain:
         """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
 
-        Parameters
-        ----------
-        bounds : as for Domain.
-        cell : side of a cell. With a CRS it is in ground metres (a number, or text such as "250m"): it is
-            multiplied by the projection's largest scale factor over the bounds. Without one it is a plain
-            number.
+        With a CRS the side of a cell is in ground metres (a number, or text such as "250m"): it is multiplied by the
+        projection's largest scale factor over the bounds. Without one it is a plain number. Raises InputError if the
+        cell is longer than all sides of the bounds, so that one cell would be the whole map.
 
-        Raises
-        ------
-        InputError
-            If the cell is longer than all sides of the bounds, so that one cell would be the whole map.
-
-        Examples
-        --------
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
         """
@@ -170,12 +158,11 @@ class Domain:
 
     @classmethod
     def from_degrees(cls, bounds: Sequence[float], cell: float | str, crs: str = "auto") -> Domain:
-        """Make a domain of square cells that covers bounds in degrees.
+        """Make a domain of square cells, as of `from_cell`, that covers bounds in degrees.
 
         Parameters
         ----------
         bounds : west, south, east, north in degrees of WGS 84; west above east means across the antimeridian.
-        cell : side of a cell in ground metres, as for `from_cell`.
         crs : a projected CRS, or "auto" for the one that suits: a UTM zone, EPSG:3035, or an equal-area map
             (`deltahist.space.crs.extent_of` has the rule).
 
@@ -184,8 +171,6 @@ class Domain:
         InputError
             If no map holds the bounds in one piece, or they leave the area of the CRS.
 
-        Examples
-        --------
         >>> domain = Domain.from_degrees((-74.3, 40.45, -73.6, 40.95), "500m")
         >>> domain.crs, domain.shape
         ('EPSG:32618', (120, 113))
@@ -202,18 +187,9 @@ class Domain:
         Cells are alike in size *on the map*, so that maps on one grid fit together, and INSPIRE's grids are
         `on_grid(bounds, "1km", "EPSG:3035")`. Ground metres are in δ alone: it is enlarged as ever.
 
-        Parameters
-        ----------
-        bounds : as for Domain.
-        step : side of a cell in units of the map (a number), or in the map's metres ("1km").
+        The step is in units of the map (a number), or in the map's metres ("1km"). Raises InputError if its multiples
+        are not exact as floats (whole numbers and halves are, tenths are not).
 
-        Raises
-        ------
-        InputError
-            If multiples of the step are not exact as floats (whole numbers and halves are, tenths are not).
-
-        Examples
-        --------
         >>> Domain.on_grid((4_337_400, 2_689_100, 4_340_000, 2_690_500), "1km", "EPSG:3035").bounds
         (4337000.0, 2689000.0, 4340000.0, 2691000.0)
         """
@@ -316,20 +292,9 @@ class Domain:
         return " × ".join(f"{c:.10g}" for c in self.cell) + f" {unit_of(self.crs)} of the map"
 
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
-        """Return the lattice steps of points, clamped to the domain. This one formula serves every engine.
+        """Return the lattice steps (m, ndim) of points, clamped to the domain. This one formula serves every engine.
 
-        Parameters
-        ----------
-        points : (m, ndim), or (m,) in 1-D, in units of the CRS.
-
-        Returns
-        -------
-        (m, ndim) int64.
-
-        Raises
-        ------
-        InputError
-            If a coordinate is NaN or infinite.
+        Points are (m, ndim), or (m,) in 1-D, in units of the CRS. Raises InputError if one is NaN or infinite.
         """
         points = np.asarray(points, dtype=np.float64)
         points = points.reshape(-1, 1) if self.ndim == 1 and points.ndim < 2 else points
@@ -340,10 +305,8 @@ class Domain:
             raise InputError(
                 f"{bad} of {len(points)} points have NaN or infinite coordinates: all must be finite"
             )
-        out = np.empty(points.shape, dtype=np.int64)
-        for axis in range(self.ndim):
-            out[:, axis] = self._steps_along(axis, points[:, axis])
-        return out
+        steps = [self._steps_along(axis, points[:, axis]) for axis in range(self.ndim)]
+        return np.stack(steps, axis=1).astype(np.int64)
 
     def _steps_along(self, axis: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return lattice steps along one axis, as whole floats, which are exact."""

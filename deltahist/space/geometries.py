@@ -7,7 +7,7 @@ import io
 import itertools
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +32,9 @@ _ROWS = 1 << 14
 
 
 def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
-    """Geometries that say their CRS, or none, in a domain's coordinates, by one operation for all of them.
+    """Return geometries that say their CRS, or none, in a domain's coordinates, by one operation for all of them.
 
-    Raises
-    ------
-    InputError
-        If they say a CRS and the domain has none, no operation leads to the domain's, or a vertex has no place there.
+    Raises InputError as of `way_to_map`, or if a vertex has no place on the map.
     """
     operation = way_to_map(frame.crs, domain, name)
     try:
@@ -66,19 +63,10 @@ def read_geometries(
 ) -> gpd.GeoDataFrame:
     """Read a file of geometries, unchanged; without a CRS, they are in the domain's coordinates.
 
-    GeoJSON is in longitude and latitude unless its figures cannot be degrees: then they are taken to be in the domain's
-    coordinates, as on a plane without a CRS. Whole numbers and truths stay what they are where some are missing.
-
-    Parameters
-    ----------
-    file : GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet.
-    name : what messages call it.
-    layer : which one to read; needed if there are several with geometries.
-
-    Raises
-    ------
-    InputError
-        If the file is missing or unreadable, has no geometries, or has several layers and none is chosen.
+    It is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. GeoJSON is in longitude and
+    latitude unless its figures cannot be degrees: then they are taken to be in the domain's coordinates, as on a plane
+    without a CRS. Whole numbers and truths stay what they are where some are missing. Raises InputError if the file is
+    missing or unreadable, has no geometries, or has several layers and none is chosen.
     """
     file = Path(file)
     frame = _read(file, name, layer, _from_layer)
@@ -170,10 +158,9 @@ def _member(file: Path, suffix: str) -> str | None:
 def _from_parquet(child: Child) -> gpd.GeoDataFrame:
     """Read the frame of a GeoParquet file; its values come from the process, and its metadata are read here."""
     import geopandas as gpd
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_batches(_some(child.batches(columns=None, geometry=False, rows=_ROWS)))
+    table = _table(child, None, geometry=False)
     if b"geo" not in (table.schema.metadata or {}):
         raise ValueError("it is a table without geometries")
     pq.write_table(table, held := io.BytesIO())
@@ -185,39 +172,40 @@ def _from_layer(child: Child) -> gpd.GeoDataFrame:
     """Read the frame of a layer that GDAL reads in the process."""
     import geopandas as gpd
 
-    values, shapes = _columns(child, None)
+    table = _table(child, None, geometry=True)
+    values = table.select(table.column_names[:-1])
+    values.validate(full=True)  # texts that are none would be found at any time later
     frame = values.to_pandas(date_as_object=False)
-    return _with_gaps(gpd.GeoDataFrame(frame, geometry=shapes, crs=child.description["crs"]), values.schema)
+    made = gpd.GeoDataFrame(frame, geometry=_last_as_shapes(table), crs=child.description["crs"])
+    return _with_gaps(made, values.schema)
 
 
 def _shapes_of(child: Child) -> tuple[NDArray[Any], Any]:
     """Read the geometries (m,) of a layer by GDAL in the process, and their CRS."""
     crs = child.description["crs"]
-    return _columns(child, [])[1], None if crs is None else read_crs(crs)
+    return _last_as_shapes(_table(child, [], geometry=True)), None if crs is None else read_crs(crs)
 
 
-def _columns(child: Child, names: list[str] | None) -> tuple[Any, NDArray[Any]]:
-    """Columns of a layer, all or some, as an Arrow table, and its geometries (m,)."""
+def _table(child: Child, columns: list[str] | None, geometry: bool) -> Any:
+    """Read columns, all or some, as an Arrow table, whose last one may hold geometries."""
     import pyarrow as pa
+
+    batches = list(child.batches(columns=columns, geometry=geometry, rows=_ROWS))
+    if not batches:
+        raise ValueError("it has no rows")
+    return pa.Table.from_batches(batches)
+
+
+def _last_as_shapes(table: Any) -> NDArray[Any]:
+    """Return the geometries (m,) of an Arrow table's last column."""
     import shapely
 
-    table = pa.Table.from_batches(_some(child.batches(columns=names, geometry=True, rows=_ROWS)))
-    last = table.num_columns - 1
-    values = table.select(list(range(last)))
-    values.validate(full=True)  # texts that are none would be found at any time later
     # As a list: Arrow's own way to NumPy would import pandas first.
-    return values, shapely.from_wkb(np.array(table.column(last).to_pylist(), dtype=object))
-
-
-def _some(batches: Iterator[Any]) -> list[Any]:
-    found = list(batches)
-    if not found:
-        raise ValueError("it has no rows")
-    return found
+    return np.asarray(shapely.from_wkb(np.array(table.column(table.num_columns - 1).to_pylist(), dtype=object)))
 
 
 def _with_gaps(frame: gpd.GeoDataFrame, schema: Any) -> gpd.GeoDataFrame:
-    """Whole numbers and truths as such, of which readers make other types where some are missing."""
+    """Return a frame with whole numbers and truths as such: readers make others of them where some are missing."""
     for field in schema:
         if field.name in frame and frame[field.name].dtype in (np.float64, object):
             if str(field.type).startswith(("int", "uint")):
@@ -233,14 +221,10 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
         return None
     if text == "boundary" or (domain.ndim == 1 and text in ("left", "right")):
         return text
-    if text in ("left", "right"):
-        raise InputError(
-            f"{name} is {text!r}: that is for one dimension, here it must be none, boundary or a file"
-        )
     file = Path(text)
     if not file.is_file():
         raise InputError(
-            f"{name} is {text!r}: it must be none, boundary, left or right (1-D), or a file of geometries "
+            f"{name} is {text!r}: it must be none, boundary, left or right (in 1-D only), or a file of geometries "
             "(there is no such file)"
         )
     from shapely.errors import ShapelyError
@@ -256,7 +240,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
-    """Boxes (m, wanted) and their names from a CSV file, with a header or with figures only."""
+    """Read boxes (m, wanted) and their names from a CSV file, with a header or with figures only."""
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     rule = f"it must have the columns {','.join(columns)} and may have name; without a header, figures in that order"
     if not file.is_file():
@@ -271,10 +255,8 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
         header = columns
     else:
         del rows[:1]
-    if not set(columns) <= set(header):
-        raise InputError(f"{name} {str(file)!r} has the columns {','.join(header)}: {rule}")
-    if not rows:
-        raise InputError(f"{name} {str(file)!r} is empty: {rule}")
+    if not set(columns) <= set(header) or not rows:
+        raise InputError(f"{name} {str(file)!r} has {len(rows):,} rows of {','.join(header)}: {rule}")
     if long := next((row for row in rows if len(row) > len(header)), None):
         raise InputError(f"{name} {str(file)!r} has more values than columns in {','.join(long)!r}: {rule}")
     texts = {head: column for head, *column in itertools.zip_longest(header, *rows, fillvalue="")}
@@ -310,18 +292,8 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
 
     They come from a column or, where none is chosen, from one that is called as names are (name, nom, ...), or as codes
     are (id, code, geoid) and tells all regions apart, the only text that does, or the only column with values; without
-    any column they are the regions' numbers.
-    Another column that is called `name`, in any case, gets "_region" behind it.
-
-    Parameters
-    ----------
-    column : whose texts are the names.
-    name : what messages call the choice of a column.
-
-    Raises
-    ------
-    InputError
-        If the column is missing, or none is chosen and it is not plain which one it is.
+    any column they are the regions' numbers. Another column that is called `name`, in any case, gets "_region" behind
+    it. Raises InputError if the column is missing, or none is chosen and it is not plain which one it is.
 
     >>> import geopandas as gpd, shapely
     >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])

@@ -22,31 +22,26 @@ _LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
 _METRES = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
 
 
-def metres(text: str) -> float:
-    """Return the metres of a length with a unit.
-
-    Raises
-    ------
-    InputError
-        If the text is no number followed by km, m, cm or mm.
-
-    >>> metres("0.5km")
-    500.0
-    """
-    match = _LENGTH.fullmatch(text)
-    try:
-        if match is None:
-            raise ValueError
-        return float(match[1]) * _METRES[match[2]]
-    except ValueError:
-        raise InputError(
-            f"length is {text!r}: it must be a number with a unit, such as 250m or 0.5km"
-        ) from None
-
-
 def has_unit(value: float | str) -> bool:
     """Return whether a length is a text with a unit."""
     return isinstance(value, str) and _LENGTH.fullmatch(value) is not None
+
+
+def read_length(value: float | str, name: str = "length") -> float:
+    """Return a length without its unit, in metres if it has one; raise InputError if it is no number.
+
+    >>> read_length("0.5km"), read_length("7"), read_length(7)
+    (500.0, 7.0, 7)
+    """
+    if not isinstance(value, str):
+        return value
+    match = _LENGTH.fullmatch(value)
+    try:
+        return float(value) if match is None else float(match[1]) * _METRES[match[2]]
+    except ValueError:
+        raise InputError(
+            f"{name} is {value!r}: it must be a number, or a number with a unit such as 250m or 0.5km"
+        ) from None
 
 
 def length_times(length: float | str, factor: float) -> float | str:
@@ -55,9 +50,8 @@ def length_times(length: float | str, factor: float) -> float | str:
     >>> length_times("0.5km", 1 / 4)
     '125m'
     """
-    if isinstance(length, str) and has_unit(length):
-        return f"{metres(length) * factor:.15g}m"
-    return (_bare(length, "length") if isinstance(length, str) else float(length)) * factor
+    product = read_length(length) * factor
+    return f"{product:.15g}m" if has_unit(length) else product
 
 
 def number(value: float | str, crs: str | None, name: str) -> float:
@@ -67,30 +61,16 @@ def number(value: float | str, crs: str | None, name: str) -> float:
             f"{name} is {value!r}, but the domain has no CRS and so no metres: "
             "give a plain number, or state the CRS of the bounds"
         )
-    found = value
-    if isinstance(value, str):
-        found = metres(value) if has_unit(value) else _bare(value, name)
-        if not (math.isfinite(found) and found > 0):  # the text, not what it is in metres
-            raise InputError(f"{name} is {value!r}: it must be a finite length above zero")
+    found = read_length(value, name)
+    if isinstance(value, str) and not (math.isfinite(found) and found > 0):  # the text, not its metres
+        raise InputError(f"{name} is {value!r}: it must be a finite length above zero")
     return float(positive(**{name: found}))
-
-
-def _bare(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"{name} is {text!r}: it must be a number, or a number with a unit such as 250m"
-        ) from None
 
 
 def whole_cells(bounds: Sequence[float], step: float) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Extend bounds outwards to multiples of a step, and count the cells of that side per axis.
 
-    Raises
-    ------
-    InputError
-        If floats do not hold such a multiple exactly.
+    Raises InputError if floats do not hold such a multiple exactly.
 
     >>> whole_cells((0.2, -3.5, 4, 7.5), 2.5)
     ((0.0, -5.0, 5.0, 7.5), (2, 5))
@@ -124,9 +104,7 @@ def common_step(bounds: Sequence[float], shape: Sequence[int]) -> float | None:
 def has_codes(domain: Domain) -> bool:
     """Return whether INSPIRE has names for the cells: on a grid in EPSG:3035 with a step of whole metres."""
     step = domain.grid
-    return (
-        domain.crs is not None and domain.crs.upper() == _INSPIRE and step is not None and step == int(step)
-    )
+    return str(domain.crs).upper() == _INSPIRE and step is not None and step == int(step)
 
 
 def cell_codes(domain: Domain) -> NDArray[np.str_] | None:

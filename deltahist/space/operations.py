@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,18 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import DeltaHistWarning, InputError, is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import geopandas as gpd
 
     from deltahist.space.crs import Extent
     from deltahist.space.domain import Domain
 
-    #: Coordinates to coordinates, both as (x, y).
-    Map = Callable[
-        [NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]
-    ]
-
+#: Coordinates x and y.
+Places: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: Lines along each axis on which an operation is looked at for jumps, and intervals of a line.
 _LINES, _INTERVALS = 33, 128
 #: Suspicious intervals are cut into this many, again and again; a jump stays as large, a bend does not.
@@ -51,7 +47,7 @@ def read_crs(text: Any, name: str = "crs") -> Any:
         raise InputError(f"{name} is {text!r}: it must be a known CRS such as EPSG:32618") from None
 
 
-def single(source: Any, target: Any, area: tuple[float, float, float, float] | None) -> Any:
+def single(source: Any, target: Any, area: tuple[float, ...] | None) -> Any:
     """Return the pyproj transformer from a CRS to another that suits an area (W, S, E, N in degrees) best.
 
     Raises InputError if there is none.
@@ -61,9 +57,8 @@ def single(source: Any, target: Any, area: tuple[float, float, float, float] | N
     with warnings.catch_warnings():
         # That a more accurate one would need grids which are not installed: the name says which one was taken.
         warnings.simplefilter("ignore", UserWarning)
-        group = TransformerGroup(
-            source, target, always_xy=True, area_of_interest=None if area is None else AreaOfInterest(*area)
-        )
+        of_interest = None if area is None else AreaOfInterest(*area)
+        group = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest)
     if not group.transformers:
         raise InputError(
             f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: no operation "
@@ -87,9 +82,7 @@ def area_of(crs: Any, low: ArrayLike, high: ArrayLike) -> tuple[float, float, fl
     return float(west), float(lat.min()), float(east), float(lat.max())
 
 
-def lattice_of(
-    low: ArrayLike, high: ArrayLike, number: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def lattice_of(low: ArrayLike, high: ArrayLike, number: int) -> Places:
     """Return the places of a lattice over a box, its rim included."""
     sides = (np.linspace(lo, hi, number) for lo, hi in zip(np.ravel(low), np.ravel(high), strict=True))
     x, y = np.meshgrid(*sides, indexing="ij")
@@ -98,7 +91,7 @@ def lattice_of(
 
 @dataclass(frozen=True)
 class Projection:
-    """How coordinates came to the map: what a release says of it.
+    """How coordinates came to the map, as a release says it.
 
     Parameters
     ----------
@@ -174,7 +167,7 @@ class Operation:
         return moved
 
     def frame(self, frame: gpd.GeoDataFrame, crs: Any) -> gpd.GeoDataFrame:
-        """Return a frame of geometries after the operation, which is to `crs`.
+        """Return a frame of geometries after the operation, which is to a CRS.
 
         Raises InputError if a vertex has no place there.
         """
@@ -190,12 +183,12 @@ class Operation:
 
 @functools.lru_cache(maxsize=64)
 def off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) -> Operation:
-    """`Operation.off`, kept for the boxes asked last."""
+    """Return `Operation.off`, kept for the boxes asked last."""
     chosen = single(read_crs(crs), read_crs(target), area_of(crs, low, high))
     return Operation(Projection(chosen.description), chosen)
 
 
-def largest_jump(forward: Map, places: tuple[ArrayLike, ArrayLike], domain: Domain) -> float:
+def largest_jump(forward: Callable[..., Places], places: tuple[ArrayLike, ArrayLike], domain: Domain) -> float:
     """Return how far an operation tears on any way through a domain, in units of the map; 0 if it only rounds.
 
     Looked for along lines over the box that holds `places` (given in the operation's own coordinates): between two
@@ -226,7 +219,12 @@ def _wider(domain: Domain | Extent) -> NDArray[np.float64]:
 
 
 def _along(
-    forward: Map, axis: int, low: list[float], high: list[float], precision: float, box: NDArray[np.float64]
+    forward: Callable[..., Places],
+    axis: int,
+    low: list[float],
+    high: list[float],
+    precision: float,
+    box: NDArray[np.float64],
 ) -> float:
     """Return the largest sum of the jumps on a line along one axis that end in the box."""
     across = np.linspace(low[1 - axis], high[1 - axis], _LINES)
