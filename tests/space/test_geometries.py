@@ -182,7 +182,7 @@ def test_boxes_are_read_with_their_names(tmp_path, text, corners, names):
     [
         (b"", "has 0 rows"),
         (b"west,south,east,north\n", "has 0 rows"),
-        (b"1,2\n", "has the columns 1,2"),
+        (b"1,2\n", "has 0 rows of 1,2"),
         (b"west,south,east,north\n0,0,1\n0,0,1,one\n", r"2 row\(s\) .* the first at box 0"),
         (b"west,south,east,north\n0,0,1,1,5\n", "more values than columns in '0,0,1,1,5'"),
         (b'west,south,east,north\n0,0,1,"1\n', "not readable as CSV"),
