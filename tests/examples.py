@@ -23,7 +23,7 @@ from deltahist.strategies import (
     Wavelet,
     dyadic_grids,
 )
-from deltahist.strategies.flow.entry import HubLine
+from deltahist.strategies.flow.noise import HubLine
 
 #: Beyond every source of the examples.
 OUTSIDE = 1000.0

@@ -15,7 +15,7 @@ Flow 1 3.9
 
 from deltahist.strategies.base import Group, Strategy
 from deltahist.strategies.cuts import CutAugmented
-from deltahist.strategies.flow.strategy import Flow
+from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.hierarchical import Hierarchical
 from deltahist.strategies.optimal import Optimal

@@ -19,7 +19,7 @@ from deltahist.publishers import publication
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Flow, Spectral
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.flow.entry import HUB_STRIPS, Hubs
+from deltahist.strategies.flow.noise import HUB_STRIPS, HUBS, Hubs
 from tests.audits.cases import BUGS, line, plan_audit, scaled_noise, square
 from tests.audits.harness import (
     audit,
@@ -215,7 +215,7 @@ def test_hubs_without_noise_are_caught(monkeypatch):
         return audit(draw, [pair], pure(1.0), releases=RELEASES, seed=seed)
 
     assert not refuted(findings(13)), report(findings(13))
-    monkeypatch.setattr(Hubs, "inflow", lambda door, draws: 0 * draws[door.name])
+    monkeypatch.setattr(Hubs, "inflow", lambda hubs, draws: 0 * draws[HUBS])
     assert refuted(findings(14))
 
 

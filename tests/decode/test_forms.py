@@ -5,7 +5,8 @@ import pytest
 
 from deltahist.decode.forms import Between, Overlap, Quadratic
 from deltahist.space.workloads.cover import Pieces
-from deltahist.strategies.flow.lines import Corner, Diagonal, EstimatedFlow, Lines, Side
+from deltahist.strategies.flow.decoder import Diagonal, estimated_flow
+from deltahist.strategies.flow.noise import Lines
 from deltahist.strategies.product import Prefixes, _Sums
 from deltahist.strategies.wavelet import _Haar
 
@@ -20,11 +21,8 @@ def forms():
         yield f"Haar of {n}", Prefixes(_Haar(n))
     for n, widths in ((1, ()), (5, ()), (9, (2,)), (12, (3,)), (20, (2, 5))):
         line = Lines(n, widths, 1.0, 1.7, tuple(rng.random(len(widths)) + 0.5))
-        own = np.array(line.sums)[line.level] if widths else np.zeros(0)
-        flow = EstimatedFlow(line, 1.0 + 1.7 * line.diagonals, own)
-        yield f"side of {n} with sums {widths}", Side(flow)
-        for shift in (0, 1):
-            yield f"corner {shift} of {n} with sums {widths}", Corner(flow, shift)
+        for name, form in zip(("side", "before", "behind"), estimated_flow(line, 1.0, 1.7, line.sums), strict=True):
+            yield f"{name} of {n} with sums {widths}", form
 
 
 FORMS = dict(forms())
@@ -90,11 +88,11 @@ def test_the_flow_across_a_line_is_that_of_its_noise():
     """By definition: the covariance of T + C (s − Θ T), summed over prefixes."""
     line = Lines(11, (3,), 1.3, 0.4, (0.7,))
     leaf = 1.3 + 0.4 * line.diagonals
-    own = np.array(line.sums)[line.level]
-    own_part = np.eye(11) - line.gain @ line.theta
-    covariance = (own_part * leaf) @ own_part.T + (line.gain * own) @ line.gain.T
+    own_part = np.eye(11) - line.gain @ line.windows.theta
+    covariance = (own_part * leaf) @ own_part.T + (line.gain * line.own) @ line.gain.T
     prefix = np.tril(np.ones((12, 11)), -1)
-    assert np.allclose(Side(EstimatedFlow(line, leaf, own)).rows(0, 12), prefix @ covariance @ prefix.T)
+    side, *_ = estimated_flow(line, 1.3, 0.4, line.sums)
+    assert np.allclose(side.rows(0, 12), prefix @ covariance @ prefix.T)
 
 
 @pytest.mark.parametrize("factor", [_Sums(9, True), _Sums(9, False), _Haar(9)])

@@ -1,5 +1,6 @@
 """Flows: R(η + U_e) = R(η) + A E_e to the last digit, costs that are those of U, totals that are kept."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -8,19 +9,26 @@ from examples import random_domain, random_flow, random_neighbourhood
 
 import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
-from deltahist.strategies import Flow, from_description
-from deltahist.strategies.flow.lines import hats, sums_on
+from deltahist.strategies import Flow
+from deltahist.strategies.flow.costs import Prices, most_direct
+from deltahist.strategies.flow.noise import HUB_STRIPS, HUB_SUMS, HUBS, HubLine, Hubs, hats, sums_on
 from tests.laws import calibrate
 
+SQUARE = dh.Domain((0, 0, 8, 8), (8, 8))
 
-def cases(number, seed, most=(12, 5)):
-    """Flows with neighbourhoods that they can serve."""
+
+def square(n, delta=1, limits=None, sources=None):
+    return dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), delta, sources, limits)
+
+
+def cases(number, seed, most=(12, 5), hubs=False):
+    """Flows, of hubs alone if asked for, with neighbourhoods that they can serve."""
     rng = np.random.default_rng(seed)
     while number:
         domain = random_domain(rng, most=most)
         near = random_neighbourhood(rng, domain)
         flow = random_flow(rng, domain)
-        if flow is None or (near.source_cells.any() and flow.keeps_total):
+        if flow is None or (near.source_cells.any() and flow.keeps_total) or (hubs and flow.hubs is None):
             continue
         number -= 1
         yield rng, near, flow
@@ -39,19 +47,87 @@ def test_noise_makes_up_for_every_edge_exactly():
             assert np.array_equal(after - before, sign * data.T), (flow, near)
 
 
-def test_many_releases_at_once_are_what_each_is_alone():
-    for rng, _, flow in cases(100, 8):
+@pytest.mark.parametrize("most", [10**3, 10**16])
+def test_changes_make_up_for_far_moves_whatever_the_noise(most):
+    """Also where sums of noise are longer than floats hold."""
+    near = square(11).anywhere()
+    rng = np.random.default_rng(1)
+    for more in ((1, 3, True), (3, 2), (1, 4, False, True), (3, 2, True, True), (1, (2, 4), False, True)):
+        flow = Flow(near.domain, 1, (), None, None, *more)
+        some = rng.integers(0, len(near.edges()), 40)
+        change = flow.changes(near)[:, some].toarray()
+        moved = (flow.matrix() @ near.incidence())[:, some].toarray()
+        noise = rng.integers(-most, most, flow.draws)
+        assert np.array_equal(flow.scatter(noise + change.T) - flow.scatter(noise), moved.T)
+
+
+def test_many_releases_at_once_are_each_as_alone():
+    for rng, _, flow in cases(60, 8):
         for noise in (rng.integers(-1000, 1000, (2, 3, flow.draws)), rng.normal(size=(2, 3, flow.draws))):
             together = flow.scatter(noise)
             assert together.shape == (2, 3, flow.shape[0])
             assert together.dtype == noise.dtype
-            assert all(
-                np.array_equal(together[i, j], flow.scatter(noise[i, j])) for i in range(2) for j in range(3)
-            )
+            alone = [flow.scatter(row) for row in noise.reshape(6, -1)]
+            assert np.array_equal(together.reshape(6, -1), alone)
+
+
+def test_whole_numbers_of_steps_are_rounded_and_floats_are_not():
+    for rng, _, flow in cases(60, 4):
+        noise = rng.integers(-1000, 1000, flow.draws)
+        linear = flow.scatter(noise.astype(float))
+        # Each side of a cell is the difference of two rounded sums; a cell has at most four sides.
+        assert np.abs(flow.scatter(noise) - linear).max() <= 4 + 1e-6
+        weights = rng.normal(size=flow.shape[0])
+        assert linear @ weights == pytest.approx(noise @ flow.gather(weights), abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 30, 100])
+def test_weights_of_sums_add_up_to_one_everywhere(n):
+    for width in (2, 3, 12, 40):
+        weights = hats(n, width)
+        assert weights.shape == (sums_on(n, width), n)
+        assert (weights.sum(axis=0) == 2 * width).all()
+        assert weights.min() >= 0
+        assert (np.count_nonzero(weights, axis=0) <= 2).all()
+    for widths in ((2,), (5,), (2, 6), (2, 4, 8)):
+        line = HubLine(n, 1, widths)
+        theta = line.windows.theta
+        assert (line.windows.weights.sum(axis=0) == line.unit).all()
+        assert line.windows.weights.min() >= 0
+        assert np.allclose((line.waves.T * line.squares) @ line.waves, theta.T @ theta)
+        assert np.allclose(line.waves @ line.waves.T, np.eye(len(line.squares)))
+
+
+@pytest.mark.parametrize("spacing", [1, 3, 5, 7, 9])
+def test_every_block_is_within_half_the_spacing_of_its_hub(spacing):
+    for n in range(1, 40):
+        line = HubLine(n, spacing)
+        block = np.arange(n)
+        assert np.abs(line.places[block // line.apart] - block).max() == line.walk <= spacing // 2
+        assert (np.diff(line.places) > 0).all()
+        assert len(line.places) == -(-n // line.apart)
+
+
+def test_the_estimate_at_hubs_is_least_squares():
+    """The inflow at hubs, against the normal equations of the hubs' own noise, their sums, and strips."""
+    ratios = (0.7, 0.4)
+    hubs = Hubs.between((9, 7), 1, (2, 4), True).with_ratios(ratios)
+    x, y = hubs.axes
+    on_x, on_y = x.windows.theta, y.windows.theta
+    theta = [np.kron(on_x, on_y), np.concatenate([np.kron(on_x, np.eye(7)), np.kron(np.eye(9), on_y)])]
+    precision = np.eye(63) + sum(t.T @ t / ratio for t, ratio in zip(theta, ratios, strict=True))
+    rng = np.random.default_rng(1)
+    own, *sums = (rng.normal(size=(5, n)) for n in (63, *map(len, theta)))
+    told = sum(s @ t / ratio for s, t, ratio in zip(sums, theta, ratios, strict=True))
+    draws = {HUBS: own, HUB_SUMS: sums[0] * x.unit * y.unit, HUB_STRIPS: sums[1] * x.unit}
+    assert np.allclose(hubs.inflow(draws), np.linalg.solve(precision, (own + told).T).T)
+
+
+# -- costs -----------------------------------------------------------------------------------------------------
 
 
 def test_the_cost_is_that_of_the_changes():
-    for _, near, flow in cases(200, 2):
+    for _, near, flow in cases(150, 2):
         assert dh.sensitivity(flow, near) == explicit_edge_cost(flow, near, 1), (flow, near)
         closed, exact = dh.sensitivity(flow, near, norm=2).squared, explicit_edge_cost(flow, near, 2)
         # A move over several lines does not cross all of them where one sum has all the weight; of hubs few have one.
@@ -62,19 +138,43 @@ def test_the_cost_is_that_of_the_changes():
         assert closed >= exact
 
 
-def test_the_weights_of_the_sums_add_up_to_one_at_every_border():
-    for n in (1, 2, 5, 16, 100, 999):
-        for width in (2, 3, 12, 17, 40):
-            weights = hats(n, width)
-            assert weights.shape == (sums_on(n, width), n)
-            assert (weights.sum(axis=0) == 2 * width).all()
-            assert weights.min() >= 0
-            assert (np.count_nonzero(weights, axis=0) <= 2).all()
+@pytest.mark.parametrize("number", [60, pytest.param(500, marks=pytest.mark.slow)])
+def test_the_cost_is_that_of_all_pairs_under_every_relation(number):
+    """Within δ, and for any move: 1,000 cases of the 500 flows."""
+    far = 0
+    for _, near, flow in cases(number, 1, (14, 4), hubs=True):
+        for relation in (near, near.anywhere()):
+            closed = flow.edge_cost(relation, 1)
+            assert closed in (None, explicit_edge_cost(flow, relation, 1)), (flow, relation)
+            far += closed is not None and Prices(flow, 1).far(relation) > 0
+            assert dh.sensitivity(flow, relation, norm=2).squared >= explicit_edge_cost(flow, relation, 2)
+    assert far > number // 5
+
+
+def test_the_cost_within_a_limit_is_that_of_all_pairs():
+    """Longer and longer moves on one map, from the first that goes through hubs on."""
+    for shape, spacing, width in (((11, 6), 5, None), ((15, 15), 3, 2), ((40,), 5, 2), ((9, 14), 1, None)):
+        domain = dh.Domain((0,) * len(shape) + shape, shape)
+        flow = Flow(domain, 1, (3, 5) if len(shape) == 2 else (), None, None, spacing, width, True)
+        for delta in np.linspace(1, math.hypot(*shape), 6):
+            near = dh.Neighbourhood(domain, 1).moves_within(delta)
+            assert dh.sensitivity(flow, near) == explicit_edge_cost(flow, near, 1), (shape, delta)
+
+
+def test_many_cells_with_sums_of_hubs_are_bounded_from_above():
+    near = square(24)
+    for hubs, width, strips in ((1, 8, False), (3, 4, False), (1, 8, True)):
+        flow = Flow(near.domain, 1, (), None, None, hubs, width, False, strips)
+        for relation in (near, near.moves_within(9)):
+            closed, exact = flow.edge_cost(relation, 1), explicit_edge_cost(flow, relation, 1)
+            assert exact <= closed <= Fraction(5, 4) * exact
+    flow = Flow(near.domain, 1, (), None, None, 1, 3)
+    assert flow.edge_cost(near.anywhere(), 1) == Prices(flow, 1).through_hub * Fraction(2, Prices(flow, 1).denominator)
 
 
 def test_the_log_likelihood_of_the_draws_moves_by_epsilon_at_most():
     """Brute force over all neighbours: Σ |U_je| / b_j in exact fractions, the dearest edge reaching ε."""
-    for _, near, flow in cases(60, 3):
+    for _, near, flow in cases(40, 3):
         laws = calibrate(flow, near, epsilon=Fraction(1, 3))
         if not laws[0].parameter:
             continue
@@ -89,40 +189,45 @@ def test_the_log_likelihood_of_the_draws_moves_by_epsilon_at_most():
         assert max(spent) == Fraction(1, 3)
 
 
-def test_a_whole_number_of_steps_is_rounded_and_floats_are_not():
-    for rng, _, flow in cases(100, 4):
-        noise = rng.integers(-1000, 1000, flow.draws)
-        linear = flow.scatter(noise.astype(float))
-        # Each side of a cell is the difference of two rounded sums; a cell has at most four sides.
-        assert np.abs(flow.scatter(noise) - linear).max() <= 4 + 1e-6
-        weights = rng.normal(size=flow.shape[0])
-        assert flow.scatter(noise.astype(float)) @ weights == pytest.approx(
-            noise @ flow.gather(weights), abs=1e-6
-        )
+def test_a_diagonal_move_costs_both_lines():
+    shares = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 3))
+    flow = Flow(SQUARE, 1, (4,), shares)
+    cost = flow.edge_cost(dh.Neighbourhood(SQUARE, 1), 1)
+    assert cost == max(Fraction(1, 2) + Fraction(1, 3), Fraction(1, 4) + Fraction(2, 3))
 
 
-def test_the_operator_equals_its_matrix_and_its_description_makes_it_again():
-    for rng, near, flow in cases(60, 5):
-        dense = flow.matrix().toarray()
-        x, y = rng.integers(0, 99, flow.shape[1]), rng.integers(-99, 99, flow.shape[0])
-        assert np.array_equal(flow @ x, dense @ x)
-        assert np.array_equal(flow.T @ y, dense.T @ y)
-        assert np.linalg.matrix_rank(dense) == near.domain.size
-        again = from_description(near.domain, flow.describe())
-        assert again.describe() == flow.describe()
-        assert again.groups == flow.groups
-        assert sum(g.members.stop - g.members.start for g in flow.groups) == flow.draws
-        assert sum(g.members.stop - g.members.start for g in flow.parts) == flow.shape[0]
+def test_strips_of_hubs_cost_twice_their_share_at_every_hub():
+    """By definition, for any move between two of 7 × 6 cells, and by hand: a hub, its square and its two strips."""
+    domain = dh.Domain((0, 0, 7, 6), (7, 6))
+    near = dh.Neighbourhood(domain, 1).anywhere()
+    shares = tuple(Fraction(s, 8) for s in (8, 8, 2, 3, 5))
+    flow = Flow(domain, 1, (), shares, None, 1, 2, True, True)
+    assert explicit_edge_cost(flow, near, 1) == flow.edge_cost(near, 1) == 2 * Fraction(2 + 3 + 2 * 5, 8)
+
+
+def test_a_far_move_changes_two_hubs_and_the_ways_to_them():
+    """By hand: 21 cells in a row, hubs at 1, 4, 7, ...; from 0 to 20 a step to the first hub and one from the last."""
+    domain = dh.Domain((0, 21), (21,))
+    flow = Flow(domain, hubs=3)
+    near = dh.Neighbourhood(domain, 1).anywhere()
+    edge = [tuple(e) for e in near.edges().tolist()].index((0, 20))
+    change = flow.changes(near)[:, [edge]].toarray()[:, 0]
+    assert {int(draw): int(change[draw]) for draw in np.flatnonzero(change)} == {0: 16, 19: 16, 20: -16, 26: 16}
+    # A direct way may take as many steps as that costs: two steps and two hubs at a share of one.
+    assert most_direct(flow) == 4
+    assert dh.sensitivity(flow, near) == 4
+    assert dh.sensitivity(Flow(domain, hubs=3, shares=(1, Fraction(5, 2))), near) == 7
+
+
+# -- totals, sources and parameters ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"rho": 0.05}])
-@pytest.mark.parametrize("shape", [(12,), (9, 7), (1, 6)])
-@pytest.mark.parametrize("block", [1, 2])
+@pytest.mark.parametrize(("shape", "block"), [((12,), 1), ((12,), 2), ((9, 7), 1), ((9, 7), 2), ((1, 6), 2)])
 def test_the_total_is_kept_exactly_without_arrivals(budget, shape, block):
     domain = dh.Domain((0,) * len(shape) + shape, shape)
-    block = tuple(min(block, n) for n in shape)
     near = dh.Neighbourhood(domain, 1)
-    flow = Flow.tuned(near, block=block)
+    flow = Flow.tuned(near, block=tuple(min(block, n) for n in shape))
     assert flow.keeps_total
     release = dh.publish(np.full(shape, 3), near, flow, rng=np.random.default_rng(1), **budget)
     assert release.cells().sum() == pytest.approx(3 * domain.size, abs=1e-9)
@@ -131,31 +236,27 @@ def test_the_total_is_kept_exactly_without_arrivals(budget, shape, block):
         assert not np.array_equal(release.values, np.full(domain.size, 48))
 
 
-def test_a_diagonal_move_costs_both_lines():
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    near = dh.Neighbourhood(domain, 1)
-    shares = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 3))
-    flow = Flow(domain, 1, (4,), shares)
-    assert flow.edge_cost(near, 1) == max(Fraction(1, 2) + Fraction(1, 3), Fraction(1, 4) + Fraction(2, 3))
-
-
 def test_rows_that_were_dropped_and_a_kept_total_do_not_go_together():
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    near = dh.Neighbourhood(domain, 1)
+    near = dh.Neighbourhood(SQUARE, 1)
     with pytest.raises(dh.InputError, match="keeps the number of points"):
-        dh.publish(np.ones((8, 8), int), near, Flow(domain), 1.0, dropped=["bad rows"])
+        dh.publish(np.ones((8, 8), int), near, Flow(SQUARE), 1.0, dropped=["bad rows"])
     release = dh.publish(np.ones((8, 8), int), near, epsilon=1.0, dropped=["bad rows"])
     assert not release.strategy.keeps_total
 
 
-def test_sources_need_arrivals():
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    near = dh.Neighbourhood(domain, 1, "boundary")
+def test_sources_need_arrivals_or_hubs():
+    near = dh.Neighbourhood(SQUARE, 1, "boundary")
     with pytest.raises(dh.InputError, match="no arrivals"):
-        dh.sensitivity(Flow(domain), near)
+        dh.sensitivity(Flow(SQUARE), near)
     flow = Flow.tuned(near)
     assert flow.arrivals == "boundary"
     assert dh.sensitivity(flow, near) <= Fraction(101, 100)
+    near = square(10, sources="boundary")
+    flow = Flow(near.domain, hubs=3)
+    assert not flow.keeps_total
+    assert dh.sensitivity(flow, near) == explicit_edge_cost(flow, near, 1) == 2
+    release = dh.publish(np.ones((10, 10), int), near, flow, 1.0, rng=np.random.default_rng(1))
+    assert release.values.sum() != 1600
 
 
 @pytest.mark.parametrize(
@@ -169,36 +270,31 @@ def test_sources_need_arrivals():
         ({"shares": (1, 2, 3)}, "shares"),
         ({"arrivals": (99,)}, "arrivals"),
         ({"arrivals": "everywhere"}, "arrivals"),
+        ({"hubs": 4}, "hubs is 4: it must be odd"),
+        ({"hubs": 0}, "hubs"),
+        ({"hubs": 9}, "at most the 8 blocks"),
+        ({"hubs": "all"}, "hubs"),
+        ({"hub_widths": 3}, "hub_widths is 3 without hubs"),
+        ({"hubs": 3, "hub_widths": 5}, "there are only 3 hubs"),
+        ({"hubs": 1, "hub_widths": 1}, "hub_widths"),
+        ({"hubs": 1, "hub_widths": (3, 4)}, "each must be a multiple of the one before"),
+        ({"hubs": 1, "hub_widths": (4, 4)}, "each must be a multiple of the one before"),
+        ({"centred": "yes"}, "centred is 'yes'"),
+        ({"hub_strips": 1}, "hub_strips is 1: it must be True or False"),
+        ({"hub_strips": True, "hubs": 3}, "hub_strips is True without hub_widths"),
     ],
 )
 def test_bad_parameters_are_named(arguments, text):
     with pytest.raises(dh.InputError, match=text):
-        Flow(dh.Domain((0, 0, 8, 8), (8, 8)), **arguments)
+        Flow(SQUARE, **arguments)
 
 
-def test_tuning_reaches_the_targets_for_all_ranges():
-    """Expected RMSE at ε = 1, δ = one cell, diagonal moves included."""
-    for n, most in ((64, 19.3), (128, 23.7), (256, 28.5)):
-        domain = dh.Domain((0, 0, n, n), (n, n))
-        near = dh.Neighbourhood(domain, 1)
-        flow = Flow.tuned(near)
-        assert dh.sensitivity(flow, near) <= Fraction(101, 100)
-        work = dh.workloads.all_ranges(domain).sample(2000, seed=3)
-        assert dh.expected_error(flow, near, work, 1.0).mean() ** 0.5 < 1.02 * most
-
-
-def test_tuning_is_for_the_workload_and_the_noise():
-    domain = dh.Domain((0, 0, 64, 64), (64, 64))
-    near = dh.Neighbourhood(domain, 1)
-    small, large = (dh.workloads.random_squares(side, 300, domain) for side in (2, 50))
-    for work in (small, large):
-        best = Flow.tuned(near, work)
-        for other in (Flow.tuned(near, small), Flow.tuned(near, large), Flow(domain)):
-            assert (
-                dh.expected_error(best, near, work).mean()
-                <= 1.02 * dh.expected_error(other, near, work).mean()
-            )
-    assert Flow.tuned(near, small).widths == ()
-    gaussian = Flow.tuned(near, large, norm=2)
-    errors = [dh.expected_error(f, near, large, rho=0.5).mean() for f in (gaussian, Flow.tuned(near, large))]
-    assert errors[0] <= errors[1]
+@pytest.mark.parametrize(
+    ("blocks", "hubs", "text"),
+    [((9, 3), 3, "only one hub along an axis"), ((9, 1), 1, "only one hub along an axis"), ((9,), 1, "in 1-D")],
+)
+def test_strips_need_hubs_along_both_axes(blocks, hubs, text):
+    domain = dh.Domain((0,) * len(blocks) + blocks, blocks)
+    with pytest.raises(dh.InputError, match=text):
+        Flow(domain, hubs=hubs, hub_widths=2, hub_strips=True)
+    assert not Flow.tuned(dh.Neighbourhood(domain, 1, limits=[(math.inf, 2)])).hub_strips

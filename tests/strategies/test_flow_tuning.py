@@ -1,12 +1,123 @@
-"""How a flow is tuned: the least value of a function, and sums of which a part is cut."""
+"""Flows that are tuned: errors as small as they were found to be, limits that are kept, for workload and noise."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from deltahist.strategies.flow.lines import sums_before
-from deltahist.strategies.flow.tuning import lowest
+import deltahist as dh
+from deltahist.decode.forms import mean_of
+from deltahist.strategies import Flow
+from deltahist.strategies.flow.decoder import HubVariance
+from deltahist.strategies.flow.noise import Hubs, sums_before
+from deltahist.strategies.flow.tuning import MeanHubError, boxes_of, lowest, noise_of
+
+ANY = math.inf
+
+
+def square(n, delta=1, limits=None, sources=None):
+    return dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), delta, sources, limits)
+
+
+def rmse(flow, near, **budget):
+    return dh.Mechanism(near, flow, dh.Budget(**budget or {"epsilon": 1})).rmse(dh.workloads.all_ranges(near.domain))
+
+
+@pytest.mark.parametrize(
+    ("n", "limit", "most"),
+    [
+        (64, None, 19.5),
+        (128, None, 24.0),
+        (256, None, 28.7),
+        (32, 4, 16.1),
+        (64, 4, 21.3),
+        (128, 4, 28.0),
+        (256, 4, 36.6),
+        (1000, 4, 61.5),
+        (32, 8, 15.5),
+        (64, 8, 19.5),
+        (128, 8, 24.0),
+        (64, 1, 41.0),
+    ],
+)
+def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
+    """Expected RMSE at ε = 1, δ = one cell, diagonal moves included."""
+    near = square(n, limits=() if limit is None else [(ANY, limit)])
+    flow = Flow.tuned(near)
+    assert dh.sensitivity(flow, near.without_limits()) <= Fraction(101, 100)
+    assert rmse(flow, near) <= most
+
+
+def test_tuning_is_for_the_workload_and_the_noise():
+    near = square(64)
+    small, large = (dh.workloads.random_squares(side, 300, near.domain) for side in (2, 50))
+    flows = [Flow.tuned(near, small), Flow.tuned(near, large), Flow(near.domain)]
+    for work, best in zip((small, large), flows, strict=False):
+        errors = [dh.expected_error(flow, near, work).mean() for flow in (best, *flows)]
+        assert errors[0] <= 1.02 * min(errors)
+    assert flows[0].widths == ()
+    gaussian = Flow.tuned(near, large, norm=2)
+    errors = [dh.expected_error(f, near, large, rho=0.5).mean() for f in (gaussian, flows[1])]
+    assert errors[0] <= errors[1]
+
+
+@pytest.mark.parametrize(("n", "spacing"), [(64, 1), (64, 3), (700, 1), (700, 5)])
+@pytest.mark.parametrize("total_known", [False, True])
+def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
+    """Boxes stand for all ranges in tuning, and a part of them where there are many sums."""
+    flow = Flow(dh.Domain((0, 0, n, n), (n, n)), 1, ())
+    mean = MeanHubError(flow, boxes_of(None, flow.domain, 500), 1, total_known)
+    found = [mean.without_sums(spacing), *mean.with_sums(spacing)]
+    assert len(found) > 3
+    for choice in found:
+        own, *sums = (noise_of(share, 1) for share in choice.shares)
+        hubs = Hubs.between(flow.blocks, spacing, choice.widths, len(sums) > 1)
+        added = HubVariance(hubs.with_ratios([noise / own for noise in sums]), [None, None], own, sums)
+        exact = mean_of(added.second(total_known), (n, n))
+        assert choice.error == pytest.approx(exact, rel=0.25), (choice, exact)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("sources", [None, "boundary"])
+@pytest.mark.parametrize("delta", [1, 3])
+@pytest.mark.parametrize("limits", [[(ANY, 1)], [(ANY, 4)], [(8, 2), (ANY, 6)], [(12, 5), (ANY, 40)]])
+def test_limits_are_kept(limits, delta, sources, norm):
+    """A tuned flow need not scale its noise: what each relation costs is its factor, but for rounding."""
+    near = square(30, delta, limits, sources)
+    flow, plain = Flow.tuned(near, norm=norm), Flow.tuned(near.without_limits(), norm=norm)
+    budget = {"epsilon": 1} if norm == 1 else {"rho": 1}
+    mechanism = dh.Mechanism(near, flow, dh.Budget(**budget))
+    for factor, relation in near.relations:
+        assert mechanism.cost_under(relation) <= factor**norm
+    assert mechanism.sensitivity < dh.sensitivity(plain, near, norm=norm) or flow.hubs is None
+    assert rmse(flow, near, **budget) <= 1.01 * rmse(plain, near, **budget)
+
+
+def test_limits_on_a_line_are_kept():
+    near = dh.Neighbourhood(dh.Domain((0, 500), (500,)), 1, limits=[(ANY, 4)])
+    flow = Flow.tuned(near)
+    assert flow.hubs is not None
+    assert dh.sensitivity(flow, near) <= 1
+    assert rmse(flow, near) < rmse(Flow(near.domain), near) / 3
+
+
+def test_hubs_are_tuned_for_squares_whose_corners_lie_inside_blocks():
+    """Parts of moves at corners are not what the product form is about: the mean error stays above zero."""
+    near = square(20, 2, [(ANY, 4)])
+    flow = Flow.tuned(near, dh.workloads.random_squares(1, 500, near.domain))
+    assert dh.sensitivity(flow, near) <= 1.001
+
+
+def test_candidates_say_that_they_have_hubs_which_limits_alone_ask_for():
+    described = {"block": [1, 1], "widths": [14], "shares": ["193/250", "68/125", "57/250"], "arrivals": None}
+    described |= {"hubs": None, "hub_widths": [], "centred": False, "hub_strips": False}
+    for limits in (None, ()):
+        assert Flow.tuned(square(64, limits=limits)).describe() == {"strategy": "Flow", **described}
+    for limits, label in (([(ANY, 4)], "Flow (blocks of cell, hubs 3 apart)"), (None, "Flow (blocks of cell)")):
+        near = square(16, limits=limits)
+        first, _ = next(Flow.candidates(near, dh.workloads.all_ranges(near.domain), 1))
+        assert first == label or (limits is None and "hubs" not in first)
 
 
 @pytest.mark.parametrize("edges", [[0, 3, 6], [0, 2.5, 6], [0.25, 5.75]], ids=["whole", "one is cut", "all are cut"])
@@ -16,8 +127,8 @@ def test_sums_before_an_edge_take_a_part_of_what_is_cut(edges):
     assert sums_before(before, np.array(edges, dtype=float)) == pytest.approx(np.stack(expected, axis=1))
 
 
-@pytest.mark.parametrize("bottom", [0.0, 0.31, 2.0, 5.9, 6.0])
-@pytest.mark.parametrize("shape", [abs, math.sqrt, lambda x: x**2, lambda x: x**4], ids=["|x|", "root", "square", "4"])
+@pytest.mark.parametrize("bottom", [0.0, 0.31, 5.9, 6.0])
+@pytest.mark.parametrize("shape", [abs, math.sqrt, lambda x: x**4], ids=["|x|", "root", "4"])
 def test_the_least_value_is_found_wherever_it_lies(bottom, shape):
     asked = []
 

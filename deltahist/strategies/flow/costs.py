@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import scipy
@@ -16,13 +12,13 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 from deltahist.strategies.base import whole_shares
-from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, HubLine
-from deltahist.strategies.flow.lines import DIAGONAL, STRAIGHT, hats, sums_on
+from deltahist.strategies.flow.noise import ARRIVALS, DIAGONAL, HUB_STRIPS, HUB_SUMS, HUBS, STRAIGHT, HubLine
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.strategies.flow.strategy import Flow
+    from deltahist.strategies.flow import Flow
 
+Index: TypeAlias = NDArray[np.int64]
 #: Further than any move.
 _NEVER = 1 << 40
 #: Cells up to which the cost of moves between hubs that share sums is looked up, not bounded.
@@ -30,14 +26,10 @@ _FEW = 400
 
 
 class Prices:
-    """Costs of steps and entry points as whole numbers, over denominator^norm.
+    """Costs of steps and entry points of a flow as whole numbers, over denominator^norm.
 
     The weights of the sums at a border add up to one, and so do the weights of the sums of hubs at a hub, and of its
     strips along either axis: sums cost their share, in the 2-norm at most (they do where one sum has all the weight).
-
-    Parameters
-    ----------
-    flow : its shares. norm : 1 or 2.
     """
 
     def __init__(self, flow: Flow, norm: int) -> None:
@@ -71,14 +63,13 @@ class Prices:
     def direct(self, near: Neighbourhood) -> int:
         """Return the dearest move that takes its direct way."""
         most = 2 * self.cells if near.frontier.any() else 0
-        limit = most_direct(self.flow)
         for move in near.frontier.tolist():
             # A move by d cells leaves up to ⌈d / block⌉ blocks behind; shorter moves are moves as well.
             far = [
-                min(-(-d // b), n - 1, limit)
+                min(-(-d // b), n - 1, most_direct(self.flow))
                 for d, b, n in zip(move, self.flow.sides, self.flow.blocks, strict=True)
             ]
-            x, y = (far[0], far[1] if len(far) > 1 else 0)
+            x, y = (*far, 0)[:2]
             if x or y:
                 most = max(most, self.dearest(x, y) + 2 * self.cells)
         return most
@@ -102,7 +93,7 @@ class Prices:
     def far_is_exact(self, near: Neighbourhood) -> bool:
         """Return whether there is a dearest move whose ways and hubs share no draws."""
         hubs = self.flow.hub_grid
-        if hubs is None or not (hubs.sums or self.flow.widths):
+        if hubs is None or not (HUB_SUMS in hubs.numbers or self.flow.widths):
             return True
         apart = max((2 * max(line.widths, default=0) + 1) * line.apart for line in hubs.axes)
         return self.far(near) == self._beyond(near, max(most_direct(self.flow), apart), alone=True)
@@ -111,7 +102,7 @@ class Prices:
         """Return the dearest move through hubs that is longer than the limit along an axis, its ways taken alone.
 
         It depends on how far both ends are from their hubs along each axis: all that the neighbourhood's moves can have
-        are looked at; if `alone`, those whose ways never cross one line.
+        are looked at; if `alone`, only moves whose ways never cross one line.
         """
         hubs = self.flow.hub_grid
         if hubs is None or max(self.flow.blocks) <= limit + 1:
@@ -128,7 +119,7 @@ class Prices:
                 most = max(most, *np.add.outer(walk[one], walk[other])[taken].tolist())
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
 
-    def _within(self, near: Neighbourhood, x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _within(self, near: Neighbourhood, x: Index, y: Index) -> NDArray[np.bool_]:
         """Return whether moves lead to blocks x and y blocks away: over the blocks in between, and one cell more."""
         sides = (*self.flow.sides, 1)
         wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
@@ -155,18 +146,10 @@ def most_direct(flow: Flow) -> int:
     return max(same, 2 * price.through_hub // max(price.straight, price.diagonal))
 
 
-def arrivals_within(flow: Flow) -> int:
-    """Return the blocks along either axis within which an arrival takes its own entry point, else a hub."""
-    if flow.hub_grid is None:
-        return max(flow.blocks)
-    price = Prices(flow, 1)
-    return max(0, (price.through_hub - price.arrival) // max(price.straight, price.diagonal))
+def _apart(line: HubLine, limit: int, alone: bool) -> tuple[Index, Index]:
+    """Return the least distance of two blocks by their distances from hubs, and the least above a limit.
 
-
-def _apart(line: HubLine, limit: int, alone: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the least distance of two blocks by their distances from hubs, above a limit.
-
-    If `alone`, without those on one side of one hub, whose ways cross the same lines.
+    If `alone`, without blocks on one side of one hub, whose ways cross the same lines.
     """
     block = np.arange(line.n)
     hub = block // line.apart
@@ -187,200 +170,148 @@ def _apart(line: HubLine, limit: int, alone: bool) -> tuple[NDArray[np.int64], N
     return least, beyond
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Draws of one kind.
+def edge_cost(flow: Flow, near: Neighbourhood, norm: int) -> Fraction | None:
+    """Return the cost of the dearest move or arrival; None where it is not known, and can be looked up."""
+    prices = Prices(flow, norm)
+    most = prices.move(near)
+    if most is not None and near.source_cells.any():
+        block, point, hub = entrances(flow, near)
+        far = (*np.abs(block - point), 0)[:2]
+        seen = np.zeros((*(*flow.blocks, 1)[:2], 2), dtype=bool)
+        seen[(*far, hub.astype(np.int64))] = True
+        most = max(most, *(prices.arrival_at(x, y, bool(by_hub)) for x, y, by_hub in np.argwhere(seen).tolist()))
+    return None if most is None else Fraction(most, prices.denominator**norm)
 
-    Parameters
-    ----------
-    name : as text. number : of draws. unit : points that a draw of one counts.
-    width : of sums, the distance between their centres in borders; None for all others.
+
+def entrances(flow: Flow, near: Neighbourhood) -> tuple[Index, Index, NDArray[np.bool_]]:
+    """Return for every cell that touches a source its block, where arrivals enter, and whether by a hub.
+
+    An arrival enters at the nearest block where arrivals have noise or, where that is dearer, at the hub of its block.
     """
+    from scipy.ndimage import distance_transform_cdt
 
-    name: str
-    number: int
-    unit: Fraction
-    width: int | None = None
+    hubs = flow.hub_grid
+    places = np.nonzero(near.source_cells)
+    block = np.stack([p // b for p, b in zip(places, flow.sides, strict=True)])
+    if not len(flow.entries):
+        if hubs is None:
+            raise InputError(
+                "the neighbourhood has sources and the flow strategy has no arrivals: nothing hides who appears "
+                '(make it with Flow.tuned(near), or with arrivals="boundary")'
+            )
+        return block, hubs.place_of(hubs.hub_of(block)), np.ones(len(places[0]), dtype=bool)
+    closed = np.ones(flow.blocks, dtype=bool)
+    closed.reshape(-1)[flow.entries] = False
+    nearest = distance_transform_cdt(closed, metric="chessboard", return_distances=False, return_indices=True)
+    point = nearest[(slice(None), *block)]
+    far = np.zeros(len(places[0]), dtype=bool)
+    if hubs is not None:
+        price = Prices(flow, 1)
+        most = max(0, (price.through_hub - price.arrival) // max(price.straight, price.diagonal))
+        far = np.abs(point - block).max(axis=0) > most
+        point[:, far] = hubs.place_of(hubs.hub_of(block[:, far]))
+    return block, point, far
 
 
 class Routes:
     """The way of every move and arrival through the blocks of a flow.
 
     A move goes from block to block, diagonally first, then straight; a long one (`most_direct`) leaves at the hub of
-    the block where it starts, and enters at that of the block where it ends. An arrival enters at the
-    nearest block where arrivals have noise or, too far from it (`arrivals_within`), at the hub of its block, and goes
-    on like a move. Every border that is crossed changes the draws that count there.
+    the block where it starts, and enters at the hub of the block where it ends. An arrival enters at its entrance, and
+    goes on like a move. Every border that is crossed changes the draws that count there.
     """
 
     def __init__(self, flow: Flow, near: Neighbourhood) -> None:
         self.flow, self.near = flow, near
         #: A crossing in units of its draws.
-        self._one = int(1 / next(kind.unit for kind in flow.kinds if kind.name == STRAIGHT))
-
-    @functools.cached_property
-    def entrances(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """For every cell that touches a source its block, the point that arrivals take, and whether it is a hub."""
-        from scipy.ndimage import distance_transform_cdt
-
-        flow, hubs = self.flow, self.flow.hub_grid
-        places = np.nonzero(self.near.source_cells)
-        block = np.stack([p // b for p, b in zip(places, flow.sides, strict=True)])
-        if not len(flow.entries):
-            if hubs is None:
-                raise InputError(
-                    "the neighbourhood has sources and the flow strategy has no arrivals: nothing hides who appears "
-                    '(make it with Flow.tuned(near), or with arrivals="boundary")'
-                )
-            return block, hubs.place_of(hubs.hub_of(block)), np.ones(len(places[0]), dtype=bool)
-        open_ = np.ones(flow.blocks, dtype=bool)
-        open_.reshape(-1)[flow.entries] = False
-        nearest = distance_transform_cdt(
-            open_, metric="chessboard", return_distances=False, return_indices=True
-        )
-        point = np.stack([nearest[axis][tuple(block)] for axis in range(flow.domain.ndim)])
-        far = np.abs(point - block).max(axis=0) > arrivals_within(flow)
-        if hubs is not None and far.any():
-            point[:, far] = hubs.place_of(hubs.hub_of(block[:, far]))
-        return block, point, far
-
-    @property
-    def ways_in(self) -> list[list[int]]:
-        """Blocks along x and along y between source cells and their entrances, and whether these are hubs."""
-        block, point, hub = self.entrances
-        nx, ny = (*self.flow.blocks, 1)[:2]
-        seen = np.zeros((nx, ny, 2), dtype=bool)
-        far = np.abs(block - point)
-        seen[far[0], far[1] if len(far) > 1 else 0, hub.astype(np.int64)] = True
-        return np.argwhere(seen).tolist()  # type: ignore[no-any-return]
+        self._one = int(1 / next(group.unit for group in flow.groups if group.name == STRAIGHT))
+        #: Numbers of the draws, in the arrays that they stand in.
+        self._draws, self._crossings = flow.split(np.arange(flow.draws))
+        self._changes: list[tuple[Index, Index, Index]] = []
 
     def changes(self) -> scipy.sparse.csr_array:
         """Return U (draws, M): by how much each draw makes up for each edge."""
-        flow, hubs, edges = self.flow, self.flow.hub_grid, self.near.edges()
-        moves = edges[:, 0] >= 0
-        rows: list[NDArray[np.int64]] = []
-        columns: list[NDArray[np.int64]] = []
-        values: list[NDArray[np.int64]] = []
-
-        def add(draw: NDArray[np.int64], edge: NDArray[np.int64], value: NDArray[np.int64] | int) -> None:
-            rows.append(draw)
-            columns.append(edge)
-            values.append(np.broadcast_to(np.asarray(value, dtype=np.int64), draw.shape))
-
-        def enter(hub: NDArray[np.int64], edge: NDArray[np.int64], sign: int) -> None:
-            for draw, which, value in self._through(hub):
-                add(draw, edge[which], sign * value * self._one)
-
-        def walk(here: NDArray[np.int64], there: NDArray[np.int64], edge: NDArray[np.int64]) -> None:
-            here = here.copy()
-            while len(going := np.flatnonzero((here != there).any(axis=0))):
-                step = np.sign(there[:, going] - here[:, going])
-                for draw, which, value in self._crossings(here[:, going], step):
-                    add(draw, edge[going[which]], value * self._one)
-                here[:, going] += step
-
-        number = np.arange(len(edges))
+        flow, edges = self.flow, self.near.edges()
+        moves, every = edges[:, 0] >= 0, np.arange(len(edges))
         if not flow.plain:
-            add(edges[:, 1], number, 1)
-            add(edges[moves, 0], number[moves], -1)
+            self._changes.append((edges[:, 1], every, np.ones_like(every)))
+            self._changes.append((edges[moves, 0], every[moves], -np.ones_like(every[moves])))
         cell = np.stack(np.unravel_index(edges.clip(0), flow.domain.shape))
-        block = cell // np.array(flow.sides)[:, None, None]
-        here, there = block[:, :, 0], block[:, :, 1]
+        here, there = np.moveaxis(cell // np.array(flow.sides)[:, None, None], 2, 0)
         if not moves.all():
             # The edges list arrivals in the order of the source cells.
-            _, point, hub = self.entrances
-            arriving = number[~moves]
-            if hubs is not None and hub.any():
-                enter(hubs.hub_of(there[:, arriving[hub]]), arriving[hub], 1)
-            entry = np.searchsorted(flow.entries, np.ravel_multi_index(tuple(point[:, ~hub]), flow.blocks))
-            if len(entry):
-                add(entry + self._start[ARRIVALS], arriving[~hub], self._one)
-            walk(point, there[:, arriving], arriving)
+            _, point, hub = entrances(flow, self.near)
+            arriving = every[~moves]
+            if hub.any():
+                self._enter(there[:, arriving[hub]], arriving[hub], 1)
+            if not hub.all():
+                entry = np.searchsorted(flow.entries, np.ravel_multi_index(tuple(point[:, ~hub]), flow.blocks))
+                self._add(self._draws[ARRIVALS][entry], arriving[~hub], np.ones_like(entry))
+            self._walk(point, there[:, arriving], arriving)
         far = moves & (np.abs(there - here).max(axis=0) > most_direct(flow))
-        if hubs is not None and far.any():
-            leaving, entering = hubs.hub_of(here[:, far]), hubs.hub_of(there[:, far])
-            walk(here[:, far], hubs.place_of(leaving), number[far])
-            enter(leaving, number[far], -1)
-            enter(entering, number[far], 1)
-            walk(hubs.place_of(entering), there[:, far], number[far])
+        if (hubs := flow.hub_grid) is not None and far.any():
+            start, end = here[:, far], there[:, far]
+            self._walk(start, hubs.place_of(hubs.hub_of(start)), every[far])
+            self._enter(start, every[far], -1)
+            self._enter(end, every[far], 1)
+            self._walk(hubs.place_of(hubs.hub_of(end)), end, every[far])
         direct = moves & ~far
-        walk(here[:, direct], there[:, direct], number[direct])
-        return scipy.sparse.csr_array(
-            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-            shape=(flow.draws, len(edges)),
-        )
+        self._walk(here[:, direct], there[:, direct], every[direct])
+        draws, columns, values = (np.concatenate(part) for part in zip(*self._changes, strict=True))
+        return scipy.sparse.csr_array((values, (draws, columns)), shape=(flow.draws, len(edges)))
 
-    @functools.cached_property
-    def _start(self) -> dict[str, int]:
-        """The first draw of each kind."""
-        kinds = self.flow.kinds
-        return dict(
-            zip([k.name for k in kinds], accumulate((k.number for k in kinds), initial=0), strict=False)
-        )
+    def _add(self, draw: Index, edge: Index, value: Index) -> None:
+        some = value != 0
+        self._changes.append((draw[some], edge[some], value[some] * self._one))
 
-    def _through(
-        self, hub: NDArray[np.int64]
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Return draws that count at hubs (ndim, m): which draw, which hub, with which weight."""
-        hubs, index = self.flow.hub_grid, np.arange(hub.shape[1])
+    def _walk(self, here: Index, there: Index, edge: Index) -> None:
+        """Cross the borders between blocks here and there (ndim, m)."""
+        here = here.copy()
+        while len(going := np.flatnonzero((here != there).any(axis=0))):
+            step = np.sign(there[:, going] - here[:, going])
+            self._cross(here[:, going], step, edge[going])
+            here[:, going] += step
+
+    def _cross(self, here: Index, step: Index, edge: Index) -> None:
+        """Cross the borders to neighbouring blocks (ndim, m): draws change by −1 or 1, and sums by their weights."""
+        there = here + step
+        low = np.minimum(here, there)
+        for axis, crossings in enumerate(self._crossings):
+            crossed = np.flatnonzero(step[axis])
+            sign, line = step[axis, crossed], low[axis, crossed]
+            if len(step) == 1:
+                self._add(crossings.straight[line, 0], edge[crossed], sign)
+                return
+            # A diagonal move counts at its left, respectively lower, end.
+            place = np.where(sign > 0, here[1 - axis, crossed], there[1 - axis, crossed])
+            straight = step[1 - axis, crossed] == 0
+            self._add(crossings.straight[line, place], edge[crossed], np.where(straight, sign, 0))
+            if crossings.sums:
+                table = np.concatenate(crossings.sums, axis=-1)
+                for which, weight in self.flow.lines[axis].windows.holding(place):
+                    self._add(table[line, which], edge[crossed], sign * weight)
+        both = np.flatnonzero(step.all(axis=0))
+        rising, falling = (
+            table[low[0, both], low[1, both]] for table in (self._crossings[0].rising, self._crossings[0].falling)
+        )
+        draw = np.where(step[0, both] == step[1, both], rising, falling)
+        self._add(draw, edge[both], step[0, both])
+
+    def _enter(self, block: Index, edge: Index, sign: int) -> None:
+        """Enter at the hubs of blocks (ndim, m), or leave there: draws of hubs, of squares and of strips count."""
+        hubs = self.flow.hub_grid
         assert hubs is not None
         x, y = hubs.axes
-        at_x, at_y = hub[0], hub[1] if len(hub) > 1 else np.zeros_like(hub[0])
-        out = [(self._start[HUBS] + at_x * len(y.places) + at_y, index, np.ones_like(index))]
-        if not hubs.sums:
-            return out
-        on_x, on_y = (
-            _overlapping(line.weights, at, 2 * len(line.widths)) for line, at in ((x, at_x), (y, at_y))
-        )
+        at_x, at_y = (*hubs.hub_of(block), np.zeros_like(edge))[:2]
+        own, *sums = hubs.split(self._draws)
+        self._add(own[at_x, at_y], edge, np.full_like(edge, sign))
+        if not sums:
+            return
+        on_x, on_y = (list(line.windows.holding(at)) for line, at in ((x, at_x), (y, at_y)))
         for (i, of_x), (j, of_y) in itertools.product(on_x, on_y):
-            out.append((self._start[HUB_SUMS] + i * len(y.weights) + j, index, of_x * of_y))
+            self._add(sums[0][i, j], edge, sign * of_x * of_y)
         if hubs.strips:
-            along_x = self._start[HUB_STRIPS]
-            along_y = along_x + math.prod(hubs.shapes[0])
-            out += [(along_x + i * len(y.places) + at_y, index, of_x) for i, of_x in on_x]
-            out += [(along_y + at_x * len(y.weights) + j, index, of_y) for j, of_y in on_y]
-        return [(draw[size > 0], which[size > 0], size[size > 0]) for draw, which, size in out]
-
-    def _crossings(
-        self, here: NDArray[np.int64], step: NDArray[np.int64]
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Return draws that steps to a neighbouring block change: which draw, which step, by −1 or 1."""
-        index = np.arange(here.shape[1])
-        straight = self._start[STRAIGHT]
-        if self.flow.domain.ndim == 1:
-            return [(straight + np.minimum(here[0], here[0] + step[0]), index, step[0])]
-        nx, ny = self.flow.blocks
-        x, y = np.minimum(here, here + step)
-        dx, dy = step
-        left = np.where(dx > 0, here[1], here[1] + dy)  # row of the step's left end
-        low = np.where(dy > 0, here[0], here[0] + dx)  # column of its lower end
-        out = []
-        only_x, only_y, both = ((dx != 0) & (dy == 0), (dx == 0) & (dy != 0), (dx != 0) & (dy != 0))
-        out.append((straight + x * ny + y, only_x, dx))
-        out.append((straight + (nx - 1) * ny + y * nx + x, only_y, dy))
-        if both.any():
-            diagonal = self._start[DIAGONAL] + x * (ny - 1) + y
-            out.append((diagonal + np.where(dx == dy, 0, (nx - 1) * (ny - 1)), both, dx))
-        for kind in self.flow.kinds:
-            if kind.width is None:
-                continue
-            start, w = self._start[kind.name], kind.width
-            for across, along, place, n, sign, moved in (
-                (start, x, left, ny, dx, dx != 0),
-                (start + (nx - 1) * sums_on(ny, w, self.flow.centred), y, low, nx, dy, dy != 0),
-            ):
-                weights = hats(n, w, self.flow.centred)
-                for which, size in _overlapping(weights, place.clip(0, n - 1)):
-                    out.append((across + along * len(weights) + which, moved & (size != 0), sign * size))
-        return [(draw[mask], index[mask], value[mask]) for draw, mask, value in out]
-
-
-def _overlapping(
-    weights: NDArray[np.int64], place: NDArray[np.int64], most: int = 2
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return the sums that overlap at places: which one, and its weight (0 for none)."""
-    each, rest, out = np.arange(weights.shape[1]), weights.copy(), []
-    for _ in range(most):
-        which = rest.argmax(axis=0)
-        out.append((which[place], rest[which, each][place]))
-        rest[which, each] = 0
-    return out
+            for i, of_x in on_x:
+                self._add(sums[1][i, at_y], edge, sign * of_x)
+            for j, of_y in on_y:
+                self._add(sums[2][at_x, j], edge, sign * of_y)

@@ -1,10 +1,16 @@
-"""Decoding flows: block sums are the estimate as they come; cells share what their block gains."""
+"""Decoding flows, and the errors of their answers: in closed form over boxes, and by the rims of other queries.
+
+Block sums are the estimate as they come; cells share what their block gains. Noise on a border enters an answer by how
+much the query differs on both sides of the border: only borders at a rim have some. Sums along a line spread all that
+crosses the line over its borders; that part is a sum over few waves. Hubs are few, and enter by their sums' waves.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy
@@ -12,37 +18,280 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import (
+    A_CALL,
+    MOST_KEPT,
+    Around,
+    Between,
     Bilinear,
     BlockPower,
     Feature,
+    Field,
+    Form,
     Forms,
+    Index,
+    Joint,
     Mixed,
     Overlap,
     Quadratic,
     Terms,
+    Windows,
     surroundings,
+    weighted,
 )
-from deltahist.space.workloads import AllRanges, Boxes, RegionCover
-from deltahist.space.workloads.cover import explicit, prefix_sums, sums_between
-from deltahist.strategies.flow.entry import ARRIVALS, HUB_STRIPS, HUB_SUMS, HUBS, Hubs
-from deltahist.strategies.flow.errors import HubErrors, HubVariance, RimErrors
-from deltahist.strategies.flow.lines import (
+from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span
+from deltahist.space.workloads.cover import Pieces, explicit, prefix_sums, sums_between
+from deltahist.strategies.flow.noise import (
+    ARRIVALS,
     BITS,
     DIAGONAL,
+    HUB_STRIPS,
+    HUB_SUMS,
+    HUBS,
     STRAIGHT,
-    Corner,
-    Diagonal,
-    EstimatedFlow,
+    HubLine,
+    Hubs,
     Lines,
-    Side,
+    Sums,
+    cumulated,
+    joint,
+    sums_before,
 )
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.product import MOST_TABLED
 
 if TYPE_CHECKING:
-    from deltahist.strategies.flow.strategy import Flow
+    from deltahist.strategies.flow import Flow
 
 _ONE = float(1 << BITS)
+#: Parts of a sum of products that are smaller than this, against the largest, are rounding.
+_ROUNDING = 1e-12
+#: An interval takes as long without a table as so many numbers of it take to be made.
+_AS_LONG = 32
+#: Variance and fourth cumulant of a draw, a flow being counted in points.
+Cumulants: TypeAlias = tuple[float, float]
+
+
+# -- forms along a line ----------------------------------------------------------------------------------------
+
+
+class Diagonal(Form):
+    """Independent edges."""
+
+    def __init__(self, values: Field) -> None:
+        self.values, self.size = values, len(values)
+
+    def entries(self, i: Index, j: Index) -> Field:
+        return np.where(i == j, self.values[i], 0.0)
+
+    def whole(self, weight: Field) -> float:
+        return float(weight @ (self.values * weight))
+
+
+class Steps(Form):
+    """−½ for the border just before (shift 0) or behind (1) an inner edge that lies before another, made symmetric."""
+
+    def __init__(self, size: int, shift: int) -> None:
+        self.size, self.shift = size, shift
+
+    def entries(self, i: Index, j: Index) -> Field:
+        one, other = (((a > 0) & (a < self.size - 1) & (a - 1 + self.shift < b)) for a, b in ((i, j), (j, i)))
+        return -0.5 * one - 0.5 * other
+
+    def whole(self, weight: Field) -> float:
+        later = np.cumsum(weight[::-1])[::-1]  # from each edge on
+        inner = np.arange(1, self.size - 1)
+        return -float(weight[inner] @ later[inner + self.shift])
+
+
+class LowRank(Form):
+    """A form, and Σ_p (a_ip b_jp + b_ip a_jp) for a and b over the edges (size, p)."""
+
+    def __init__(self, base: Form, a: Field, b: Field) -> None:
+        self.base, self.a, self.b = base, a, b
+        self.size, self.work = base.size, 1 + 2 * a.shape[1]
+
+    def entries(self, i: Index, j: Index) -> Field:
+        both = np.einsum("ep,ep->e", self.a[i], self.b[j]) + np.einsum("ep,ep->e", self.b[i], self.a[j])
+        return self.base.entries(i, j) + both
+
+    def rows(self, first: int, stop: int) -> Field:
+        both = self.a[first:stop] @ self.b.T + self.b[first:stop] @ self.a.T
+        return self.base.entries(np.arange(first, stop)[:, None], np.arange(self.size)) + both
+
+    def of(self, intervals: Pieces) -> Field:
+        a, b = weighted(self.a, intervals.edges), weighted(self.b, intervals.edges)
+        return self.base.of(intervals) + 2 * np.einsum("mp,mp->m", a, b)
+
+    def whole(self, weight: Field) -> float:
+        return self.base.whole(weight) + 2 * float((weight @ self.a) @ (weight @ self.b))
+
+
+def estimated_flow(
+    line: Lines, straight: float, diagonal: float, sums: Sequence[float]
+) -> tuple[Form, Form, Form]:
+    """Return the covariance of the estimated flow before each edge of a line, and the two tables of box corners.
+
+    The variances of draws, and of each level of sums, are given in points. Before edges i and j the covariance is
+    min(v_i, v_j) − m_i·g_j − g_i·m_j, with v_i the sum of V before i, g = P C, m = P V Θᵀ − g S / 2, S = Θ V Θᵀ + W,
+    and P the prefixes. The flow of a move at border k enters the sum of estimates before e by [k < e] − g_e·Θ_k; tables
+    are of the borders just before and just behind inner edges (docs/theory.md, section 5).
+    """
+    leaf, theta, gain = straight + diagonal * line.diagonals, line.windows.theta, line.prefix_gain
+    spread = (theta * leaf) @ theta.T + np.diag(np.array(sums, dtype=np.float64)[line.windows.level])
+    mixed = cumulated((theta * leaf).T) - gain @ (spread / 2)
+    corners = []
+    for shift in (0, 1):
+        at_edge = np.zeros_like(gain)
+        at_edge[1:-1] = theta.T[shift : shift + line.n - 1] / 2
+        corners.append(LowRank(Steps(line.n + 1, shift), at_edge, gain))
+    return LowRank(Overlap(cumulated(leaf)), -mixed, gain), corners[0], corners[1]
+
+
+# -- hubs, over boxes ------------------------------------------------------------------------------------------
+
+
+class HubVariance:
+    """Covariance of the inflow at hubs, and the part that a public total takes away.
+
+    With noise of variance v of their own, and w on a level of sums with the eigenvalues λ, it is T² (v + Σ w λ/ρ²) for
+    each product of waves along both axes (T and ρ as in `Hubs`). With a and b for the waves, and the identity where an
+    index is 0, that is Σ_ij K_ij a_i a_iᵀ ⊗ b_j b_jᵀ. A public total takes away (q·m)² / Σ m, m what the covariance
+    makes of all ones.
+
+    Variances `own`, `sums` are of draws in points; `edges` is where each edge of cells lies among the blocks, per axis,
+    None if blocks are cells.
+    """
+
+    def __init__(self, hubs: Hubs, edges: list[Field | None], own: float, sums: Sequence[float]) -> None:
+        self.hubs, self.own, self.edges = hubs, own, edges
+        self._lines = hubs.axes[: len(edges)]
+        levels = zip(sums, hubs.ratios, hubs.levels, strict=False)
+        #: Variance of each product of waves, and K.
+        self.waves = hubs.trust**2 * (own + sum(w / ratio**2 * level for w, ratio, level in levels))
+        self.joint = joint(self.waves)
+        #: Hubs before each edge of blocks (n + 1,), per axis.
+        self._before = [line.sums_at_edges(np.ones((1, len(line.places))))[:, 0] for line in self._lines]
+
+    @functools.cached_property
+    def onto_total(self) -> tuple[Field, float]:
+        """m in waves (k, l), and Σ m, the variance of all that enters; 0 where there is next to no noise."""
+        # Ones are a sum of waves, since sums' weights add up to one at every hub; without sums there is one wave.
+        ones = np.multiply.outer(*(line.waves.sum(axis=1) for line in self.hubs.axes))
+        core = self.waves[1:, 1:] * ones
+        return core, float((core * ones).sum())
+
+    def second(self, total_known: bool) -> Terms:
+        """Return terms of the variance."""
+        core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
+        alike = [Quadratic.of(Overlap(own), edge) for own, edge in zip(self._before, self.edges, strict=True)]
+        before = []
+        for line, edge in zip(self._lines, self.edges, strict=True):
+            waves = line.sums_at_edges(line.waves)
+            before.append(waves if edge is None else sums_before(waves, edge))
+        # Without noise there is nothing that a total could take away.
+        return [(1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core))]
+
+    def fourth(self, kurtosis: float) -> Terms:
+        """Return the fourth cumulant of the hubs' own noise in full weight; sums and total make it a little less."""
+        features = tuple(
+            Fourths(own if edge is None else np.interp(edge, np.arange(len(own)), own))
+            for own, edge in zip(self._before, self.edges, strict=True)
+        )
+        return [(kurtosis * self.own**2, features)]
+
+
+@dataclass(frozen=True, eq=False)
+class Fourths(Feature):
+    """Σ over hubs of (share of the hub's block in the interval)⁴, from the hubs before each edge."""
+
+    before: Field
+
+    def __call__(self, low: Field, high: Field) -> Field:
+        return BlockPower(1, 4)(*(sums_before(self.before[:, None], place)[:, 0] for place in (low, high)))
+
+
+class WavesKnown(Joint):
+    """Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, which is a product over the axes.
+
+    For waves a_i(q) is (a_i·q)², and for i = 0 the squared length of q (`alike`). K (`squared`) and M (`whole`) are
+    nearly of low rank: a few products are all of each. `before` are sums of the waves over all cells before each edge
+    (n + 1, k), per axis; on a line there is no b, and it stands for a single wave.
+    """
+
+    def __init__(self, alike: list[Quadratic], before: list[Field], squared: Field, whole: Field) -> None:
+        self.alike, self.before, self.squared, self.whole = alike, before, squared, whole
+        squares, sums = _factors(squared), _factors(whole)
+        self._axes = [_Waves(*each) for each in zip(alike, before, squares, sums, strict=False)]
+        #: On a line, what the products are with.
+        self._line = (squares[1].sum(axis=0), sums[1][0]) if len(before) == 1 else None
+
+    def expect(self, number: int) -> None:
+        for axis in self._axes:
+            axis.expect(number)
+
+    def __call__(self, spans: Sequence[Span]) -> Field:
+        found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
+        squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
+        return np.asarray((squares[0] * squares[1]).sum(axis=1) - (sums[0] * sums[1]).sum(axis=1) ** 2)
+
+    def mean(self, shape: tuple[int, ...]) -> float:
+        # Over all pairs of edges of an axis, Σ (b_f − b_e)(b_f − b_e)ᵀ = (n + 1) Σ b bᵀ − (Σ b)(Σ b)ᵀ.
+        x, y = [
+            ((n + 1) * own.T @ own - np.multiply.outer(own.sum(axis=0), own.sum(axis=0))) / (n * (n + 1) / 2)
+            for own, n in zip(self.before, shape, strict=True)
+        ] + [np.ones((1, 1))] * (2 - len(shape))
+        alike = [each.mean(n) for each, n in zip(self.alike, shape, strict=True)] + [1.0]
+        one, other = (np.append(mean, np.diag(own)) for mean, own in zip(alike, (x, y), strict=False))
+        return float(one @ self.squared @ other - ((x @ self.whole) * (self.whole @ y)).sum())
+
+
+class _Waves:
+    """Waves along an axis: (|q|², (a·q)²) @ weight (1 + k, r) and (a·q) @ factor (k, s) for intervals q.
+
+    Edges between the same two hubs have the same waves before them, and are kept as one place.
+    """
+
+    def __init__(self, alike: Quadratic, before: Field, weight: Field, factor: Field) -> None:
+        moves = np.any(before[1:] != before[:-1], axis=1)
+        self.place = np.concatenate([[0], np.cumsum(moves)])
+        self.waves = before[np.concatenate([[True], moves])]
+        self.alike, self.own, self.weight = alike, weight[0], weight[1:]
+        self.linear, self._asked = self.waves @ factor, 0
+
+    def expect(self, number: int) -> None:
+        """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
+        self._asked += max(number, A_CALL)
+        pairs = len(self.waves) ** 2 // 2
+        if pairs < self._asked * _AS_LONG and pairs * self.weight.shape[1] < MOST_KEPT:
+            self._between  # noqa: B018
+
+    @functools.cached_property
+    def _between(self) -> Between:
+        """(a·q)² @ weight of the intervals between all places."""
+        waves, weight = self.waves, self.weight
+        return Between(
+            lambda first, stop: np.swapaxes((waves[first:stop, None] * weight.T) @ waves.T, 1, 2), waves**2 @ weight
+        )
+
+    def __call__(self, low: Field, high: Field) -> tuple[Field, Field]:
+        intervals = Pieces.of(low, high)
+        edges = [(self.place[edge], share) for edge, share in intervals.edges]
+        if "_between" in self.__dict__:
+            squares = self._between.of(intervals, self.place)
+        else:
+            squares = weighted(self.waves, edges) ** 2 @ self.weight
+        squares += np.multiply.outer(self.alike(low, high), self.own)
+        return squares, weighted(self.linear, edges)
+
+
+def _factors(matrix: Field) -> tuple[Field, Field]:
+    """Return L (k, r) and R (l, r) with L Rᵀ the matrix, r its rank beyond rounding."""
+    left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
+    some = int(np.count_nonzero(sizes > _ROUNDING * max(sizes[0], np.finfo(float).tiny)))
+    return left[:, :some] * sizes[:some], right[:some].T
+
+
+# -- the decoder -----------------------------------------------------------------------------------------------
 
 
 class FlowDecoder(Decoder):
@@ -54,15 +303,15 @@ class FlowDecoder(Decoder):
 
     strategy: Flow
 
-    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve(self, values: Field) -> Field:
         return self._cells(values, self._sums(values))
 
-    def _sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
+    def _sums(self, values: NDArray[Any]) -> Field:
         """Return block sums y₂ (blocks), in points."""
         flow = self.strategy
         return np.asarray(values[flow.shape[0] - flow.size :].reshape(flow.blocks) / _ONE)
 
-    def _cells(self, values: NDArray[Any], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _cells(self, values: NDArray[Any], sums: Field) -> Field:
         """Return ĉ (N,) from y₁ and the block sums."""
         flow = self.strategy
         if flow.plain:
@@ -71,7 +320,7 @@ class FlowDecoder(Decoder):
         gain = (sums - sum_blocks(cells, flow.starts)) / self._block_sizes
         return (cells + spread_blocks(gain, flow.starts, self.domain.shape)).ravel()
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def adjoint(self, query: Field) -> Field:
         flow = self.strategy
         if flow.plain:
             return query / _ONE
@@ -80,60 +329,57 @@ class FlowDecoder(Decoder):
         rest = box - spread_blocks(share, flow.starts, self.domain.shape)
         return np.concatenate([rest.ravel(), share.ravel() / _ONE])
 
-    def estimate(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
-        moved = self.total_known and total is not None and not self.strategy.keeps_total
-        if moved and not self._enters_by_hubs:
-            return super().estimate(values, total)
+    def estimate(self, values: NDArray[Any], total: int | None) -> Field:
         sums = self._sums(values)
-        if moved:
-            hubs, spread = self._hubs_onto_total
+        if self.total_known and total is not None and not self.strategy.keeps_total:
+            if self._hubs_alone is None:
+                return super().estimate(values, total)
+            places, onto, spread = self._hubs_alone
             if spread > 0:
-                assert total is not None
-                sums.ravel()[self._hub_places] += hubs * ((total - sums.sum()) / spread)
+                sums.ravel()[places] += onto * ((total - sums.sum()) / spread)
         return self._cells(values, sums).reshape(self.domain.shape)
 
-    def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def coefficients(self, query: Field) -> Field:
         return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
 
     @functools.cached_property
-    def onto_total(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        if not self._enters_by_hubs:
+    def onto_total(self) -> tuple[Field, Field, float]:
+        if self._hubs_alone is None:
             return super().onto_total
-        flow, (hubs, spread) = self.strategy, self._hubs_onto_total
+        flow, (places, onto, spread) = self.strategy, self._hubs_alone
         values = np.zeros(flow.shape[0])
-        values[flow.shape[0] - flow.size + self._hub_places] = hubs * _ONE
+        values[flow.shape[0] - flow.size + places] = onto * _ONE
         return self.adjoint(np.ones(self.domain.size)), self.solve(values), spread
 
     @property
-    def _enters_by_hubs(self) -> bool:
-        """Whether nothing but hubs moves onto a public total: flows between blocks do not change the total."""
-        return len(self.strategy.entry_points) == 1 and self.strategy.hub_grid is not None
+    def _hubs_alone(self) -> tuple[Index, Field, float] | None:
+        """Blocks of hubs, their part in moving estimates onto a public total, and its sum, where nothing else enters.
 
-    @property
-    def _hub_places(self) -> NDArray[np.int64]:
-        """The blocks of the hubs, among all blocks (hubs,)."""
-        assert self.strategy.hub_grid is not None
-        return self.strategy.hub_grid.places
-
-    @property
-    def _hubs_onto_total(self) -> tuple[NDArray[np.float64], float]:
-        """The hubs' part (hubs,) in moving estimates onto the total, and its sum."""
-        assert self._hubs is not None
-        assert self.strategy.hub_grid is not None
-        (x, y), (core, spread) = self.strategy.hub_grid.axes, self._hubs.onto_total
-        return (x.waves.T @ core @ y.waves).ravel(), spread
+        Flows between blocks do not change the total.
+        """
+        if self._hubs is None or self.strategy.arrivals is not None:
+            return None
+        (x, y), (core, spread) = self._hubs.hubs.axes, self._hubs.onto_total
+        return self._hubs.hubs.places, (x.waves.T @ core @ y.waves).ravel(), spread
 
     @functools.cached_property
-    def _block_sizes(self) -> NDArray[np.float64]:
+    def _block_sizes(self) -> Field:
         return sum_blocks(np.ones(self.domain.shape), self.strategy.starts)
 
     @functools.cached_property
-    def _variance(self) -> dict[str, float]:
-        """Variance of a draw by the name of its group, a flow being counted in points."""
-        return {
-            group.name: law.variance() * float(group.unit) ** 2
-            for group, law in zip(self.strategy.groups, self.laws, strict=True)
-        }
+    def _cumulants(self) -> dict[str, Cumulants]:
+        """Variance and fourth cumulant of a draw by the name of its group."""
+        out = {}
+        for group, law in zip(self.strategy.groups, self.laws, strict=True):
+            variance = law.variance() * float(group.unit) ** 2
+            out[group.name] = variance, law.kurtosis() * variance * variance
+        return out
+
+    def _of_kinds(self, names: Sequence[str]) -> list[Cumulants]:
+        """Return the cumulants of some kinds, if there are draws of them."""
+        return [self._cumulants[name] for name in names if name in self._cumulants]
+
+    # -- errors of boxes, in closed form -------------------------------------------------------------------
 
     @functools.cached_property
     def _closed(self) -> bool:
@@ -143,17 +389,32 @@ class FlowDecoder(Decoder):
         )
 
     @functools.cached_property
+    def _edges(self) -> list[Field | None]:
+        """Where each edge of cells lies among the blocks, per axis; None if blocks are cells."""
+        if self.strategy.plain:
+            return [None] * self.domain.ndim
+        return [np.interp(np.arange(cut[-1] + 1), cut, np.arange(len(cut) + 0.0)) for cut in self._cuts]
+
+    @functools.cached_property
+    def _cuts(self) -> list[Index]:
+        """The first cell of every block, and the number of cells, per axis."""
+        return [np.append(s, n) for n, s in zip(self.domain.shape, self.strategy.starts, strict=True)]
+
+    @functools.cached_property
     def _hubs(self) -> HubVariance | None:
-        found = [point for point in self.strategy.entry_points if isinstance(point, Hubs)]
-        if not found:
+        if self.strategy.hub_noise is None:
             return None
-        sums = [self._variance[name] for name in (HUB_SUMS, HUB_STRIPS) if name in self._variance]
-        return HubVariance(found[0], self._edges, self._variance[HUBS], sums)
+        sums = [variance for variance, _ in self._of_kinds([HUB_SUMS, HUB_STRIPS])]
+        return HubVariance(self.strategy.hub_noise, self._edges, self._cumulants[HUBS][0], sums)
+
+    @functools.cached_property
+    def _rims(self) -> list[Quadratic]:
+        """Σ of the squared weights of the inner lines that an interval ends at, per axis."""
+        inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
+        return [Quadratic.of(form, edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     def terms(self, order: int) -> Terms | None:
-        if not self._closed:
-            return None
-        return self._terms[order]
+        return self._terms[order] if self._closed else None
 
     @functools.cached_property
     def _terms(self) -> dict[int, Terms]:
@@ -165,91 +426,102 @@ class FlowDecoder(Decoder):
         return {2: second, 4: fourth}
 
     @functools.cached_property
-    def _fourth(self) -> Terms:
-        """Fourth cumulant: exact for cells; of flows the single moves through the rim, in full weight.
-
-        Sums along lines and the corners are left out, and least squares gives single moves a little less weight.
-        """
-        flow, variance = self.strategy, self._variance
-        weight = self.laws[0].kurtosis()
-        each = variance[STRAIGHT] ** 2
-        if len(flow.blocks) == 1:
-            out: Terms = [(weight * each, (self._rims[0],))]
-        else:
-            each += 2 * variance[DIAGONAL] ** 2
-            assert isinstance(flow.block, tuple)
-            # An end along x crosses a border in each row of blocks: as many as its cells along y over their height.
-            (wide, high), (x, y), length = flow.block, self._rims, BlockPower(1, 4)
-            out = [(weight * each / high, (x, length)), (weight * each / wide, (length, y))]
-        if flow.plain:
-            return out
-        cells = weight * variance["cells"] ** 2
-        cut = [np.append(s, n) for n, s in zip(self.domain.shape, flow.starts, strict=True)]
-
-        def sums(own: int, mean: int) -> tuple[Feature, ...]:
-            return tuple(Mixed(c, own, mean) for c in cut)
-
-        # Σ (q − q̄)⁴, where Σ q q̄³ = Σ q̄⁴ block by block
-        return [
-            *out,
-            (cells, sums(4, 0)),
-            (-4 * cells, sums(3, 1)),
-            (6 * cells, sums(2, 2)),
-            (-3 * cells, sums(1, 3)),
-        ]
-
-    @functools.cached_property
-    def _edges(self) -> list[NDArray[np.float64] | None]:
-        """Where each edge of cells lies among the blocks, per axis; None if blocks are cells."""
-        flow = self.strategy
-        return [
-            None if flow.plain else np.interp(np.arange(n + 1), np.append(s, n), np.arange(len(s) + 1.0))
-            for n, s in zip(self.domain.shape, flow.starts, strict=True)
-        ]
-
-    @functools.cached_property
-    def _rims(self) -> list[Quadratic]:
-        """Σ of the squared weights of the inner lines that an interval ends at, per axis."""
-        inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
-        return [Quadratic.of(form, edge) for form, edge in zip(inner, self._edges, strict=True)]
-
-    @functools.cached_property
     def _second(self) -> Terms:
-        flow, variance = self.strategy, self._variance
-        edges, rims = self._edges, self._rims
-        if len(edges) == 1:
-            out: Terms = [(variance[STRAIGHT], (rims[0],))]
-        else:
-            out = [(1.0, self._across(rims, edges))]
-        if flow.plain:
+        straight = self._cumulants[STRAIGHT][0]
+        one_line = len(self._edges) == 1
+        out: Terms = [(straight, (self._rims[0],))] if one_line else [(1.0, self._across(straight))]
+        if self.strategy.plain:
             return out
-        inside = tuple(BlockPower(1, 2) for _ in edges)
-        cut = [
-            np.append(s, n).astype(np.float64) for n, s in zip(self.domain.shape, flow.starts, strict=True)
-        ]
-        shared = tuple(Quadratic.of(Overlap(c), e) for c, e in zip(cut, edges, strict=True))
-        return [*out, (variance["cells"], inside), (-variance["cells"], shared)]
+        inside = tuple(BlockPower(1, 2) for _ in self._edges)
+        shared = tuple(
+            Quadratic.of(Overlap(cut.astype(np.float64)), edge)
+            for cut, edge in zip(self._cuts, self._edges, strict=True)
+        )
+        cells = self._cumulants["cells"][0]
+        return [*out, (cells, inside), (-cells, shared)]
 
-    def _across(self, rims: list[Quadratic], edges: Sequence[NDArray[np.float64] | None]) -> Bilinear:
+    def _across(self, straight: float) -> Bilinear:
         """Return sides along y times ends along x, and the other way round; then the corners.
 
         Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y), derived in
-        docs/theory.md: here J is a rim, G a `Side`, B and B' a `Corner` with shifts 0 and 1, each a function of an
+        docs/theory.md: here J is a rim, and G, B and B' are the forms of `estimated_flow`, each a function of an
         interval along its axis.
         """
-        flow, variance = self.strategy, self._variance
-        d = variance[DIAGONAL]
-        sums = flow.sums_of(lambda kind: variance[kind.name])
+        flow, d = self.strategy, self._cumulants[DIAGONAL][0]
+        sums = [self._cumulants[name][0] for name in flow.sums]
         # The lines that cross x run along y, and their forms are over places along y.
         axes = [
-            Forms([*rim.forms.forms, *_along(line, variance[STRAIGHT], d, sums)], edge)
-            for rim, line, edge in zip(rims, reversed(flow.lines), edges, strict=True)
+            Forms([*rim.forms.forms, *estimated_flow(line, straight, d, sums)], edge)
+            for rim, line, edge in zip(self._rims, reversed(flow.lines), self._edges, strict=True)
         ]
         nx, ny = self.domain.shape
         if nx == ny and flow.lines[0] == flow.lines[1] and np.array_equal(flow.starts[0], flow.starts[1]):
             axes[1] = axes[0]
         weights = np.array([[d, 1, 2 * d, 0], [1, 0, 0, 0], [2 * d, 0, 2 * d, 0], [0, 0, 0, -2 * d]])
         return Bilinear((axes[0], axes[1]), weights)
+
+    @functools.cached_property
+    def _fourth(self) -> Terms:
+        """Fourth cumulant: exact for cells; of flows the single moves through the rim, in full weight.
+
+        Sums along lines and the corners are left out, and least squares gives single moves a little less weight.
+        """
+        flow, weight = self.strategy, self.laws[0].kurtosis()
+        known = {name: weight * variance**2 for name, (variance, _) in self._cumulants.items()}
+        if len(flow.blocks) == 1:
+            out: list[Any] = [(known[STRAIGHT], (self._rims[0],))]
+        else:
+            each = known[STRAIGHT] + 2 * known[DIAGONAL]
+            # An end along x crosses a border in each row of blocks: as many as its cells along y over their height.
+            (wide, high), (x, y), length = flow.sides, self._rims, BlockPower(1, 4)
+            out = [(each / high, (x, length)), (each / wide, (length, y))]
+        if not flow.plain:
+            # Σ (q − q̄)⁴, where Σ q q̄³ = Σ q̄⁴ block by block
+            for times, own in ((1, 4), (-4, 3), (6, 2), (-3, 1)):
+                out.append((times * known["cells"], tuple(Mixed(cut, own, 4 - own) for cut in self._cuts)))
+        return out
+
+    # -- arrivals, over boxes ------------------------------------------------------------------------------
+
+    @property
+    def _entry(self) -> float:
+        """Variance of what enters at a block where entities may appear."""
+        return self._cumulants.get(ARRIVALS, (0.0, 0.0))[0]
+
+    @functools.cached_property
+    def _entry_shares(self) -> Field:
+        """Share of a block in each cell, where entities may appear; a box's own share squared is less."""
+        flow = self.strategy
+        entered = np.zeros(flow.size)
+        entered[flow.entries] = 1.0
+        return spread_blocks(entered.reshape(flow.blocks) / self._block_sizes, flow.starts, self.domain.shape)
+
+    @functools.cached_property
+    def _entries_before(self) -> Field:
+        """Shares of entry points summed up to every edge of cells."""
+        return prefix_sums(self._entry_shares)[..., 0]
+
+    def _arriving(self, work: Asked) -> Field | float:
+        """Return the variance that arrivals add to the closed form of boxes (m,)."""
+        if not self._entry or not isinstance(work, Boxes | AllRanges) or not self.closed:
+            return 0.0
+        return self._entry * sums_between(self._entries_before, work.spans(self.domain))
+
+    def mean_variance(self, work: AllRanges) -> float:
+        mean = super().mean_variance(work)
+        if not self._entry or not self._closed:
+            return mean
+        shares = self._entry_shares
+        for n in reversed(self.domain.shape):
+            cell = np.arange(n)
+            shares = shares @ ((cell + 1) * (n - cell) / (n * (n + 1) / 2))
+        return mean + self._entry * float(shares)
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        return "a bound" if self._entry and self._closed and not self.strategy.plain else "exact"
+
+    # -- errors of any work --------------------------------------------------------------------------------
 
     def moments(self, work: Asked) -> Moments:
         if not isinstance(work, Boxes | AllRanges) and self._by_rims:
@@ -258,31 +530,18 @@ class FlowDecoder(Decoder):
         found.variance[...] += self._arriving(work)
         return found
 
-    def variance(self, work: Asked) -> NDArray[np.float64]:
+    def variance(self, work: Asked) -> Field:
         if not isinstance(work, Boxes | AllRanges) and self._by_rims:
             return self._of_queries(work, kurtosis=False).variance
         return super().variance(work) + self._arriving(work)
 
-    def _arriving(self, work: Asked) -> NDArray[np.float64] | float:
-        """Return the variance that arrivals add to the closed form of boxes (m,)."""
-        if not self._entry or not isinstance(work, Boxes | AllRanges) or not self.closed:
-            return 0.0
-        return self._entry * sums_between(self._entries_before, work.spans(self.domain))
-
-    @functools.cached_property
-    def _entries_before(self) -> NDArray[np.float64]:
-        """Shares of entry points summed up to every edge of cells."""
-        return prefix_sums(self._entry_shares)[..., 0]
-
     @property
     def _by_rims(self) -> bool:
         """Whether explicit queries are priced by their rims: on grids, where only hubs let mass enter."""
-        flow = self.strategy
-        only_hubs = all(isinstance(point, Hubs) for point in flow.entry_points)
-        return len(flow.blocks) == 2 and min(flow.blocks) > 1 and only_hubs
+        return len(self.strategy.blocks) == 2 and min(self.strategy.blocks) > 1 and self.strategy.arrivals is None
 
     def _of_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
-        """Return errors of regions or explicit queries (m, N), by their rims (`RimErrors`)."""
+        """Return errors of regions or explicit queries (m, N), by their rims."""
         number = queries.number if isinstance(queries, RegionCover) else queries.shape[0]
         variance, fourth = np.zeros((2, number))
         if not self.strategy.plain:
@@ -304,16 +563,16 @@ class FlowDecoder(Decoder):
         """Of flows between blocks, and of hubs if there are any."""
         flow, known = self.strategy, self._cumulants
         out: list[RimErrors | HubErrors] = [
-            RimErrors(flow.lines, known, flow.sums_of(lambda kind: known[kind.name]))
+            RimErrors(flow.lines, known[STRAIGHT], known[DIAGONAL], self._of_kinds(flow.sums))
         ]
         if self._hubs is not None:
-            sums = [known[name][1] for name in (HUB_SUMS, HUB_STRIPS) if name in known]
+            sums = [fourth for _, fourth in self._of_kinds([HUB_SUMS, HUB_STRIPS])]
             out.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
         return out
 
     def _in_blocks(
         self, queries: scipy.sparse.csr_array, order: int
-    ) -> tuple[scipy.sparse.csr_array, *tuple[NDArray[np.float64], ...]]:
+    ) -> tuple[scipy.sparse.csr_array, *tuple[Field, ...]]:
         """Return the share of each block that queries hold (m, blocks), and the power of the residuals of cells.
 
         These are Σ of second and, if that is the order, of fourth powers (m,).
@@ -326,15 +585,15 @@ class FlowDecoder(Decoder):
         new[queries.indptr[:-1][np.diff(queries.indptr) > 0]] = True
         runs = np.flatnonzero(new)
         column, rows = own_block[runs], np.searchsorted(runs, queries.indptr)
-        held, power = [], queries.data
-        for _ in range(order):
-            sums = np.add.reduceat(power, runs) if len(runs) else power
-            held.append(scipy.sparse.csr_array((sums, column.copy(), rows.copy()), (queries.shape[0], flow.size)))
-            held[-1].sum_duplicates()
-            power = power * queries.data
-        one, two, *more = (each.data for each in held)
-        shares, size = held[0], self._block_sizes.ravel()[held[0].indices]
-        mean = one / size
+        sums = []
+        for power in range(1, order + 1):
+            data = queries.data**power
+            data = np.add.reduceat(data, runs) if len(runs) else data
+            sums.append(scipy.sparse.csr_array((data, column.copy(), rows.copy()), (queries.shape[0], flow.size)))
+            sums[-1].sum_duplicates()
+        one, two, *more = (each.data for each in sums)
+        shares = sums[0]
+        mean = one / self._block_sizes.ravel()[shares.indices]
         # Block by block, so that nothing is left of whole blocks.
         left = [two - mean * one]
         if more:
@@ -344,44 +603,238 @@ class FlowDecoder(Decoder):
         of_rest = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
         return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), *of_rest
 
-    @functools.cached_property
-    def _cumulants(self) -> dict[str, tuple[float, float]]:
-        """Variance and fourth cumulant of a draw by the name of its group, as `_variance`."""
-        groups = zip(self.strategy.groups, self.laws, strict=True)
-        return {g.name: (v := self._variance[g.name], law.kurtosis() * v * v) for g, law in groups}
 
-    def mean_variance(self, work: AllRanges) -> float:
-        mean = super().mean_variance(work)
-        if not self._entry or not self._closed:
-            return mean
-        shares = self._entry_shares
-        for n in reversed(self.domain.shape):
-            cell = np.arange(n)
-            shares = shares @ ((cell + 1) * (n - cell) / (n * (n + 1) / 2))
-        return mean + self._entry * float(shares)
-
-    @property
-    def _entry(self) -> float:
-        return self._variance.get(ARRIVALS, 0.0)
-
-    @functools.cached_property
-    def _entry_shares(self) -> NDArray[np.float64]:
-        """Share of a block in each cell, where entities may appear; a box's own share squared is less."""
-        flow = self.strategy
-        open_ = np.zeros(flow.size)
-        open_[flow.entries] = 1.0
-        sizes = np.ones(flow.blocks) if flow.plain else self._block_sizes
-        return spread_blocks(open_.reshape(flow.blocks) / sizes, flow.starts, self.domain.shape)
-
-    @property
-    def note(self) -> str:  # type: ignore[override]
-        return "a bound" if self._entry and self._closed and not self.strategy.plain else "exact"
+# -- errors of queries, by their rims --------------------------------------------------------------------------
 
 
-def _along(
-    line: Lines, straight: float, diagonal: float, sums: Sequence[float]
-) -> tuple[Side, Corner, Corner]:
-    """Return the estimated flow through the borders before each edge, and the two tables of the corners (`forms`)."""
-    own = np.array(sums)[line.level] if line.widths else np.zeros(0)
-    flow = EstimatedFlow(line, straight + diagonal * line.diagonals, own)
-    return Side(flow), Corner(flow, 0), Corner(flow, 1)
+class _NearSums:
+    """Weighted sums along a line, of which few hold a place, and tables (sums, places) of them."""
+
+    def __init__(self, windows: Sums, *tables: Field) -> None:
+        self._tables = [Windows(table) for table in tables]
+        # The first and the last sum of each level that hold a place.
+        self._levels = []
+        for level in range(len(windows.numbers)):
+            numbers = np.flatnonzero(windows.level == level)
+            holds = windows.weights[numbers] > 0
+            first, last = np.argmax(holds, axis=0), len(holds) - 1 - np.argmax(holds[::-1], axis=0)
+            self._levels.append((numbers[-1], numbers[0] + first, numbers[0] + last))
+
+    def near(self, start: Index, end: Index, low: Index, size: int) -> tuple[Index, list[Field]]:
+        """Return the sums that hold places from `start` to `end` (queries, s), and their part of each table.
+
+        Parts are (queries, s, size), from the place before `low` on.
+        """
+        picked = [np.zeros((len(low), 0), dtype=np.int64)]
+        tables: list[list[Field]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
+        for most, first, last in self._levels:
+            number = int((last[end] - first[start]).max()) + 1
+            begins = np.minimum(first[start], most + 1 - number)
+            picked.append(begins[:, None] + np.arange(number))
+            for out, table in zip(tables, self._tables, strict=True):
+                out.append(table.near(low, size, begins, number))
+        return np.hstack(picked), [np.concatenate(each, axis=1) if len(each) != 2 else each[1] for each in tables]
+
+
+def _total(one: NDArray[Any], other: NDArray[Any]) -> Field:
+    """Return Σ of products over each query."""
+    return np.asarray(np.vecdot(one.reshape(len(one), -1), other.reshape(len(other), -1)))
+
+
+def _squares(values: NDArray[Any]) -> Field:
+    return _total(values, values)
+
+
+def _fourth(values: NDArray[Any]) -> Field:
+    """Return Σ of fourth powers over each query; changes the values."""
+    return _squares(np.multiply(values, values, out=values))
+
+
+def _pairs(table: NDArray[Any], some: Index) -> NDArray[Any]:
+    """Return the part of a table (sums, sums) between some of the sums (queries, s), as (queries, s, s)."""
+    return np.asarray(table[some[:, :, None], some[:, None, :]])
+
+
+def _single(*fields: NDArray[Any]) -> list[Any]:
+    """Return fields in single precision, in half of the time: intervals take fourth cumulants to thousandths."""
+    return [each.astype(np.float32) for each in fields]
+
+
+class _LineSums:
+    """Sums along the lines of one direction, and the covariance of estimates by them."""
+
+    def __init__(self, line: Lines, straight: float, diagonal: float, sums: Sequence[Cumulants]) -> None:
+        theta, self._places = line.windows.theta, line.n
+        noise = np.array(sums, dtype=np.float64).reshape(-1, 2)[line.windows.level]
+        leaf = theta * line.leaf
+        #: C is leafᵀ @ inverse (`Lines`).
+        self.inverse = np.linalg.inv(theta @ leaf.T + np.diag(line.own))
+        within = theta * (straight + diagonal * line.diagonals) @ theta.T + np.diag(noise[:, 0])
+        self.within = self.inverse @ within @ self.inverse
+        self.single, self.fourth = _single(self.inverse, noise[:, 1])
+        # Of each border its part in C before `inverse`, and in sums.
+        self._sums = _NearSums(line.windows, leaf, theta)
+
+    def near(self, around: Around, axis: int) -> tuple[Index, Field, Field]:
+        """Return the sums that hold borders of each box (queries, s), with the borders' parts in C and in sums.
+
+        Parts are (queries, s, wide or tall), in C before `inverse`.
+        """
+        low, size = around.low[:, axis], around.shares.shape[1 + axis]
+        end = np.minimum(around.high[:, axis], self._places - 1)
+        picked, (leaf, theta) = self._sums.near(np.maximum(low - 1, 0), end, low, size)
+        # Behind the rim of a box there is only room.
+        theta *= (np.arange(size) <= (end + 1 - low)[:, None])[:, None]
+        return picked, leaf, theta
+
+
+class RimErrors:
+    """Variance and fourth cumulant of flows between the blocks of a grid; lines along y come first."""
+
+    def __init__(
+        self, lines: Sequence[Lines], straight: Cumulants, diagonal: Cumulants, sums: Sequence[Cumulants]
+    ) -> None:
+        self._straight, self._diagonal = straight, diagonal
+        self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
+
+    def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
+        """Return variance and fourth cumulant (m,) of the draws in the boxes around queries and of all sums."""
+        straight, diagonal = self._straight[0], self._diagonal[0]
+        rising, falling = around.differences((1, 1), (0, 0)), around.differences((1, 0), (0, 1))
+        flows = around.differences((1, 0), (0, 0)), around.differences((0, 1), (0, 0))
+        total = straight * sum(map(_squares, flows)) + diagonal * (_squares(rising) + _squares(falling))
+        fourth, factors = np.zeros(len(around)), []
+        for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
+            # A falling move counts at the left, respectively lower, end: its row above, or its column to the right.
+            crossing, up, down = (each if axis == 0 else each.mT for each in (own, rising, falling))
+            picked, leaf, theta = sums.near(around, 1 - axis)
+            known, outer = np.split(crossing @ np.concatenate([leaf, theta], axis=1).mT, 2, axis=2)
+            outer = straight * outer + diagonal * (up @ theta.mT)
+            outer += (diagonal if axis == 0 else -diagonal) * (down[:, :, :-1] @ theta[:, :, 1:].mT)
+            waves = known @ _pairs(sums.inverse, picked)
+            total += _total(known @ _pairs(sums.within, picked), known) - 2 * _total(outer, waves)
+            if kurtosis:
+                squares = known.astype(np.float32) @ sums.single[picked]
+                np.multiply(squares, squares, out=squares)
+                fourth += _total(squares * sums.fourth, squares)
+            factors.append((waves, theta))
+        # Of each move what its line along y and its line along x spread there; a falling one's are one further.
+        (over, along_y), (up, along_x) = factors
+        total += 2 * diagonal * _total(over.mT @ along_x.mT, along_y @ up)
+        further = along_x[:, :, 1:].mT, along_y[:, :, 1:]
+        total -= 2 * diagonal * _total(over[:, :-1].mT @ further[0], further[1] @ up[:, :-1])
+        if not kurtosis:
+            return total, fourth
+        # The draws in boxes, by what is left of their weights beside the part that lines along y and along x spread.
+        east, north, rising, falling, *spread = _single(*flows, rising, falling, over, along_y, along_x.mT, up.mT)
+        over, up = spread[0] @ spread[1], spread[2] @ spread[3]
+        rising -= over
+        rising -= up
+        falling[:, :, :-1] -= over[:, :, 1:]
+        falling[:, :-1] += up[:, 1:]
+        east -= over
+        north -= up
+        fourth += self._straight[1] * (_fourth(east) + _fourth(north))
+        for left in (rising, falling):
+            fourth += self._diagonal[1] * _fourth(around.inside(left, 0, 1))
+        return total, fourth
+
+
+class _HubSums:
+    """Sums of hubs along one axis, and their knowledge of hubs: of K and T the axis comes first."""
+
+    def __init__(self, line: HubLine, variance: Field, trust: Field) -> None:
+        turn = line.turn
+        self._places, self._sums = line.places, _NearSums(line.windows, line.windows.theta)
+        #: What of each sum is in each wave (sums, waves); each wave's sum; K of pairs of sums.
+        self.turn, self.waves, self.known = turn, line.waves.sum(axis=1), (turn * variance[1:, 0]) @ turn.T
+        onto, own, alone = turn * line.squares, joint(trust)[1:, 0], trust[1:, 0]
+        seen = (turn * alone) @ onto.T, onto @ (alone * self.waves)
+        #: What sums see of waves; what T makes of sums, and of ones; what sums see of both.
+        self.onto, self.own, self.own_ones, self.seen, self.seen_ones = _single(
+            onto, (turn * own) @ turn.T, turn @ (own * self.waves), *seen
+        )
+        (self.beyond,) = _single(trust[1:, 1:] - trust[1:, :1])
+
+    def near(self, around: Around, axis: int) -> tuple[Index, Index, Field]:
+        """Return places of the hubs in each box along an axis, the sums that hold some, and their weights.
+
+        Shapes are (queries, h), (queries, s) and (queries, s, h).
+
+        Before the first, and behind the last hub of a box are places in its rim, where it holds nothing.
+        """
+        low, high = around.low[:, axis], around.high[:, axis]
+        first, behind = (np.searchsorted(self._places, edge) for edge in (low, high))
+        hub = first[:, None] + np.arange(-1, int((behind - first).max()) + 1)
+        outside = (hub < first[:, None]) | (hub >= behind[:, None])
+        places = np.where(outside, 0, self._places.take(hub, mode="clip") - low[:, None] + 1)
+        last = np.maximum(behind - 1, 0)
+        some, (weights,) = self._sums.near(np.minimum(first, last), last, first, hub.shape[1])
+        return places, some, weights
+
+    def strips(self, sums: Field, some: Index, across: Field, found: Field, alike: Field) -> Field:
+        """Return Σ of fourth powers of what sums along this axis see of each query (queries,).
+
+        Some of the sums hold `sums` of it (queries, s, h), and the other axis has weights `across` (queries, t, h).
+        `found` are waves along this axis by sums along the other one; `alike` is taken off all hubs.
+        """
+        factors = np.concatenate([self.seen[some].mT, self.onto @ found], axis=2)
+        seen = factors @ np.concatenate([sums, across], axis=1)
+        seen -= alike * self.seen_ones[:, None]
+        seen *= np.any(sums, axis=1, keepdims=True)
+        return _fourth(seen)
+
+
+class HubErrors:
+    """Variance and fourth cumulant of hubs, from the fourth cumulants of their own draws and of each level of sums."""
+
+    def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
+        self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
+        x, y = known.hubs.axes
+        self._axes = _HubSums(x, known.joint, known.hubs.trust), _HubSums(y, known.joint.T, known.hubs.trust.T)
+        self._everywhere = all(len(line.places) == line.n for line in (x, y))
+
+    def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
+        """Return variance and fourth cumulant (m,) of hubs inside queries, strips through these, and all sums."""
+        hubs, known, (x, y) = self._known.hubs, self._known.joint, self._axes
+        (at_x, some_x, over), (at_y, some_y, up) = (line.near(around, axis) for axis, line in enumerate(self._axes))
+        share = around.shares
+        if not self._everywhere:
+            share = share[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]
+        # What sums along one axis hold of each row or column of hubs; few sums hold some of a box, all waves do.
+        on_x, on_y = over @ share, up @ share.mT
+        turn_x, turn_y = x.turn[some_x], y.turn[some_y]
+        found = turn_x.mT @ (over @ on_y.mT) @ turn_y
+        variance = known[0, 0] * _squares(share)
+        variance += _total(found, known[1:, 1:] * found)
+        if hubs.strips:
+            variance += _total(on_x, _pairs(x.known, some_x) @ on_x)
+            variance += _total(on_y, _pairs(y.known, some_y) @ on_y)
+        (core, ones), alike = self._known.onto_total, np.zeros((len(around), 1, 1))
+        # What a query holds of the total is taken off all hubs alike; without noise there is nothing to take off.
+        if self._total_known and ones > 0:
+            entering = found.reshape(len(found), -1) @ core.ravel()
+            variance -= entering**2 / ones
+            alike = (entering / ones)[:, None, None]
+            found = found - alike * np.multiply.outer(x.waves, y.waves)
+        fourth = np.zeros(len(around))
+        if not kurtosis:
+            return variance, fourth
+        share, found, on_x, on_y, over, up, turn_x, turn_y, alike, trust, weight = _single(
+            share, found, on_x, on_y, over, up, turn_x, turn_y, alike, hubs.trust, joint(hubs.trust)
+        )
+        # A hub's own draw counts by what is left of the query there, and those of its sums by what they see of that.
+        along_x, along_y = turn_x @ (weight[1:, 1:] * found) @ turn_y.mT @ up, np.zeros_like(on_y)
+        if hubs.ratios:
+            fourth += self._sums[0] * _fourth(x.onto @ ((trust[1:, 1:] * found) @ y.onto.T) / hubs.ratios[0])
+        if hubs.strips:
+            along_x += _pairs(x.own, some_x) @ on_x - alike * x.own_ones[some_x][:, :, None]
+            along_y += _pairs(y.own, some_y) @ on_y - alike * y.own_ones[some_y][:, :, None]
+            seen = x.strips(on_x, some_x, up, (x.beyond * found) @ turn_y.mT, alike)
+            seen += y.strips(on_y, some_y, over, (y.beyond * found.mT) @ turn_x.mT, alike)
+            fourth += self._sums[1] * seen / hubs.ratios[1] ** 4
+        left = np.concatenate([over, along_y], axis=1).mT @ np.concatenate([along_x, up], axis=1)
+        left += share
+        left -= alike
+        left *= share != 0
+        return variance, fourth + self._draws * _fourth(left)
